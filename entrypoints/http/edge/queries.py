@@ -13,6 +13,7 @@ from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.base.context import current_request
 from entrypoints.http.edge.bodies import ResponseModel, View
+from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.edge.validation import validate
 
 MAX_FIELDS = 100
@@ -90,11 +91,11 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-def read_query(model: type[Q]) -> Q:
-    """Return the query of the current request. No parameter is a list. Raises: the errors of `validate`."""
+def read_query(model: type[Q], *, is_of_page: bool) -> Q:
+    """Return the query of the current request. No parameter is a list. Forms send the query of a page. Raises: the errors of `validate`."""
     # Some clients write a list as `name[]=value`, which must not count as an unknown field.
     fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
-    return validate(model, fields)
+    return validate(model, as_api_reads(fields) if is_of_page else fields)
 
 
 def clamped(value: Any, least: int, most: int) -> int:

@@ -18,6 +18,7 @@ from quart_schema import document_querystring, document_request, document_respon
 
 from entrypoints.http.base.context import no_content
 from entrypoints.http.edge.bodies import ResponseModel, View
+from entrypoints.http.edge.openapi import is_page
 from entrypoints.http.edge.queries import read_query
 from entrypoints.http.edge.validation import validate
 
@@ -54,7 +55,7 @@ def by_signature(view: View) -> View:
         return view
     types = get_annotations(view)
     body, query, result = types.get("data"), types.get("query_args"), types.get("return", Response)
-    model, statuses = _model_of(result), getattr(view, _STATUSES, (200,))
+    model, statuses, is_of_page = _model_of(result), getattr(view, _STATUSES, (200,)), bool(is_page(view))
     to_response = _sender(model, statuses[0])
 
     @wraps(view)
@@ -62,7 +63,7 @@ def by_signature(view: View) -> View:
         if body is not None:
             kwargs["data"] = validate(body, await request.get_json())
         if query is not None:
-            kwargs["query_args"] = read_query(query)
+            kwargs["query_args"] = read_query(query, is_of_page=is_of_page)
         answer = await view(*args, **kwargs)
         if result is None:
             return no_content()

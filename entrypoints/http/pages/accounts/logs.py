@@ -14,7 +14,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
+from entrypoints.http.pages.console import console_page, neighbors, shows
 
 routes = Blueprint("account_log_pages", __name__)
 
@@ -23,14 +23,10 @@ API: Final = "/api/platform/users/<user_id>"
 ENTRIES: Final[Mapping[str, str]] = {**LABELS[MfaEvent], "user_exported": "Data exported", "user_anonymized": "Data anonymized"}
 
 
-class LogQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get("/app/account/two-factor/log")
 @page_session
 @shows("GET /api/user/mfa/events")
-async def show_own_second_factor_log(query_args: LogQuery) -> Response:
+async def show_own_second_factor_log(query_args: PageQuery) -> Response:
     """List the codes that you entered, and the changes of your second factor."""
     page = query_args.page_request()
     result = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
@@ -41,7 +37,7 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
 @routes.get("/app/account/exports")
 @page_session
 @shows("GET /api/user/privacy-log")
-async def show_own_exports(query_args: LogQuery) -> Response:
+async def show_own_exports(query_args: PageQuery) -> Response:
     """List the exports of your data."""
     user, page = signed_in(), query_args.page_request()
     result = await personal_data.list_privacy_log(ports(), user.user_id, page)
@@ -52,7 +48,7 @@ async def show_own_exports(query_args: LogQuery) -> Response:
 @routes.get(f"{PERSON}/log")
 @platform_page
 @shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
-async def show_logs_of_person(user_id: UUID, query_args: LogQuery) -> Response:
+async def show_logs_of_person(user_id: UUID, query_args: PageQuery) -> Response:
     """List the codes that a person entered, the changes of their second factor, and the exports of their data."""
     account, page = await platform_users.find(ports(), user_id), query_args.page_request()
     codes = await personal_data.list_mfa_log(ports(), account.id, page)

@@ -18,8 +18,8 @@ from entrypoints.http.api.authentication.personal_tokens import PersonalTokenReq
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.edge.queries import PageQuery, Query
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
     FOREIGN_FORM,
@@ -55,7 +55,7 @@ async def show_tokens() -> Response:
     return await console_page("accounts/personal_tokens.html", tokens=await personal_tokens.list_own(ports(), signed_in()))
 
 
-class NewTokenQuery(ListQuery):
+class NewTokenQuery(Query):
     """The organization that the new token acts in, or none for the user's own account."""
 
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
@@ -119,14 +119,10 @@ async def revoke(personal_token_id: UUID) -> Response:
 # Of the members of an organization
 
 
-class TokensQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(IN_ORGANIZATION)
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
-async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:
+async def show_tokens_of_members(org_slug: str, query_args: PageQuery) -> Response:
     """List the personal access tokens that act in an organization."""
     result = await personal_tokens.list_in_organization(ports(), acting_member(), query_args.page_request())
     values = {"tokens": result.items, "path": organization_path("/personal-tokens"), **neighbors(query_args, result.total)}

@@ -20,7 +20,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
@@ -78,12 +78,8 @@ async def change_access(org_slug: str, service_slug: str, form: Form) -> Respons
     return redirect_with_notice("access-saved", f"{application_path(service)}/access")
 
 
-class ListedAssignmentsQuery(ListQuery, AssignmentsQuery):
-    """The search, and the page."""
-
-
-async def _assignment_values(typed: Form, service_slug: str, query: ListedAssignmentsQuery | None = None) -> dict[str, Any]:
-    service, query = await _find(service_slug), query or ListedAssignmentsQuery()
+async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    service, query = await _find(service_slug), query or AssignmentsQuery()
     listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
     return {
         **application_values(service),
@@ -99,7 +95,7 @@ async def _assignment_values(typed: Form, service_slug: str, query: ListedAssign
 @routes.get(ASSIGNMENTS)
 @member_page(Capability.END_USERS_VIEW)
 @shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
-async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
+async def show_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> Response:
     """List the users that are assigned to an application."""
     return await console_page("applications/assignments.html", **await _assignment_values({}, service_slug, query_args))
 
@@ -124,14 +120,10 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
 
 
-class TestQuery(ListQuery, SignInPreviewQuery):
-    """The authorization request to test."""
-
-
 @routes.get(f"{APPLICATION}/test")
 @member_page(Capability.SERVICES_MANAGE)
 @shows(f"GET {SERVICE}/sign-in-preview")
-async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:
+async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> Response:
     """Show what the application would receive if you signed in to it now."""
     service = await _find(service_slug)
     result = await sign_in_preview.preview(

@@ -15,7 +15,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
@@ -32,14 +32,10 @@ PERMISSION: Final = "permission:"  # the name of the checkbox of a permission be
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class KeysQuery(ListQuery, PartQuery):
-    """The part of the list."""
-
-
 @routes.get(KEYS)
 @member_page(Capability.API_KEYS_VIEW)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
-async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:
+async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> Response:
     """List the API keys of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)

@@ -20,9 +20,9 @@ from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import Offset
+from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
-from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, redirect_with_notice, secret_page, with_query
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -78,7 +78,7 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     ]
 
 
-class ApplicationsQuery(ListQuery):
+class ApplicationsQuery(Query):
     """The search, the filter, the order, and the position in the list."""
 
     search: Text | None = Field(None, description="A part of the name or the slug.")

@@ -12,7 +12,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import accepts
 
 routes = Blueprint("end_user_pages", __name__)
@@ -21,7 +21,7 @@ LIST: Final = "/app/organizations/<org_slug>/users"
 API: Final = "/api/organizations/<org_slug>/users"
 
 
-class UsersQuery(ListQuery, PageQuery):
+class UsersQuery(PageQuery):
     """The search, and the page."""
 
     search: Text | None = Field(None, description="A part of the email address.")

@@ -17,8 +17,9 @@ from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
-from entrypoints.http.pages.console import ListQuery, console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -76,7 +77,7 @@ class KindUnknown(Invalid):
     """Choose what you are connecting first."""
 
 
-class KindQuery(ListQuery):
+class KindQuery(Query):
     """The answer to the first question."""
 
     kind: str = Field("", description="What the user is connecting. Without it, the page asks.")

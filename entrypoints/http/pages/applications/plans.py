@@ -18,7 +18,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
@@ -116,14 +116,10 @@ async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) ->
     return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
 
 
-class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
-    """The filter by state, and the part of the list."""
-
-
 @routes.get(f"{APPLICATION}/subscriptions")
 @member_page(Capability.END_USERS_VIEW)
 @shows(f"GET {SERVICE}/subscriptions")
-async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:
+async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> Response:
     """List the subscriptions to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await subscriptions.list_of_service(

@@ -12,8 +12,9 @@ from core.tenancy import members
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import application_path
-from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, shows
+from entrypoints.http.pages.console import console_page, may, organization_path, shows
 from entrypoints.http.pages.navigation import links_for
 
 routes = Blueprint("search_pages", __name__)
@@ -21,7 +22,7 @@ routes = Blueprint("search_pages", __name__)
 MOST_SHOWN: Final = 5  # of each kind
 
 
-class SearchQuery(ListQuery):
+class SearchQuery(Query):
     """The text to search for."""
 
     search: Text = Field("", description="A part of a name, a slug or an email address.")

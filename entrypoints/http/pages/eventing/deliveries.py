@@ -12,7 +12,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
 
@@ -35,10 +35,6 @@ CAUSES: Final = {
 }
 
 
-class ListedDeliveriesQuery(ListQuery, DeliveriesQuery):
-    """The filters of deliveries, and the page."""
-
-
 def explain_failure(delivery: Delivery) -> str | None:
     """Return what to check after the last attempt, or None."""
     status = delivery.response_status_code
@@ -52,13 +48,13 @@ def explain_failure(delivery: Delivery) -> str | None:
 @routes.get(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
-async def show_deliveries(org_slug: str, webhook_id: UUID, query_args: ListedDeliveriesQuery) -> Response:
+async def show_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> Response:
     """List the deliveries of a webhook."""
     return await console_page("eventing/deliveries.html", **await _list_values({}, webhook_id, query_args))
 
 
-async def _list_values(_: Form, webhook_id: UUID, query: ListedDeliveriesQuery | None = None) -> dict[str, Any]:
-    webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query or ListedDeliveriesQuery()
+async def _list_values(_: Form, webhook_id: UUID, query: DeliveriesQuery | None = None) -> dict[str, Any]:
+    webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query or DeliveriesQuery()
     result = await webhooks.list_deliveries(
         ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
     )

@@ -19,7 +19,7 @@ from entrypoints.http.api.tenancy.governance import (
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
@@ -34,14 +34,10 @@ STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize(
 MOST_WAITING: Final = 20  # shown above the list
 
 
-class OrganizationListQuery(ListQuery, OrganizationsQuery):
-    """The search, the filters, and the part of the list."""
-
-
 @routes.get(LIST)
 @platform_page
 @shows(f"GET {API}")
-async def show_organizations(query_args: OrganizationListQuery) -> Response:
+async def show_organizations(query_args: OrganizationsQuery) -> Response:
     """List all organizations. Those that wait for approval come first."""
     query, tier_id = query_args, None if query_args.tier_id is None else path_id(query_args.tier_id)
     result = await governance.list_organizations(

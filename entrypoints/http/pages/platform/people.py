@@ -26,7 +26,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_again
-from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console import console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
     FOREIGN_FORM,
@@ -51,14 +51,10 @@ OWNERS_API: Final = "/api/platform/owners"
 Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 
 
-class PeopleQuery(ListQuery, UserSearchQuery):
-    """The search, and the last person of the page before."""
-
-
 @routes.get(LIST)
 @platform_page
 @shows(f"GET {SEARCH}")
-async def show_people(query_args: PeopleQuery) -> Response:
+async def show_people(query_args: UserSearchQuery) -> Response:
     """Search all people of the platform."""
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)

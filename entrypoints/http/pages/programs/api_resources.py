@@ -25,7 +25,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
@@ -174,12 +174,8 @@ async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
 # The users that applications get tokens for
 
 
-class AssignedUsersQuery(ListQuery, AssignmentsQuery):
-    """The search, and the page."""
-
-
-async def _access_values(typed: Form, resource_id: UUID, query: AssignedUsersQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or AssignedUsersQuery()
+async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or AssignmentsQuery()
     listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
         **resource_values(resource),
@@ -202,7 +198,7 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignedUsersQue
     f"PUT {API_OF_ONE}/assignments/<user_id>",
     f"DELETE {API_OF_ONE}/assignments/<user_id>",
 )
-async def show_access(org_slug: str, resource_id: UUID, query_args: AssignedUsersQuery) -> Response:
+async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
     """Show the users that applications get tokens for."""
     return await console_page("programs/api_resource_access.html", **await _access_values({}, resource_id, query_args))
 
@@ -241,12 +237,8 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
 # The applications that may ask for it
 
 
-class ListedClientsQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
-async def _client_values(typed: Form, resource_id: UUID, query: ListedClientsQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or ListedClientsQuery()
+async def _client_values(typed: Form, resource_id: UUID, query: PageQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or PageQuery()
     listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
@@ -262,7 +254,7 @@ async def _client_values(typed: Form, resource_id: UUID, query: ListedClientsQue
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.RESOURCES_VIEW)
 @shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def show_clients(org_slug: str, resource_id: UUID, query_args: ListedClientsQuery) -> Response:
+async def show_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) -> Response:
     """List the applications that may ask for an API resource."""
     return await console_page("programs/api_resource_clients.html", **await _client_values({}, resource_id, query_args))
 

@@ -17,7 +17,8 @@ from entrypoints.http.api.programs.credential_models import CredentialRequest, t
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.pages.console import ListQuery, redirect_with_notice, secret_page
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.console import redirect_with_notice, secret_page
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Fields
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
@@ -35,7 +36,7 @@ FIELDS: Final[Fields] = {
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class NewCredentialQuery(ListQuery):
+class NewCredentialQuery(Query):
     """The kind of the credential that a form creates."""
 
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")

@@ -7,12 +7,12 @@ from quart import Blueprint, Response
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import Form, accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
-from entrypoints.http.pages.programs.service_account_views import AccountsQuery
 
 routes = Blueprint("platform_service_account_pages", __name__)
 
@@ -24,7 +24,7 @@ API_OF_ONE: Final = f"{API}/<account_id>"
 @routes.get(LIST)
 @platform_page
 @shows(f"GET {API}")
-async def show_accounts(query_args: AccountsQuery) -> Response:
+async def show_accounts(query_args: PageQuery) -> Response:
     """List the service accounts of the platform."""
     return await service_account_views.show_accounts(query_args)
 

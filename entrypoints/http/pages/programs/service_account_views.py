@@ -36,7 +36,7 @@ from entrypoints.http.api.programs.service_account_models import (
 from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
 from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once, refused_console_page
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
@@ -56,10 +56,6 @@ FIELDS: Final[Fields] = {
 ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 GRANT: Final = "grant:"  # and that of a capability with this
-
-
-class AccountsQuery(ListQuery, PageQuery):
-    """The page of the list."""
 
 
 def path_of(account_id: object = None, below: str = "") -> str:
@@ -136,7 +132,7 @@ async def _settings_values(listed: ListedServiceAccount, form: Mapping[str, str]
     return {**await _form_values(stored if form is None else form, listed), **values_of(listed)}
 
 
-async def show_accounts(query: AccountsQuery) -> Response:
+async def show_accounts(query: PageQuery) -> Response:
     """Show a page of the list."""
     result = await service_accounts.list_page(ports(), signed_in(), query.page_request())
     return await console_page("programs/service_accounts.html", accounts=result.items, path=path_of(), **neighbors(query, result.total))

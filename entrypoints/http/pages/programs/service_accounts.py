@@ -13,12 +13,13 @@ from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once
 from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
-from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, find, path_of, values_of
+from entrypoints.http.pages.programs.service_account_views import SCOPE, find, path_of, values_of
 
 routes = Blueprint("service_account_pages", __name__)
 
@@ -32,7 +33,7 @@ FIELDS: Final[Fields] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
 @routes.get(LIST)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API}")
-async def show_accounts(org_slug: str, query_args: AccountsQuery) -> Response:
+async def show_accounts(org_slug: str, query_args: PageQuery) -> Response:
     """List the service accounts of an organization."""
     return await service_account_views.show_accounts(query_args)
 

@@ -16,7 +16,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
@@ -110,28 +110,20 @@ async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     return redirect_with_notice("token-revoked", _path())
 
 
-class RequestsQuery(ListQuery, ScimRequestsQuery):
-    """The filter of the requests."""
-
-
 @routes.get(f"{PAGE}/requests")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(REQUESTS)
-async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
+async def show_requests(org_slug: str, query_args: ScimRequestsQuery) -> Response:
     """List the last requests of the directory, without values."""
     requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
     failed = "" if query_args.failed is None else str(query_args.failed).lower()
     return await console_page("provisioning/requests.html", requests=requests, path=_path(), failed=failed)
 
 
-class BlocksQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(f"{PAGE}/blocks")
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
-async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
+async def show_blocks(org_slug: str, query_args: PageQuery) -> Response:
     """List the users that the directory blocks."""
     page = query_args.page_request()
     result = await blocks.list_page(ports(), acting_member(), page)

@@ -14,7 +14,7 @@ from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines, to_model
 
@@ -117,14 +117,10 @@ async def remove(org_slug: str, form: Form) -> Response:
 # What other organizations have at the domain
 
 
-class OthersQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(f"{PAGE}/accounts")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API}/accounts")
-async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Response:
+async def show_foreign_accounts(org_slug: str, query_args: PageQuery) -> Response:
     """List the accounts at the verified domain that other organizations created."""
     page = query_args.page_request()
     result = await domains.list_foreign_accounts(ports(), acting_member(), page)
@@ -136,7 +132,7 @@ async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Respo
 @routes.get(f"{PAGE}/invitations")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API}/invitations")
-async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Response:
+async def show_foreign_invitations(org_slug: str, query_args: PageQuery) -> Response:
     """List the pending invitations of other organizations to addresses at the verified domain."""
     page = query_args.page_request()
     result = await domains.list_foreign_invitations(ports(), acting_member(), page)

@@ -15,7 +15,7 @@ from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
 
@@ -33,23 +33,19 @@ CELLS: Final = re.compile(r"[,;\t]+")
 HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
 
 
-class InvitationListQuery(ListQuery, InvitationsQuery):
-    """The page of the list, and the filters."""
-
-
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
-async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
+async def show_invitations(org_slug: str, query_args: InvitationsQuery) -> Response:
     """List the invitations of an organization."""
     return await console_page("tenancy/invitations.html", **await _list_values(query_args))
 
 
 async def _all(_: Form, invitation_id: UUID) -> dict[str, Any]:
-    return await _list_values(InvitationListQuery())
+    return await _list_values(InvitationsQuery())
 
 
-async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
+async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
     result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search)
     return {"invitations": result.items, "query": query, "statuses": STATUSES, **neighbors(query, result.total)}
 

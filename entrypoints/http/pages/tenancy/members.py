@@ -13,7 +13,7 @@ from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 
 routes = Blueprint("member_pages", __name__)
@@ -30,14 +30,10 @@ ROLE_FIELDS: Final[Fields] = {
 ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
 
 
-class MembersListQuery(ListQuery, MembersQuery):
-    """The page of the list, the filters and the order."""
-
-
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API}")
-async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
+async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     """List the members of an organization."""
     page = query_args.page_request()
     result = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
