@@ -145,11 +145,8 @@ async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListR
     authentication.
     """
     entries = await personal_data.list_mfa_log(ports(), user_id, query_args.page_request())
-    return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
-
-
-def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
-    return MfaEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)
+    events = [MfaEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
+    return MfaEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
 
 class PrivacyEventResponse(ResponseModel):
@@ -178,10 +175,5 @@ async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEv
     The newest entry comes first. Each has the user who asked for it.
     """
     entries = await personal_data.list_privacy_log(ports(), user_id, query_args.page_request())
-    return PrivacyEventListResponse(
-        events=[_to_privacy_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
-    )
-
-
-def _to_privacy_event(entry: PrivacyLogEntry) -> PrivacyEventResponse:
-    return PrivacyEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)
+    events = [PrivacyEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
+    return PrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))

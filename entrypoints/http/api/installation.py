@@ -5,7 +5,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.maintenance import health
-from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, SettingSource
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -83,12 +83,8 @@ def _to_response(state: InstallationHealth) -> PlatformHealthResponse:
         queues=[QueueResponse(name=queue.name, depth=queue.depth, oldest_seconds=queue.age.total_seconds()) for queue in state.queues],
         database_connections=ConnectionsResponse.of(state.connections),
         mail_server=state.has_mail_server,
-        signing_keys=[_to_key_response(key) for key in state.signing_keys],
+        signing_keys=[SigningKeyResponse.of(key, age_days=key.age.days) for key in state.signing_keys],
     )
-
-
-def _to_key_response(key: KeyState) -> SigningKeyResponse:
-    return SigningKeyResponse.of(key, age_days=key.age.days)
 
 
 class CheckFindingResponse(ResponseModel):

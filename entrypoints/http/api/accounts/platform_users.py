@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from quart import Blueprint
 
 from core.accounts import platform, platform_users
-from core.accounts.model.platform import MfaAlert, MfaAlertType
+from core.accounts.model.platform import MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
@@ -269,11 +269,8 @@ async def list_mfa_alerts() -> MfaAlertListResponse:
     The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
     off right after a sign-in.
     """
-    return MfaAlertListResponse(alerts=[_to_alert_response(alert) for alert in await platform_users.list_alerts(ports())])
-
-
-def _to_alert_response(alert: MfaAlert) -> MfaAlertResponse:
-    return MfaAlertResponse.of(alert, alert_type=alert.type)
+    alerts = await platform_users.list_alerts(ports())
+    return MfaAlertListResponse(alerts=[MfaAlertResponse.of(alert, alert_type=alert.type) for alert in alerts])
 
 
 class PlatformOwnerResponse(ResponseModel):

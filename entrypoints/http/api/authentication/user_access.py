@@ -6,7 +6,6 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import user_access
-from core.authentication.model.sessions import LiveSession
 from core.kernel.roles import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user
@@ -65,15 +64,14 @@ async def get_user(user_id: UUID) -> UserDetailsResponse:
         mfa_enabled_at=details.mfa.enabled_at,
         backup_codes_remaining=details.mfa.backup_codes,
         last_mfa_challenge=details.mfa.last_challenge_at,
-        sessions=[_to_session_response(session) for session in details.sessions.items],
+        sessions=[
+            UserSessionResponse.of(each, ip_address=each.address, user_agent=each.agent, by_impersonator=each.by_support)
+            for each in details.sessions.items
+        ],
         sessions_total=details.sessions.total,
         devices=[to_device_response(listed) for listed in details.devices],
         identities=LinkedAccountResponse.list_of(details.identities),
     )
-
-
-def _to_session_response(session: LiveSession) -> UserSessionResponse:
-    return UserSessionResponse.of(session, ip_address=session.address, user_agent=session.agent, by_impersonator=session.by_support)
 
 
 class UserAccessRequest(RequestModel):

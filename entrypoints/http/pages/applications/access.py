@@ -71,11 +71,10 @@ async def show_access(org_slug: str, service_slug: str) -> Response:
 @on_refusal("applications/access.html", _values, FIELDS)
 async def change_access(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change who may use an application."""
-    service = await _find(service_slug)
     data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
     await access.save_settings(ports(), acting_member(), service_slug, settings)
-    return redirect_with_notice("access-saved", f"{application_path(service)}/access")
+    return redirect_with_notice("access-saved", f"{application_path(service_slug)}/access")
 
 
 async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
@@ -106,9 +105,8 @@ async def show_assignments(org_slug: str, service_slug: str, query_args: Assignm
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
 async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a user to an application."""
-    service = await _find(service_slug)
     await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
-    return redirect_with_notice("user-assigned", f"{application_path(service)}/assignments")
+    return redirect_with_notice("user-assigned", f"{application_path(service_slug)}/assignments")
 
 
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
@@ -117,7 +115,7 @@ async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await access.unassign(ports(), acting_member(), service_slug, user_id)
-    return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
+    return redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
 
 
 @routes.get(f"{APPLICATION}/test")
@@ -162,7 +160,7 @@ async def _deletion(service_slug: str) -> Question:
         ),
         button="Delete application",
         keep="Keep application",
-        back=(service.name, application_path(service)),
+        back=(service.name, application_path(service.slug)),
         typed_name=service.name,
     )
 

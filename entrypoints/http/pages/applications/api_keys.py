@@ -15,7 +15,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
@@ -67,14 +67,13 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
 
     It is shown only once.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
     data = to_model(ApiKeyRequest, form, {"permissions": lambda _: checked(form, PERMISSION), "expires_in_days": to_number})
     key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     return await secret_page(
         "API key created",
         {key.name: secret},
         advice="Programs send it in the header X-Api-Key.",
-        done=("I've copied the key", f"{application_path(service)}/api-keys"),
+        done=("I've copied the key", f"{application_path(service_slug)}/api-keys"),
     )
 
 
@@ -96,7 +95,7 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) ->
             ),
             button="Revoke key",
             keep="Keep key",
-            back=("API keys", f"{application_path(service)}/api-keys"),
+            back=("API keys", f"{application_path(service.slug)}/api-keys"),
         )
     )
 
@@ -107,4 +106,4 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) ->
 async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Revoke an API key."""
     await api_keys.delete(ports(), acting_member(), service_slug, api_key_id)
-    return redirect_with_notice("key-revoked", organization_path(f"/applications/{service_slug}/api-keys"))
+    return redirect_with_notice("key-revoked", f"{application_path(service_slug)}/api-keys")

@@ -46,16 +46,16 @@ OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}
 DEFAULT_OVERLAP: Final = "1 day"
 
 
-def application_path(service: Service) -> str:
+def application_path(service_slug: str) -> str:
     """Return the path of the page of an application in the caller's organization."""
-    return organization_path(f"/applications/{service.slug}")
+    return organization_path(f"/applications/{service_slug}")
 
 
 def application_values(service: Service) -> dict[str, Any]:
     """Return the values that all pages of an application have."""
     return {
         "applications_path": organization_path("/applications"),
-        "path": application_path(service),
+        "path": application_path(service.slug),
         "application": {"name": service.name, "type": label(service.service_type), "is_public": service.service_type.is_public},
     }
 
@@ -88,7 +88,12 @@ class ApplicationsQuery(Query):
 
 
 def _row(service: Service) -> dict[str, Any]:
-    return {"name": service.name, "type": label(service.service_type), "path": application_path(service), "created": service.created_at}
+    return {
+        "name": service.name,
+        "type": label(service.service_type),
+        "path": application_path(service.slug),
+        "created": service.created_at,
+    }
 
 
 @routes.get(APPLICATIONS)
@@ -184,7 +189,7 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:
         return await _refused_settings(refusal, service, group, typed)
-    return redirect_with_notice(f"settings-{group}", application_path(service))
+    return redirect_with_notice(f"settings-{group}", application_path(service.slug))
 
 
 async def _refused_settings(refusal: Invalid, service: Service, group: str, typed: dict[str, Any]) -> Response:
@@ -240,7 +245,6 @@ async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Respon
 
     The new secret is shown only once.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
     overlap = form.get("overlap", "")
     secret = await services.rotate_secret(
         ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form
@@ -249,5 +253,5 @@ async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Respon
         "Copy the new secret",
         {"Client secret": secret},
         advice=f"The old secret works for {overlap} more." if overlap else "The old secret has stopped working.",
-        done=("I've copied the secret", application_path(service)),
+        done=("I've copied the secret", application_path(service_slug)),
     )

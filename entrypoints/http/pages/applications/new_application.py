@@ -124,7 +124,7 @@ async def create_application(org_slug: str, form: Form) -> Response:
 
 async def _created_page(created: CreatedService, kind: Kind) -> Response:
     if kind.is_saml:
-        return redirect_with_notice("application-created", f"{application_path(created.service)}/saml")
+        return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
     values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 

@@ -65,9 +65,8 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @on_refusal("applications/plan.html", _values, FIELDS)
 async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
     await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
-    return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
+    return redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
 
 
 async def _find(service_slug: str, plan_id: UUID) -> Plan:
@@ -98,10 +97,8 @@ def _to_typed(plan: Plan) -> dict[str, str]:
 @on_refusal("applications/plan.html", _values, FIELDS)
 async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Change a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service_slug, plan_id)
-    await plans.update(ports(), acting_member(), service_slug, plan.id, to_model(PlanRequest, form, PARSERS).build().to_changes())
-    return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
+    await plans.update(ports(), acting_member(), service_slug, plan_id, to_model(PlanRequest, form, PARSERS).build().to_changes())
+    return redirect_with_notice("plan-saved", f"{application_path(service_slug)}/plans")
 
 
 @routes.post(f"{PLANS}/<plan_id>/delete")
@@ -110,10 +107,8 @@ async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) ->
 @on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
 async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Delete a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service_slug, plan_id)
-    await plans.delete(ports(), acting_member(), service_slug, plan.id)
-    return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
+    await plans.delete(ports(), acting_member(), service_slug, plan_id)
+    return redirect_with_notice("plan-deleted", f"{application_path(service_slug)}/plans")
 
 
 @routes.get(f"{APPLICATION}/subscriptions")

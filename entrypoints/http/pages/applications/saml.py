@@ -131,7 +131,7 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
         ),
         button=f"{verb} certificate",
         keep="Keep certificate",
-        back=("SAML", f"{application_path(service)}/saml"),
+        back=("SAML", f"{application_path(service.slug)}/saml"),
         answered={**fields, CONFIRMED: "yes"},
     )
 
@@ -148,7 +148,7 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
         await saml.configure(ports(), acting_member(), service_slug, data.build(), replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
-    return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
+    return redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
 
 
 async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _replacement(service: Service) -> Question:
         ),
         button="Replace certificate",
         keep="Keep certificate",
-        back=("SAML", f"{application_path(service)}/saml"),
+        back=("SAML", f"{application_path(service.slug)}/saml"),
     )
 
 
@@ -240,12 +240,11 @@ async def undo_activation(org_slug: str, service_slug: str) -> Response:
 
 
 async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
-    service = await services.find(ports(), acting_member(), service_slug)
     try:
         await change(ports_once(), acting_member(), service_slug)
     except Refusal as refusal:
         return await refused_console_page(refusal, "applications/saml.html", **await _values(None, service_slug))
-    return redirect_with_notice(notice, f"{application_path(service)}/saml")
+    return redirect_with_notice(notice, f"{application_path(service_slug)}/saml")
 
 
 @routes.post(f"{PAGE}/disable")
@@ -253,6 +252,5 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
 @accepts(f"DELETE {API}")
 async def disable(org_slug: str, service_slug: str) -> Response:
     """Turn SAML off for an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
     await saml.disable(ports(), acting_member(), service_slug)
-    return redirect_with_notice("saml-disabled", f"{application_path(service)}/saml")
+    return redirect_with_notice("saml-disabled", f"{application_path(service_slug)}/saml")

@@ -49,7 +49,7 @@ async def _find(text: str) -> dict[str, list[tuple[str, str]]]:
     users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
     return {
         "pages": [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()],
-        "applications": [(summary.service.name, application_path(summary.service)) async for batch in batches for summary in batch],
+        "applications": [(summary.service.name, application_path(summary.service.slug)) async for batch in batches for summary in batch],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
     }

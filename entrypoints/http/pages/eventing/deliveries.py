@@ -71,12 +71,8 @@ async def _list_values(_: Form, webhook_id: UUID, query: DeliveriesQuery | None 
     }
 
 
-async def _find(webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    return await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)
-
-
 async def _delivery_values(_: Form, webhook_id: UUID, delivery_id: UUID) -> dict[str, Any]:
-    delivery = await _find(webhook_id, delivery_id)
+    delivery = await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)
     return {
         "delivery": delivery,
         "labels": LABELS,
@@ -102,9 +98,8 @@ async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> R
 @on_refusal("eventing/delivery.html", _delivery_values, refusals=(WebhookInactive,))
 async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form) -> Response:
     """Send the body of a delivery again."""
-    delivery = await _find(webhook_id, delivery_id)
-    await webhooks.replay(ports_once(), acting_member(), delivery.webhook_id, delivery.id)
-    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
+    await webhooks.replay(ports_once(), acting_member(), webhook_id, delivery_id)
+    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{webhook_id}/deliveries")
 
 
 @routes.post(f"{ONE}/test")
@@ -114,6 +109,5 @@ async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form)
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Send a test delivery."""
-    webhook = await webhooks.find(ports(), acting_member(), webhook_id)
-    await webhooks.send_ping(ports_once(), acting_member(), webhook.id)
-    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook.id}/deliveries")
+    await webhooks.send_ping(ports_once(), acting_member(), webhook_id)
+    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook_id}/deliveries")

@@ -128,11 +128,10 @@ async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
 @on_refusal("eventing/webhook.html", _values, FIELDS)
 async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Change a webhook."""
-    webhook = await _find(webhook_id)
     data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
     changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
-    await webhooks.update(ports(), acting_member(), webhook.id, changes)
-    return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook.id}")
+    await webhooks.update(ports(), acting_member(), webhook_id, changes)
+    return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook_id}")
 
 
 @routes.post(f"{ONE}/secret")

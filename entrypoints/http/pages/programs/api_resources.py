@@ -53,13 +53,13 @@ LIFETIMES: Final = [("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minute
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 
 
-def _path(resource: ApiResource, below: str = "") -> str:
-    return organization_path(f"/api-resources/{resource.id}{below}")
+def _path(resource_id: UUID, below: str = "") -> str:
+    return organization_path(f"/api-resources/{resource_id}{below}")
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
     """Return the values of the frame of an API resource's pages."""
-    return {"resource": resource, "path": _path(resource), "list_path": organization_path("/api-resources")}
+    return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 
 
 def _to_scopes(text: str) -> list[dict[str, str]]:
@@ -127,7 +127,7 @@ async def create(org_slug: str, form: Form) -> Response:
     data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
     scopes = to_scopes(data.scopes)
     resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
-    return redirect_with_notice("resource-created", _path(resource, "/applications"))
+    return redirect_with_notice("resource-created", _path(resource.id, "/applications"))
 
 
 async def _find(resource_id: UUID) -> ApiResource:
@@ -153,10 +153,9 @@ async def show_resource(org_slug: str, resource_id: UUID) -> Response:
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
 async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change an API resource."""
-    resource = await _find(resource_id)
     data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
-    await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
-    return redirect_with_notice("resource-saved", _path(resource))
+    await api_resources.update(ports(), acting_member(), resource_id, to_changes(data))
+    return redirect_with_notice("resource-saved", _path(resource_id))
 
 
 @routes.post(f"{ONE}/delete")
@@ -209,9 +208,8 @@ async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQ
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change the users that applications get tokens for."""
-    resource = await _find(resource_id)
-    await api_resources.save_policy(ports(), acting_member(), resource.id, to_model(ApiResourceAccessRequest, form).policy)
-    return redirect_with_notice("access-saved", _path(resource, "/access"))
+    await api_resources.save_policy(ports(), acting_member(), resource_id, to_model(ApiResourceAccessRequest, form).policy)
+    return redirect_with_notice("access-saved", _path(resource_id, "/access"))
 
 
 @routes.post(f"{ONE}/assignments")
@@ -220,9 +218,8 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
 async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Assign a user to an API resource."""
-    resource = await _find(resource_id)
-    await api_resources.assign_by_email(ports(), acting_member(), resource.id, Email(to_model(AssignmentRequest, form).email))
-    return redirect_with_notice("user-assigned", _path(resource, "/access"))
+    await api_resources.assign_by_email(ports(), acting_member(), resource_id, Email(to_model(AssignmentRequest, form).email))
+    return redirect_with_notice("user-assigned", _path(resource_id, "/access"))
 
 
 @routes.post(f"{ONE}/assignments/<user_id>/remove")
@@ -231,7 +228,7 @@ async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
-    return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{resource_id}/access"))
+    return redirect_with_notice("assignment-removed", _path(resource_id, "/access"))
 
 
 # The applications that may ask for it
@@ -265,9 +262,8 @@ async def show_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) 
 @on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
 async def add_client(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Let an application ask for an API resource, with the chosen scopes for itself."""
-    resource = await _find(resource_id)
-    await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), checked(form, SCOPE))
-    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+    await api_resources.save_client(ports(), acting_member(), resource_id, path_id(form.get("client_id", "")), checked(form, SCOPE))
+    return redirect_with_notice("resource-client-saved", _path(resource_id, "/applications"))
 
 
 async def _one_client_values(typed: Form | None, resource_id: UUID, client_id: UUID) -> dict[str, Any]:
@@ -290,10 +286,9 @@ async def show_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Resp
 @on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)
 async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form: Form) -> Response:
     """Change the scopes that an application gets for itself."""
-    resource = await _find(resource_id)
-    client = await api_resources.find_client(ports(), acting_member(), resource.id, client_id)
-    await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, checked(form, SCOPE))
-    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+    client = await api_resources.find_client(ports(), acting_member(), resource_id, client_id)
+    await api_resources.save_client(ports(), acting_member(), resource_id, client.client_id, checked(form, SCOPE))
+    return redirect_with_notice("resource-client-saved", _path(resource_id, "/applications"))
 
 
 @routes.post(f"{ONE}/applications/<client_id>/remove")
@@ -302,4 +297,4 @@ async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form:
 async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""
     await api_resources.remove_client(ports(), acting_member(), resource_id, client_id)
-    return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{resource_id}/applications"))
+    return redirect_with_notice("resource-client-removed", _path(resource_id, "/applications"))

@@ -58,10 +58,9 @@ async def create(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
     A secret is shown only once.
     """
-    values = await _values(resource_id)
     request = credential_forms.read_credential(form)
     credential, secret = await resource_credentials.create(ports_once(), acting_member(), resource_id, request)
-    return await credential_forms.created_page(credential, secret, f"{values['path']}/credentials")
+    return await credential_forms.created_page(credential, secret, organization_path(f"/api-resources/{resource_id}/credentials"))
 
 
 @routes.post(f"{CREDENTIALS}/<credential_id>/revoke")

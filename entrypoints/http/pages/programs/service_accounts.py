@@ -143,10 +143,9 @@ async def show_resources(org_slug: str, account_id: UUID) -> Response:
 @on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
 async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
     """Give a service account the checked scopes of an API resource."""
-    listed = await find(account_id)
     scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
-    await service_account_resources.save(ports(), acting_member(), listed.account.id, resource_id, scopes)
-    return redirect_with_notice("resource-scopes-saved", path_of(listed.account.id, "/api-resources"))
+    await service_account_resources.save(ports(), acting_member(), account_id, resource_id, scopes)
+    return redirect_with_notice("resource-scopes-saved", path_of(account_id, "/api-resources"))
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>/remove")

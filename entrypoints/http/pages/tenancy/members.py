@@ -81,9 +81,8 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
 @on_refusal("tenancy/member.html", _values, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Change the role of a member."""
-    member = (await _find(user_id)).account.member
-    await members.change_role(ports(), acting_member(), member.user_id, form.get("role", ""))
-    return redirect_with_notice("role-changed", organization_path(f"/members/{member.user_id}"))
+    await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
+    return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
 
 
 @routes.post(f"{ONE}/end-sessions")
@@ -101,9 +100,8 @@ async def end_sessions(org_slug: str, user_id: UUID) -> Response:
 @on_refusal("tenancy/member.html", _values)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a member a link to set a new password."""
-    member = (await _find(user_id)).account.member
-    await members.send_password_reset(ports(), acting_member(), member.user_id)
-    return redirect_with_notice("reset-sent", organization_path(f"/members/{member.user_id}"))
+    await members.send_password_reset(ports(), acting_member(), user_id)
+    return redirect_with_notice("reset-sent", organization_path(f"/members/{user_id}"))
 
 
 @routes.get(f"{ONE}/remove")
