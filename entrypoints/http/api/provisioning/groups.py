@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,7 @@ from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("scim_groups", __name__)
+describes_group = partial(describes, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
 
 
 class GroupDeletionForbidden(Forbidden):
@@ -80,7 +82,7 @@ async def _list_response(page: list[ScimGroup], total: int, start: int, projecti
 @routes.get("/scim/v2/Groups/<group_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The group with all members."}, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
+@describes_group({200: "The group with all members."})
 async def get(group_id: UUID) -> Response:
     """Get the group with all its members.
 
@@ -106,13 +108,7 @@ async def create() -> Response:
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes(
-    {200: "The group with all members."},
-    content_type=SCIM_JSON,
-    response_schema=GROUP_RESPONSE,
-    optional=PROJECTION,
-    request_schema=GROUP_REQUEST,
-)
+@describes_group({200: "The group with all members."}, request_schema=GROUP_REQUEST)
 async def replace(group_id: UUID) -> Response:
     """Replace the members of the group.
 
@@ -125,13 +121,7 @@ async def replace(group_id: UUID) -> Response:
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes(
-    {200: "The group with all members."},
-    content_type=SCIM_JSON,
-    response_schema=GROUP_RESPONSE,
-    optional=PROJECTION,
-    request_schema=PATCH_REQUEST,
-)
+@describes_group({200: "The group with all members."}, request_schema=PATCH_REQUEST)
 async def patch(group_id: UUID) -> Response:
     """Add members to the group, or remove members from it.
 

@@ -1,5 +1,6 @@
 """SCIM users (RFC 7643 section 4.1, RFC 7644 section 3)."""
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("scim_users", __name__)
 log = structlog.get_logger("scim")
+describes_user = partial(describes, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION)
 
 MAX_LOGGED_NAMES = 20
 
@@ -90,7 +92,7 @@ async def list_users() -> Response:
 @routes.get("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION)
+@describes_user({200: "The user."})
 async def get(user_id: UUID) -> Response:
     """Get a user that your directory knows.
 
@@ -103,13 +105,7 @@ async def get(user_id: UUID) -> Response:
 @routes.post("/scim/v2/Users")
 @scim_client
 @refuses(409)
-@describes(
-    {201: "The created user, who is a member."},
-    content_type=SCIM_JSON,
-    response_schema=USER_RESPONSE,
-    optional=PROJECTION,
-    request_schema=USER_REQUEST,
-)
+@describes_user({201: "The created user, who is a member."}, request_schema=USER_REQUEST)
 async def create() -> Response:
     """Create a user who is a member of the organization.
 
@@ -126,9 +122,7 @@ async def create() -> Response:
 @routes.put("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes(
-    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=USER_REQUEST
-)
+@describes_user({200: "The changed user."}, request_schema=USER_REQUEST)
 async def replace(user_id: UUID) -> Response:
     """Replace the attributes of a user.
 
@@ -146,9 +140,7 @@ async def replace(user_id: UUID) -> Response:
 @routes.patch("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes(
-    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=PATCH_REQUEST
-)
+@describes_user({200: "The changed user."}, request_schema=PATCH_REQUEST)
 async def patch(user_id: UUID) -> Response:
     """Change a user.
 
