@@ -41,11 +41,6 @@ def with_next(path: str, next_path: str) -> str:
     return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
 
 
-def path_to_store(next_path: str) -> str | None:
-    """Return the path for the link of an email, or None if it is the account page."""
-    return None if next_path == ACCOUNT_PATH else next_path
-
-
 def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Response:
     """Return a redirect to another page, which shows the notice with this name.
 

@@ -18,7 +18,7 @@ from quart_schema import document_querystring, document_request, document_respon
 
 from entrypoints.http.base.context import no_content
 from entrypoints.http.edge.bodies import ResponseModel, View
-from entrypoints.http.edge.openapi import is_page
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.queries import read_query
 from entrypoints.http.edge.validation import validate
 
@@ -55,7 +55,7 @@ def by_signature(view: View) -> View:
         return view
     types = get_annotations(view)
     body, query, result = types.get("data"), types.get("query_args"), types.get("return", Response)
-    model, statuses, is_of_page = _model_of(result), getattr(view, _STATUSES, (200,)), bool(is_page(view))
+    model, statuses, is_of_page = _model_of(result), getattr(view, _STATUSES, (200,)), bool(docs_of(view).is_page)
     to_response = _sender(model, statuses[0])
 
     @wraps(view)

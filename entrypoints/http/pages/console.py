@@ -22,7 +22,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.openapi import api_of, describes_page
+from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
@@ -70,7 +70,9 @@ async def frame_values() -> dict[str, Any]:
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
-        "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
+        "curl": commands(
+            current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))
+        ),
     }
     root = organization_path() if isinstance(user, Member) else None
     token = browser.form_token(session_secret(), impersonation_session())

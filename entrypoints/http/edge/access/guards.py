@@ -41,11 +41,12 @@ class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
-    outlives: bool
+    outlives: bool | None
+    inactive: bool
     applications: ApplicationTokens
     programs: Programs
     area: Area
-    sign_in: SignInAge
+    sign_in: SignInAge | None
 
 
 class AccessDecorator:
