@@ -15,7 +15,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
-from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in

@@ -28,7 +28,7 @@ REDIRECTED: Final = "The change is saved. The browser is redirected to a page th
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
-ANSWERS_TO_BUTTON: Final = {303: REDIRECTED, 403: FOREIGN_FORM}
+ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
 Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal is about
@@ -41,7 +41,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 
 def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",)) -> Callable[[V], V]:
-    """Decorate a form of the console: read it, and document it, as in `shows`.
+    """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
 
     Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
     """
@@ -54,9 +54,14 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
             fields = await _read_form()
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
-        return describes_page(answers, form=form, api=api)(cast("V", run))
+        return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
 
     return decorate
+
+
+def answers_with(page: str) -> dict[int, str]:
+    """Return the answers of a form that is answered with a page, such as "The secret."."""
+    return {200: page, 400: NOT_ACCEPTED}
 
 
 class NameNotTyped(FieldInvalid):

@@ -1,6 +1,6 @@
 """Registration, password recovery, and the profile and password of the signed-in user."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
@@ -15,7 +15,6 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
-from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.base.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.access import anyone, person, person_with_profile
 from entrypoints.http.edge.access.declaration import ApplicationTokens
@@ -27,6 +26,7 @@ from entrypoints.http.edge.bodies import (
     RequestModel,
     ResponseModel,
     Text,
+    absent_if_none,
     optional,
 )
 from entrypoints.http.edge.openapi import refuses
@@ -150,6 +150,26 @@ class AccountProfileResponse(ResponseModel):
     picture: str | None = Field(description="The https URL of a picture, or null.", examples=["https://images.example.com/ada.png"])
     locale: str | None = Field(description="The language and region as a tag of BCP 47, or null.", examples=["en-US"])
     zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
+
+
+# The details of a profile are claims of OpenID Connect (Core, section 5.1) that few users set.
+def _detail(description: str, example: str) -> Any:
+    """Return the definition of a field that is absent if it is not set."""
+    return absent_if_none(f"{description} Absent if not set.", examples=[example])
+
+
+class ProfileDetailsResponse(ResponseModel):
+    """The details of a profile. Each one is absent if it is not set."""
+
+    given_name: str | None = _detail("The given names.", "Ada")
+    family_name: str | None = _detail("The family names.", "Lovelace")
+    middle_name: str | None = _detail("The middle names.", "King")
+    nickname: str | None = _detail("The casual name.", "Ada")
+    preferred_username: str | None = _detail("The short name that the user likes to have.", "ada")
+    profile: str | None = _detail("The https URL of a page about the user.", "https://example.com/ada")
+    website: str | None = _detail("The https URL of the user's website.", "https://ada.example.com")
+    gender: str | None = _detail("The gender, such as `female`, `male` or another text.", "female")
+    birthdate: str | None = _detail("The birthdate: a date, `0000` for an unknown year, or the year alone.", "1815-12-10")
 
 
 class ProfileResponse(ProfileDetailsResponse, AccountProfileResponse):

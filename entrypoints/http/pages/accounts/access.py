@@ -31,7 +31,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
 
 routes = Blueprint("account_access", __name__)
 
@@ -180,7 +180,7 @@ async def show_identities() -> Response:
 
 @routes.post("/app/account/identities/<provider:provider>/link")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@accepts(answers={200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(answers=answers_with("A page that redirects to the identity provider."))
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
     """Link an account at an identity provider.
@@ -281,7 +281,7 @@ async def _leaving(org_slug: str) -> Question:
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
 @page_session(outlives=True)
-@accepts(answers={303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM})
+@accepts(answers={303: REDIRECTED, 400: "You own the organization."})
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
 

@@ -36,11 +36,10 @@ from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
+    ANSWERS_TO_FORM,
     Form,
     accepts,
+    answers_with,
     on_refusal,
     once,
     ports_once,
@@ -100,7 +99,7 @@ async def show_account() -> Response:
 
 @routes.post("/app/account/export")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@accepts(answers={200: "The data, as a JSON file to download.", 403: FOREIGN_FORM})
+@accepts(answers={200: "The data, as a JSON file to download."})
 async def download_data() -> Response:
     """Download your data.
 
@@ -144,7 +143,7 @@ async def show_password() -> Response:
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @accepts(
-    answers={303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM},
+    answers={**ANSWERS_TO_FORM, 401: "The current password is wrong."},
     form=["form_token", "new_password"],
 )
 @on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
@@ -197,7 +196,7 @@ async def show_two_factor() -> Response:
 
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
-@accepts(answers={200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
 @once(TWO_FACTOR, "Open two-factor authentication", "The secret was shown once. If you didn't scan it, start the set-up again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
@@ -212,7 +211,7 @@ async def start_two_factor_setup(form: Form) -> Response:
 @routes.post("/app/account/two-factor/confirm")
 @page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH)
 @accepts(
-    answers={200: "Two-factor authentication is on. The page shows the backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
+    answers=answers_with("Two-factor authentication is on. The page shows the backup codes."),
     form=["form_token", "code"],
 )
 async def confirm_two_factor(form: Form) -> Response:
@@ -233,7 +232,7 @@ async def confirm_two_factor(form: Form) -> Response:
 
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
-@accepts(answers={200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(answers=answers_with("The new backup codes."))
 @once(TWO_FACTOR, "Open two-factor authentication", "The new codes were shown once. If you didn't save them, replace them again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:

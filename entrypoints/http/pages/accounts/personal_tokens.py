@@ -20,17 +20,7 @@ from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery, Query
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_BUTTON,
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Fields,
-    Form,
-    accepts,
-    on_refusal,
-    once,
-    ports_once,
-)
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
@@ -88,7 +78,7 @@ async def show_form(query_args: NewTokenQuery) -> Response:
 
 @routes.post(f"{LIST}/new")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@accepts("POST /api/user/personal-tokens", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
+@accepts("POST /api/user/personal-tokens", answers=answers_with("The token."), form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
 async def create(form: Form) -> Response:

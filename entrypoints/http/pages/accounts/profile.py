@@ -21,7 +21,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, answers_with, on_refusal
 
 routes = Blueprint("account_profile", __name__)
 
@@ -118,8 +118,7 @@ async def show_deletion() -> Response:
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @accepts(
     answers={
-        200: "The account is deleted, and the browser is signed out.",
-        400: NOT_ACCEPTED,
+        **answers_with("The account is deleted, and the browser is signed out."),
         403: f"{FOREIGN_FORM} Or the page says what to do first.",
     },
     form=["form_token", "email"],

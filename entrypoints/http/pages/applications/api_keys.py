@@ -16,7 +16,7 @@ from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("api_key_pages", __name__)
@@ -59,7 +59,7 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
-@accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(f"POST {API}", answers=answers_with("The key."))
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("applications/new_api_key.html", _form_values, FIELDS)
 async def create(org_slug: str, service_slug: str, form: Form) -> Response:

@@ -23,16 +23,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Form,
-    accepts,
-    on_refusal,
-    once,
-    ports_once,
-    refused_console_page,
-)
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, once, ports_once, refused_console_page
 
 routes = Blueprint("applications", __name__)
 
@@ -232,7 +223,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@accepts(ROTATION, answers={200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"])
+@accepts(ROTATION, answers=answers_with("The new secret."), form=["form_token", "overlap"])
 @once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 @on_refusal(
     "applications/application_secret.html",

@@ -20,16 +20,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Fields,
-    Form,
-    accepts,
-    once,
-    ports_once,
-    refused_console_page,
-)
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, once, ports_once, refused_console_page
 from entrypoints.http.pages.form_values import to_lines, to_model
 
 routes = Blueprint("new_application_pages", __name__)
@@ -104,7 +95,7 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
-@accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(API, answers=answers_with("The values to copy."))
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
 async def create_application(org_slug: str, form: Form) -> Response:
     """Create an application.

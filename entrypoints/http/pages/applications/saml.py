@@ -24,11 +24,10 @@ from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
     Fields,
     Form,
     accepts,
+    answers_with,
     on_refusal,
     once,
     ports_once,
@@ -61,7 +60,7 @@ OPERATIONS: Final = (
 )
 SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
 OF_METADATA: Final = frozenset({"entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format"})
-METADATA_ANSWERS: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes.")
 
 
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:

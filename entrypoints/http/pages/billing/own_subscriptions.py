@@ -13,7 +13,7 @@ from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, REDIRECTED, accepts
+from entrypoints.http.pages.console_forms import REDIRECTED, accepts
 
 routes = Blueprint("account_subscriptions", __name__)
 
@@ -60,7 +60,7 @@ async def show_subscription(subscription_id: UUID) -> Response:
 
 @routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
 @page_session(outlives=True)
-@accepts(answers={303: REDIRECTED, 403: FOREIGN_FORM, 404: "You have no such subscription, or it has ended."})
+@accepts(answers={303: REDIRECTED, 404: "You have no such subscription, or it has ended."})
 async def cancel_subscription(subscription_id: UUID) -> Response:
     """Cancel one of your subscriptions.
 

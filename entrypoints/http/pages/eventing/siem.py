@@ -12,7 +12,7 @@ from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("siem_pages", __name__)
@@ -25,7 +25,7 @@ PROVIDERS: Final = [
     (SiemProvider.SPLUNK_HEC.value, "Splunk (HTTP Event Collector)"),
     (SiemProvider.DATADOG.value, "Datadog"),
 ]
-TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+TESTED: Final = {200: "The result of the test."}
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:

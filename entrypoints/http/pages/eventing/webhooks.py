@@ -15,17 +15,7 @@ from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Fields,
-    Form,
-    accepts,
-    check_typed_name,
-    on_refusal,
-    once,
-    ports_once,
-)
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -41,7 +31,6 @@ FIELDS: Final[Fields] = {
     webhooks_model.EventTypeUnknown: "events",
 }
 EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
-SHOWN_ONCE: Final = {200: "The secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 
 
 def _groups() -> dict[str, list[tuple[str, str]]]:
@@ -84,7 +73,7 @@ async def show_form(org_slug: str) -> Response:
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
-@accepts(f"POST {API}", answers=SHOWN_ONCE)
+@accepts(f"POST {API}", answers=answers_with("The secret."))
 @once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
 @on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
@@ -136,7 +125,7 @@ async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
 
 @routes.post(f"{ONE}/secret")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/rotate-secret", answers=SHOWN_ONCE)
+@accepts(f"POST {API_OF_ONE}/rotate-secret", answers=answers_with("The secret."))
 @once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
     """Replace the secret of a webhook.

@@ -29,7 +29,6 @@ from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
-    FOREIGN_FORM,
     Form,
     accepts,
     check_typed_name,
@@ -187,7 +186,7 @@ async def end_impersonation() -> Response:
 
 @routes.post(f"{ONE}/export")
 @platform_page(sign_in=SignInAge.FRESH)
-@accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file.", 403: FOREIGN_FORM})
+@accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file."})
 async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
     response = await export_package(await personal_data.export(ports(), signed_in(), user_id))

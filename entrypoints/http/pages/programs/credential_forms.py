@@ -19,10 +19,10 @@ from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Fields
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
-ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+ANSWERS: Final = {200: "The secret.", **ANSWERS_TO_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
 FIELDS: Final[Fields] = {
     model.CredentialExpiryInvalid: "expires_at",

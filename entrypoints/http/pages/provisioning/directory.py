@@ -17,7 +17,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
@@ -55,7 +55,7 @@ async def show_directory(org_slug: str) -> Response:
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(f"POST {TOKENS}", answers=answers_with("The token."))
 @once(PAGE, "Open the directory", "The token was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("provisioning/directory.html", _values, FIELDS)
 async def create_token(org_slug: str, form: Form) -> Response:

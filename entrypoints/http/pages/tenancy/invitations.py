@@ -16,7 +16,7 @@ from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
@@ -83,7 +83,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
-@accepts(BULK, answers={200: "The result for each address.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(BULK, answers=answers_with("The result for each address."))
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 @on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)
 async def invite(org_slug: str, form: Form) -> Response:

@@ -13,7 +13,7 @@ from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
@@ -27,7 +27,7 @@ FIELDS: Final[Fields] = {
     model.MailUsernameInvalid: "username",
     model.MailPasswordInvalid: "password",
 }
-TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+TESTED: Final = {200: "The result of the test."}
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
