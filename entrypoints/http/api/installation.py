@@ -5,7 +5,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.maintenance import health
-from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, SettingSource
+from core.maintenance.model.health import ActorStatus, CheckResult, SettingSource
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -73,10 +73,7 @@ async def get_health() -> PlatformHealthResponse:
 
     Actors and connections belong to the process that answers. All processes share queues and keys.
     """
-    return _to_response(await health.measure(ports()))
-
-
-def _to_response(state: InstallationHealth) -> PlatformHealthResponse:
+    state = await health.measure(ports())
     return PlatformHealthResponse.of(
         state,
         problems=state.find_problems(),

@@ -203,6 +203,14 @@ async def export(user_id: UUID) -> Response:
     return await export_package(await personal_data.export(ports(), signed_in(), user_id))
 
 
+async def export_file(data: PersonalDataExport) -> Response:
+    """Return the response with an export that a browser stores as a file."""
+    response = await export_package(data)
+    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
 async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
     account = ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile))

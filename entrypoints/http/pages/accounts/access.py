@@ -220,11 +220,7 @@ async def show_organizations() -> Response:
 
     You can leave those that you do not own.
     """
-    return await console_page("tenancy/own_organizations.html", organizations=await _own_organizations())
-
-
-async def _own_organizations() -> list[dict[str, Any]]:
-    return [
+    own = [
         {
             "slug": organization.slug,
             "name": organization.name,
@@ -235,6 +231,7 @@ async def _own_organizations() -> list[dict[str, Any]]:
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
+    return await console_page("tenancy/own_organizations.html", organizations=own)
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")

@@ -27,7 +27,7 @@ from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATIO
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.tenancy import organizations
-from entrypoints.http.api.privacy import export_package
+from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
@@ -107,10 +107,7 @@ async def download_data() -> Response:
     events, passkeys and consents.
     """
     user = signed_in()
-    response = await export_package(await personal_data.export(ports(), user, user.user_id))
-    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return await export_file(await personal_data.export(ports(), user, user.user_id))
 
 
 # The password

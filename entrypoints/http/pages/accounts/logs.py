@@ -28,8 +28,7 @@ ENTRIES: Final[Mapping[str, str]] = {**LABELS[MfaEvent], "user_exported": "Data 
 @shows("GET /api/user/mfa/events")
 async def show_own_second_factor_log(query_args: PageQuery) -> Response:
     """List the codes that you entered, and the changes of your second factor."""
-    page = query_args.page_request()
-    result = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
+    result = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
     entries = [to_own_mfa_event(entry) for entry in result.items]
     return await console_page("accounts/second_factor_log.html", entries=entries, labels=ENTRIES, **neighbors(query_args, result.total))
 
@@ -39,8 +38,8 @@ async def show_own_second_factor_log(query_args: PageQuery) -> Response:
 @shows("GET /api/user/privacy-log")
 async def show_own_exports(query_args: PageQuery) -> Response:
     """List the exports of your data."""
-    user, page = signed_in(), query_args.page_request()
-    result = await personal_data.list_privacy_log(ports(), user.user_id, page)
+    user = signed_in()
+    result = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
     return await console_page("accounts/exports.html", entries=entries, **neighbors(query_args, result.total))
 

@@ -78,15 +78,6 @@ class ApplicationsQuery(Query):
     offset: Offset = 0
 
 
-def _row(service: Service) -> dict[str, Any]:
-    return {
-        "name": service.name,
-        "type": label(service.service_type),
-        "path": application_path(service.slug),
-        "created": service.created_at,
-    }
-
-
 @routes.get(APPLICATIONS)
 @member_page(Capability.SERVICES_VIEW)
 @refuses(403)
@@ -109,7 +100,10 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     return await console_page(
         "applications/applications.html",
         path=organization_path("/applications"),
-        applications=[_row(service) for service in result[:PAGE_SIZE]],
+        applications=[
+            {"name": each.name, "type": label(each.service_type), "path": application_path(each.slug), "created": each.created_at}
+            for each in result[:PAGE_SIZE]
+        ],
         quota=quota,
         types=[("", "All types"), *LABELS[ServiceType].items()],
         query=query_args,

@@ -32,8 +32,7 @@ class UsersQuery(PageQuery):
 @shows(f"GET {API}")
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     """List the users of an organization's applications."""
-    page = query_args.page_request()
-    result = await end_users.list_end_users(ports(), acting_member(), page, search=query_args.search, service_id=None)
+    result = await end_users.list_end_users(ports(), acting_member(), query_args.page_request(), search=query_args.search, service_id=None)
     return await console_page(
         "applications/users.html",
         users=result.items,

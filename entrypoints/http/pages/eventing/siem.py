@@ -79,8 +79,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
     tested = await siem.send_test_entry(ports(), acting_member())
-    values = {**await _values(), "result": (tested is SiemResult.GOOD, tested.value)}
-    return await console_page("eventing/siem.html", **values)
+    return await console_page("eventing/siem.html", **{**await _values(), "result": (tested is SiemResult.GOOD, tested.value)})
 
 
 @routes.post(f"{PAGE}/remove")

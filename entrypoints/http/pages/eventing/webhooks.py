@@ -91,12 +91,8 @@ async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> R
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
-async def _find(webhook_id: UUID) -> Webhook:
-    return await webhooks.find(ports(), acting_member(), webhook_id)
-
-
 async def _values(typed: Form | None, webhook_id: UUID) -> dict[str, Any]:
-    webhook = await _find(webhook_id)
+    webhook = await webhooks.find(ports(), acting_member(), webhook_id)
     stored = {"name": webhook.name, "url": webhook.url, "is_active": "yes" if webhook.is_active else ""}
     stored |= dict.fromkeys((f"{EVENT}{event}" for event in webhook.events), "yes")
     values = await _form_values(stored if typed is None else typed)
@@ -146,7 +142,7 @@ async def _unchanged(_: Form, webhook_id: UUID) -> dict[str, Any]:
 @on_refusal("eventing/webhook.html", _unchanged, FIELDS)
 async def delete(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Delete a webhook and its deliveries."""
-    webhook = await _find(webhook_id)
+    webhook = await webhooks.find(ports(), acting_member(), webhook_id)
     check_typed_name(form, webhook.name)
     await webhooks.delete(ports(), acting_member(), webhook.id)
     return redirect_with_notice("webhook-deleted", webhooks_path())

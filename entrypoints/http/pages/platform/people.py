@@ -18,7 +18,7 @@ from core.privacy import personal_data
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
-from entrypoints.http.api.privacy import export_package
+from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
@@ -189,10 +189,7 @@ async def end_impersonation() -> Response:
 @accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file."})
 async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
-    response = await export_package(await personal_data.export(ports(), signed_in(), user_id))
-    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return await export_file(await personal_data.export(ports(), signed_in(), user_id))
 
 
 @routes.post(f"{ONE}/anonymize")

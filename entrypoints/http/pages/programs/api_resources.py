@@ -81,11 +81,7 @@ def _lifetimes(seconds: str) -> list[tuple[str, str]]:
     return [*LIFETIMES, (seconds, f"{seconds} seconds" if rest else f"{minutes} minutes")]
 
 
-async def _new_values(typed: Form) -> dict[str, Any]:
-    return _form_values(typed)
-
-
-def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     seconds = str(typed.get("token_seconds") or model.DEFAULT_TOKEN_SECONDS)
     return {
         "typed": {**typed, "token_seconds": seconds},
@@ -114,14 +110,14 @@ async def show_resources(org_slug: str) -> Response:
 @shows(f"POST {API}")
 async def show_form(org_slug: str) -> Response:
     """Show the form that creates an API resource."""
-    return await console_page("programs/new_api_resource.html", **_form_values({}))
+    return await console_page("programs/new_api_resource.html", **await _form_values({}))
 
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open API resources", "The API resource is in the list.")
-@on_refusal("programs/new_api_resource.html", _new_values, FIELDS)
+@on_refusal("programs/new_api_resource.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
     """Create an API resource."""
     data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
@@ -136,7 +132,7 @@ async def _find(resource_id: UUID) -> ApiResource:
 
 async def _settings(typed: Form, resource_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
-    return {**resource_values(resource), **_form_values({**_stored(resource), **typed})}
+    return {**resource_values(resource), **await _form_values({**_stored(resource), **typed})}
 
 
 @routes.get(ONE)

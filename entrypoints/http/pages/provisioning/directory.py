@@ -125,8 +125,7 @@ async def show_requests(org_slug: str, query_args: ScimRequestsQuery) -> Respons
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
 async def show_blocks(org_slug: str, query_args: PageQuery) -> Response:
     """List the users that the directory blocks."""
-    page = query_args.page_request()
-    result = await blocks.list_page(ports(), acting_member(), page)
+    result = await blocks.list_page(ports(), acting_member(), query_args.page_request())
     return await console_page("provisioning/blocks.html", blocks=result.items, path=_path(), **neighbors(query_args, result.total))
 
 

@@ -122,8 +122,7 @@ async def remove(org_slug: str, form: Form) -> Response:
 @shows(f"GET {API}/accounts")
 async def show_foreign_accounts(org_slug: str, query_args: PageQuery) -> Response:
     """List the accounts at the verified domain that other organizations created."""
-    page = query_args.page_request()
-    result = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    result = await domains.list_foreign_accounts(ports(), acting_member(), query_args.page_request())
     return await console_page(
         "tenancy/domain_others.html", path=_path(), tab="accounts", rows=result.items, **neighbors(query_args, result.total)
     )
@@ -134,8 +133,7 @@ async def show_foreign_accounts(org_slug: str, query_args: PageQuery) -> Respons
 @shows(f"GET {API}/invitations")
 async def show_foreign_invitations(org_slug: str, query_args: PageQuery) -> Response:
     """List the pending invitations of other organizations to addresses at the verified domain."""
-    page = query_args.page_request()
-    result = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    result = await domains.list_foreign_invitations(ports(), acting_member(), query_args.page_request())
     return await console_page(
         "tenancy/domain_others.html", path=_path(), tab="invitations", rows=result.items, **neighbors(query_args, result.total)
     )

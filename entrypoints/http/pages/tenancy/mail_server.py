@@ -80,8 +80,7 @@ async def configure(org_slug: str, form: Form) -> Response:
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
     check = await samples.send_test(ports(), acting_member())
-    values = {**await _values(), "result": (check is MailServerCheck.GOOD, check.value)}
-    return await console_page("tenancy/mail_server.html", **values)
+    return await console_page("tenancy/mail_server.html", **{**await _values(), "result": (check is MailServerCheck.GOOD, check.value)})
 
 
 @routes.post(f"{PAGE}/remove")

@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
 from core.tenancy import members
-from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
+from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
@@ -50,7 +50,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
 
 
 async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
-    details = await _find(user_id)
+    details = await members.find(ports(), acting_member(), user_id)
     member = details.account.member
     return {
         "path": organization_path(f"/members/{member.user_id}"),
@@ -61,10 +61,6 @@ async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
         "is_self": member.user_id == acting_member().user_id,
         "is_owner": member.membership.is_owner,
     }
-
-
-async def _find(user_id: UUID) -> MemberDetails:
-    return await members.find(ports(), acting_member(), user_id)
 
 
 @routes.get(ONE)
@@ -113,7 +109,7 @@ async def show_removal(org_slug: str, user_id: UUID) -> Response:
 
 
 async def _removal(user_id: UUID) -> Question:
-    details = await _find(user_id)
+    details = await members.find(ports(), acting_member(), user_id)
     member = details.account.member
     sessions = count(details.sessions.count, "session")
     return Question(
@@ -138,6 +134,6 @@ async def _removal(user_id: UUID) -> Question:
 @ask_on_refusal(_removal)
 async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a member from the organization."""
-    check_typed_name(form, (await _find(user_id)).account.member.email)
+    check_typed_name(form, (await members.find(ports(), acting_member(), user_id)).account.member.email)
     await members.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("member-removed", organization_path("/members"))
