@@ -68,7 +68,7 @@ from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_h
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, json_error
-from entrypoints.http.edge.openapi import allows_any_origin, changes_state, is_oauth
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.openapi.description import describe_interface, interface_description
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
@@ -310,7 +310,7 @@ class RouteTable:
         self._views = app.view_functions
         self._match = app.url_map.bind("localhost")
         rules = list(app.url_map.iter_rules())
-        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if allows_any_origin(app.view_functions[rule.endpoint]))
+        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if docs_of(app.view_functions[rule.endpoint]).any_origin)
         self.methods = lru_cache(maxsize=1024)(self._methods)
         self.view = lru_cache(maxsize=1024)(self._view)
 
@@ -328,7 +328,7 @@ class RouteTable:
 
     def changes_state(self, path: str) -> bool:
         view = self.view(path, "GET")
-        return view is not None and changes_state(view)
+        return view is not None and docs_of(view).changes_state
 
     def allows_any_origin(self, path: str) -> bool:
         return path in self._paths_for_any_origin
@@ -344,7 +344,7 @@ def _render_error(
 ) -> tuple[Headers, bytes]:
     """Render an error of the middleware in the format of the route: OAuth, SCIM, JSON or a page."""
     view = routes.view(record.path, record.method)
-    if is_oauth(view):
+    if docs_of(view).for_oauth:
         return [(b"content-type", b"application/json")], oauth_error_body(error.message, error.code, oauth_error_of(error.status))
     if speaks_scim(record.path):
         return [(b"content-type", SCIM_JSON.encode())], scim_error_body(error.status, error.message, as_text=scim_string_status)

@@ -20,7 +20,6 @@ from entrypoints.http.edge.access import anyone, operations, person, person_anyw
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.dispatch import check_every_route
-from entrypoints.http.edge.responses import returns
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import routes
@@ -56,7 +55,7 @@ GOOD = {
     "person_anywhere": person_anywhere(bare),
     "operations": operations(bare),
     "with a limit of its own": anyone(limit=LOGIN)(bare),
-    "above other decorators": person(wrapped(returns(Message)(bare))),
+    "above other decorators": person(wrapped(wrapped(bare))),
 }
 BAD = {
     "none": bare,

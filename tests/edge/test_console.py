@@ -12,7 +12,7 @@ from core.kernel.errors import Invalid
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
-from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH
@@ -62,7 +62,7 @@ def rights(access: Access) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None:
-    named = api_of(PAGES[page])
+    named = docs_of(PAGES[page]).api
     assert named, "the page names the operation of the API that does the same"
     unknown = [operation for operation in named if operation not in OPERATIONS]
     assert not unknown
@@ -80,13 +80,13 @@ def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("GET") and parameters(PAGES[page])])
 def test_show_as_curl_sends_only_parameters_that_the_operation_has(page: str) -> None:
-    operation = OPERATIONS[api_of(PAGES[page])[0]]
+    operation = OPERATIONS[docs_of(PAGES[page]).api[0]]
     assert parameters(PAGES[page]) - PAGES_OWN.get(page, set()) <= parameters(operation)
 
 
 def test_every_operation_for_people_has_a_page() -> None:
     """Nothing that a person does needs curl."""
-    named = {operation for view in OPERATIONS.values() for operation in api_of(view)}
+    named = {operation for view in OPERATIONS.values() for operation in docs_of(view).api}
     callers = ("member", "platform_owner", "person")
     operations = {
         operation
@@ -124,7 +124,7 @@ def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
 
 def test_the_bodies_of_all_commands_have_the_types_of_the_api() -> None:
     """A newcomer replaces the values, and the request is accepted."""
-    operations = sorted({operation for view in PAGES.values() for operation in api_of(view)})
+    operations = sorted({operation for view in PAGES.values() for operation in docs_of(view).api})
     models = {operation: getattr(OPERATIONS[operation], QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0] for operation in operations}
     refused, bodies = {}, {operation: model for operation, model in models.items() if model is not None}
     for operation, model in bodies.items():

@@ -41,7 +41,7 @@ from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.policy import SupportContact
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.access.declaration import Credentials, access_of
-from entrypoints.http.edge.openapi import is_oauth, is_page
+from entrypoints.http.edge.openapi import docs_of
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.proof.access.calls import routes
@@ -230,7 +230,7 @@ def as_path(rule: str) -> str:
 async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartTrio) -> None:
     """A browser opens it if the user presses Enter in the address bar, on the page of a refused form."""
     views = dict(routes(app))
-    posted = {route.removeprefix("POST ") for route, view in views.items() if route.startswith("POST") and is_page(view)}
+    posted = {route.removeprefix("POST ") for route, view in views.items() if route.startswith("POST") and docs_of(view).is_page}
     forms = {path for path in posted if f"GET {path}" not in views}
     for path in (as_path(form) for form in sorted(forms)):
         answer = await ask(app, "GET", path, headers=[(b"accept", b"text/html")])
@@ -245,7 +245,7 @@ async def test_a_form_that_is_sent_after_the_end_of_the_session_leads_back_to_it
     forms = [
         as_path(route.removeprefix("POST "))
         for route, view in views.items()
-        if route.startswith("POST") and is_page(view) and access_of(view).credentials is Credentials.COOKIE
+        if route.startswith("POST") and docs_of(view).is_page and access_of(view).credentials is Credentials.COOKIE
     ]
     for path in forms:
         answer = await ask(app, "POST", path, headers=[(b"accept", b"text/html")])
@@ -257,7 +257,7 @@ async def test_a_form_that_is_sent_after_the_end_of_the_session_leads_back_to_it
 
 
 async def test_a_wrong_method_of_an_oauth_endpoint_has_the_form_of_oauth(app: QuartTrio) -> None:
-    paths = [route.partition(" ")[2] for route, view in routes(app) if is_oauth(view)]
+    paths = [route.partition(" ")[2] for route, view in routes(app) if docs_of(view).for_oauth]
     for path in paths:
         answer = await ask(app, "BREW", path)
         assert (answer.status, answer.json["error"], answer.code) == (405, "invalid_request", "METHOD_NOT_ALLOWED"), path

@@ -20,11 +20,8 @@ from entrypoints.http.edge.queries import (
     PageQuery,
     Pagination,
     Query,
-    pagination,
     path_id,
-    validate_querystring,
 )
-from entrypoints.http.edge.responses import returns
 from tests.support.direct import ask
 
 
@@ -152,7 +149,7 @@ def test_the_description_says_that_numbers_are_clamped() -> None:
     ],
 )
 def test_the_pagination_object(page: Page, total: int, pages: int, has_next: bool, has_prev: bool) -> None:
-    assert pagination(page, total) == Pagination(
+    assert PageQuery.model_validate({"page": str(page.number), "limit": str(page.limit)}).pagination(total) == Pagination(
         page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=has_next, has_prev=has_prev
     )
 
@@ -187,16 +184,13 @@ def seen() -> list[Any]:
 
 def add_routes(app: QuartTrio) -> None:
     @anyone
-    @validate_querystring(Sample)
-    @returns(Message)
     async def listed(query_args: Sample) -> Message:
         SEEN.append((query_args.page, query_args.limit, query_args.offset))
         return Message(message="listed")
 
     @anyone
-    @returns(Message)
-    async def thing(thing_id: str) -> Message:
-        SEEN.append(path_id(thing_id))
+    async def thing(thing_id: UUID) -> Message:
+        SEEN.append(thing_id)
         return Message(message="found")
 
     app.add_url_rule("/api/test/things", "test_things", listed)

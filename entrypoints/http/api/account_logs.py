@@ -13,8 +13,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("account_logs", __name__)
 
@@ -49,17 +48,16 @@ class OwnMfaEventListResponse(ResponseModel):
 @routes.get("/api/user/mfa/events")
 @person
 @refuses(404)
-@validate_querystring(PageQuery)
-@returns(OwnMfaEventListResponse)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     """List the log of your second factor.
 
     It has the codes that were entered, right and wrong, and the changes of your two-factor
     authentication.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
-    return OwnMfaEventListResponse(events=[to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
+    return OwnMfaEventListResponse(
+        events=[to_own_mfa_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+    )
 
 
 def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
@@ -95,17 +93,15 @@ class OwnPrivacyEventListResponse(ResponseModel):
 @routes.get("/api/user/privacy-log")
 @person
 @refuses(404)
-@validate_querystring(PageQuery)
-@returns(OwnPrivacyEventListResponse)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
     """List the exports of your data.
 
     If `by_user` is false, the owner of an organization or a platform owner exported it.
     """
-    user, page = signed_in(), query_args.page_request()
-    entries = await personal_data.list_privacy_log(ports(), user.user_id, page)
+    user = signed_in()
+    entries = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     events = [to_own_privacy_event(entry, user.user_id) for entry in entries.items]
-    return OwnPrivacyEventListResponse(events=events, pagination=pagination(page, entries.total))
+    return OwnPrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
 
 def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
@@ -142,21 +138,15 @@ class MfaEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@validate_querystring(PageQuery)
-@returns(MfaEventListResponse)
-async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
+async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListResponse:
     """List the log of a user's second factor.
 
     It has the codes that were entered, right and wrong, and the changes of two-factor
     authentication.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_mfa_log(ports(), path_id(user_id), page)
-    return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
-
-
-def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
-    return MfaEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)
+    entries = await personal_data.list_mfa_log(ports(), user_id, query_args.page_request())
+    events = [MfaEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
+    return MfaEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
 
 class PrivacyEventResponse(ResponseModel):
@@ -179,19 +169,11 @@ class PrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@validate_querystring(PageQuery)
-@returns(PrivacyEventListResponse)
-async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
+async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEventListResponse:
     """List the exports and the anonymization of a user's data.
 
     The newest entry comes first. Each has the user who asked for it.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_privacy_log(ports(), path_id(user_id), page)
-    return PrivacyEventListResponse(
-        events=[_to_privacy_event(entry) for entry in entries.items], pagination=pagination(page, entries.total)
-    )
-
-
-def _to_privacy_event(entry: PrivacyLogEntry) -> PrivacyEventResponse:
-    return PrivacyEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)
+    entries = await personal_data.list_privacy_log(ports(), user_id, query_args.page_request())
+    events = [PrivacyEventResponse.of(each, ip_address=each.address, user_agent=each.agent, created_at=each.at) for each in entries.items]
+    return PrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))

@@ -5,12 +5,11 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.maintenance import health
-from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from core.maintenance.model.health import ActorStatus, CheckResult, SettingSource
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("installation", __name__)
 
@@ -69,28 +68,20 @@ class PlatformHealthResponse(ResponseModel):
 @routes.get("/api/platform/health")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(PlatformHealthResponse)
 async def get_health() -> PlatformHealthResponse:
     """Return the state of the installation.
 
     Actors and connections belong to the process that answers. All processes share queues and keys.
     """
-    return _to_response(await health.measure(ports()))
-
-
-def _to_response(state: InstallationHealth) -> PlatformHealthResponse:
+    state = await health.measure(ports())
     return PlatformHealthResponse.of(
         state,
         problems=state.find_problems(),
         queues=[QueueResponse(name=queue.name, depth=queue.depth, oldest_seconds=queue.age.total_seconds()) for queue in state.queues],
         database_connections=ConnectionsResponse.of(state.connections),
         mail_server=state.has_mail_server,
-        signing_keys=[_to_key_response(key) for key in state.signing_keys],
+        signing_keys=[SigningKeyResponse.of(key, age_days=key.age.days) for key in state.signing_keys],
     )
-
-
-def _to_key_response(key: KeyState) -> SigningKeyResponse:
-    return SigningKeyResponse.of(key, age_days=key.age.days)
 
 
 class CheckFindingResponse(ResponseModel):
@@ -110,7 +101,6 @@ class CheckListResponse(ResponseModel):
 @routes.get("/api/platform/health/checks")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(CheckListResponse)
 async def run_checks() -> CheckListResponse:
     """Return the findings of `gatehouse doctor`.
 
@@ -143,7 +133,6 @@ class SettingListResponse(ResponseModel):
 @routes.get("/api/platform/settings")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(SettingListResponse)
 async def list_settings() -> SettingListResponse:
     """List the settings in force.
 

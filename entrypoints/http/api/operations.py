@@ -17,7 +17,7 @@ from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import returns
 from entrypoints.version import VERSION
 
 routes = Blueprint("operations", __name__)
@@ -32,7 +32,6 @@ class Health(ResponseModel):
 
 @routes.get("/health")
 @operations
-@returns(Health)
 async def health() -> Health:
     """Check that the service is up.
 
@@ -62,7 +61,7 @@ class Readiness(ResponseModel):
 
 @routes.get("/health/ready")
 @operations
-@returns(Readiness, 200, 503)
+@returns(200, 503)
 async def ready() -> tuple[Readiness, int]:
     """Check that requests can be served.
 

@@ -15,7 +15,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
-from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.api.accounts.accounts import ProfileDetailsResponse
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in
@@ -23,8 +23,6 @@ from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import Part, stream_object
 
 routes = Blueprint("privacy", __name__)
@@ -195,14 +193,22 @@ class PersonalDataExportResponse(ExportedUserResponse):
 @refuses(403, 404)
 @describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
-async def export(user_id: str) -> Response:
+async def export(user_id: UUID) -> Response:
     """Export a user's data.
 
     You get all data of your own account. Platform owners get all data of any account. The owner of an
     organization gets the memberships, logins, identities and consents of a confirmed member that
     belong to the organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
     """
-    return await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
+    return await export_package(await personal_data.export(ports(), signed_in(), user_id))
+
+
+async def export_file(data: PersonalDataExport) -> Response:
+    """Return the response with an export that a browser stores as a file."""
+    response = await export_package(data)
+    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 async def export_package(data: PersonalDataExport) -> Response:
@@ -229,8 +235,7 @@ class AnonymizationResponse(ResponseModel):
 @routes.delete("/api/privacy/forget/<user_id>")
 @person_anywhere(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(403, 404, 429)
-@returns(AnonymizationResponse)
-async def anonymize(user_id: str) -> AnonymizationResponse:
+async def anonymize(user_id: UUID) -> AnonymizationResponse:
     """Anonymize a user permanently.
 
     Platform owners can do this, and callers who own every organization that the user is a confirmed
@@ -243,7 +248,6 @@ async def anonymize(user_id: str) -> AnonymizationResponse:
     verified address and that none of your organizations created. The link in the email opens it again.
     It is anonymized when the last link has expired.
     """
-    id_ = path_id(user_id)
-    erase_at = await personal_data.anonymize(ports(), signed_in(), id_)
+    erase_at = await personal_data.anonymize(ports(), signed_in(), user_id)
     message = "The user is anonymized." if erase_at is None else closure_message(erase_at)
-    return AnonymizationResponse(success=True, message=message, user_id=id_)
+    return AnonymizationResponse(success=True, message=message, user_id=user_id)

@@ -5,14 +5,12 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from functools import wraps
 from typing import Annotated, Any, ClassVar, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
-from quart_schema import document_request
 from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
@@ -24,7 +22,6 @@ from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY
-from entrypoints.http.edge.validation import validate
 
 View = Callable[..., Awaitable[Any]]
 P = ParamSpec("P")
@@ -194,20 +191,6 @@ class RequestModel(BaseModel):
     repeatable: ClassVar[frozenset[str]] = frozenset()
 
 
-def validate_request(model: type[RequestModel]) -> Callable[[View], View]:
-    """Pass the JSON body to the view as `data`, and document it. The view raises: the errors of `validate` and `StrictRequest.get_json`."""
-
-    def decorate(view: View) -> View:
-        @wraps(view)
-        async def read(*args: Any, **kwargs: Any) -> Any:
-            data = validate(model, await request.get_json())
-            return await view(*args, data=data, **kwargs)
-
-        return document_request(model)(read)
-
-    return decorate
-
-
 def optional(**limits: Any) -> Any:
     """Return the definition of a field that may be missing. Its value is KEEP then. Null is allowed only if the type allows it."""
     return Field(default=KEEP, json_schema_extra=_without_default, **limits)
@@ -215,6 +198,11 @@ def optional(**limits: Any) -> Any:
 
 def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
+
+
+def absent_if_none(description: str, **others: Any) -> Any:
+    """Return the definition of a field of a response that is left out if it is None."""
+    return Field(default=None, exclude_if=lambda value: value is None, description=description, **others)
 
 
 class ResponseModel(BaseModel):

@@ -32,7 +32,7 @@ from entrypoints.http.edge.error_body import (
     scim_error_body,
     speaks_scim,
 )
-from entrypoints.http.edge.openapi import is_oauth, is_page
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.edge.proofs import NONCE_HEADER
 from entrypoints.http.edge.validation import FieldsInvalid
 
@@ -157,7 +157,7 @@ def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None)
     Without a route, the path decides. If the path is not known either, a client gets a page only if it accepts HTML.
     """
     accepted = parse_accept_header(accept, MIMEAccept)
-    for_people = is_page(view) if view is not None else _is_for_people(path)
+    for_people = docs_of(view).is_page if view is not None else _is_for_people(path)
     if for_people is None:
         return "text/html" in [kind for kind, _ in accepted]
     return for_people and accepted.best_match(["text/html", "application/json"]) != "application/json"
@@ -240,7 +240,7 @@ async def respond(error: Exception) -> Response:
         )
         return Response(page.body, page.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)
-    if is_oauth(_view()):
+    if docs_of(_view()).for_oauth:
         body = oauth_error_body(answer.message, answer.code, answer.oauth_error)
     return Response(body, answer.status, answer.headers, content_type="application/json")
 

@@ -2,19 +2,18 @@
 
 import re
 from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
-from quart_schema import document_querystring
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
 from entrypoints.http.base.context import current_request
 from entrypoints.http.edge.bodies import ResponseModel, View
+from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.edge.validation import validate
 
 MAX_FIELDS = 100
@@ -22,6 +21,7 @@ MAX_LIMIT = 100
 MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
 _REPEATABLE: Final = "_repeatable_parameters"  # the attribute of a view; `functools.wraps` copies it
+Q = TypeVar("Q", bound="Query")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -91,19 +91,11 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-def validate_querystring(model: type[Query]) -> Callable[[View], View]:
-    """Pass the query to the view as `query_args`, and document it. No parameter is a list. The view raises: the errors of `validate`."""
-
-    def decorate(view: View) -> View:
-        @wraps(view)
-        async def read(*args: Any, **kwargs: Any) -> Any:
-            # Some clients write a list as `name[]=value`, which must not count as an unknown field.
-            fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
-            return await view(*args, query_args=validate(model, fields), **kwargs)
-
-        return document_querystring(model)(read)
-
-    return decorate
+def read_query(model: type[Q], *, is_of_page: bool) -> Q:
+    """Return the query of the current request. No parameter is a list. Forms send the query of a page. Raises: the errors of `validate`."""
+    # Some clients write a list as `name[]=value`, which must not count as an unknown field.
+    fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
+    return validate(model, as_api_reads(fields) if is_of_page else fields)
 
 
 def clamped(value: Any, least: int, most: int) -> int:
@@ -151,24 +143,6 @@ def _read_flag(value: Any) -> bool:
 Flag = Annotated[bool, BeforeValidator(_read_flag)]
 
 
-class PageQuery(Query):
-    """The page of a list."""
-
-    page: PageNumber = 1
-    limit: Limit = 50
-
-    def page_request(self) -> Page:
-        """Return the requested page."""
-        return Page(self.page, self.limit)
-
-
-class PartQuery(Query):
-    """The part of a list."""
-
-    limit: Limit = 50
-    offset: Offset = 0
-
-
 class Pagination(ResponseModel):
     """The position of this page in the list."""
 
@@ -180,12 +154,29 @@ class Pagination(ResponseModel):
     has_prev: bool = Field(description="Whether there is a previous page.")
 
 
-def pagination(page: Page, total: int) -> Pagination:
-    """Return the position of a page in a list of `total` items."""
-    pages = -(-total // page.limit)
-    return Pagination(
-        page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=page.number < pages, has_prev=page.number > 1
-    )
+class PageQuery(Query):
+    """The page of a list."""
+
+    page: PageNumber = 1
+    limit: Limit = 50
+
+    def page_request(self) -> Page:
+        """Return the requested page."""
+        return Page(self.page, self.limit)
+
+    def pagination(self, total: int) -> Pagination:
+        """Return the position of the requested page in a list of `total` items."""
+        pages = -(-total // self.limit)
+        return Pagination(
+            page=self.page, limit=self.limit, total=total, total_pages=pages, has_next=self.page < pages, has_prev=self.page > 1
+        )
+
+
+class PartQuery(Query):
+    """The part of a list."""
+
+    limit: Limit = 50
+    offset: Offset = 0
 
 
 NO_ID = UUID(int=0)  # no generated id has this value

@@ -1,8 +1,8 @@
 """Streaming responses for lists without a maximum length.
 
 No database connection is held while bytes are sent, so a slow client occupies only its own
-connection, until the server's timeout. A view with a streaming response uses
-`@document_response(Model)` of quart-schema instead of `@returns`.
+connection, until the server's timeout. A view with a streaming response returns a Response, and
+has `@document_response(Model)` of quart-schema.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from quart import request
 
 _BACKUP_CODE: Final = re.compile("([0-9A-Z]{4})-?([0-9A-Z]{4})")
 _URL_AROUND_HOST: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#\s]*@)?([^/?#\s@:]+)(?::[0-9]+)?(?:[/?#].*)?", re.IGNORECASE)
 _CERTIFICATE: Final = re.compile(r"(?:-----BEGIN CERTIFICATE-----)?([A-Za-z0-9+/=\s]+)(?:-----END CERTIFICATE-----)?")
+_DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DAY_PARAMETERS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
 _LINE: Final = 64  # characters of a line in PEM (RFC 7468)
 # What programs and people put around an address or a link: spaces, also invisible ones, and punctuation.
 _SPACES: Final = " \t\r\n\v\f\u00a0\u200b\ufeff"
@@ -86,3 +88,16 @@ def link_token() -> str:
 def to_token(text: str) -> str:
     """Return the token in the text of a link."""
     return "".join(text.split()).strip(_AROUND_LINKS)
+
+
+def as_api_reads(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form that filters a list as the API reads them.
+
+    Texts are trimmed, and an empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
+    """
+    trimmed = {name: trim(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {
+        name: f"{value}T00:00:00Z" if name in _DAY_PARAMETERS and isinstance(value, str) and _DAY.fullmatch(value) else value
+        for name, value in trimmed.items()
+        if value != ""
+    }

@@ -9,7 +9,7 @@ from quart import Response, request
 
 from core.kernel.errors import Refusal
 from entrypoints.http.pages.console import console_page
-from entrypoints.http.pages.console_forms import Form, on_refusal, refused_console_page, wrong_field
+from entrypoints.http.pages.console_forms import Form, on_refusal, refused_console_page
 
 TEMPLATE: Final = "confirm.html"
 V = TypeVar("V", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def ask_on_refusal(question: Callable[..., Awaitable[Question]]) -> Callable[[V]
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:
     """Return the page after a refusal, with the reason."""
-    return await refused_console_page(refusal, TEMPLATE, wrong=wrong_field(refusal, {}), **_values(question, form))
+    return await refused_console_page(refusal, TEMPLATE, **_values(question, form))
 
 
 def _values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:

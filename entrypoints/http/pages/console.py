@@ -5,13 +5,11 @@ browser is redirected, so that reloading the page repeats nothing. Only a secret
 is in the direct response to its form. docs/contributing/adding-a-page.md shows how to add a page.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from pydantic import model_validator
 from quart import Response, current_app, request
 
 from core.authentication import browser
@@ -24,45 +22,20 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.openapi import api_of, describes_page
-from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
-from entrypoints.http.edge.typed_fields import trim
+from entrypoints.http.edge.openapi import describes_page, docs_of
+from entrypoints.http.edge.queries import PageQuery, PartQuery
+from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
-from entrypoints.http.pages.form_values import to_start_of_day
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
 from entrypoints.http.pages.notices import NOTICES
 
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
-DAY_PARAMETERS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
-DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 V = TypeVar("V", bound=Callable[..., Any])
 
 
 def shows(*api: str) -> Callable[[V], V]:
     """Document a page of the console. `api` names the operations of the API that do the same, the main one first."""
     return describes_page({200: "The page."}, api=api)
-
-
-def as_api_reads(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a form that filters a list as the API reads them.
-
-    Texts are trimmed, and an empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
-    """
-    trimmed = {name: trim(value) if isinstance(value, str) else value for name, value in values.items()}
-    return {
-        name: to_start_of_day(value) if name in DAY_PARAMETERS and isinstance(value, str) and DAY.fullmatch(value) else value
-        for name, value in trimmed.items()
-        if value != ""
-    }
-
-
-class ListQuery(Query):
-    """The query of a list, as its form sends it. The names are those of the API."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_api_reads(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return as_api_reads(values)
 
 
 async def console_page(name: str, **values: Any) -> Response:
@@ -97,7 +70,9 @@ async def frame_values() -> dict[str, Any]:
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
-        "curl": commands(current_app, api_of(view), app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))),
+        "curl": commands(
+            current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))
+        ),
     }
     root = organization_path() if isinstance(user, Member) else None
     token = browser.form_token(session_secret(), impersonation_session())

@@ -1,8 +1,9 @@
 """The forms of the console: their documentation, their copies, their refusals."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
+from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -27,9 +28,11 @@ REDIRECTED: Final = "The change is saved. The browser is redirected to a page th
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
-NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal is about
+NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
 # comes back with the form. `once` answers the third.
 OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, FormAlreadySent)
@@ -37,9 +40,28 @@ Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable[[V], V]:
-    """Document a form of the console, as in `shows`."""
-    return describes_page(answers, form=["form_token"], api=api)
+def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",)) -> Callable[[V], V]:
+    """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
+
+    Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
+    """
+
+    def decorate(view: V) -> V:
+        has_form = "form" in get_annotations(view)
+
+        @wraps(view)
+        async def run(**parameters: Any) -> Any:
+            fields = await _read_form()
+            return await view(**parameters, **({"form": fields} if has_form else {}))
+
+        return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
+
+    return decorate
+
+
+def answers_with(page: str) -> dict[int, str]:
+    """Return the answers of a form that is answered with a page, such as "The secret."."""
+    return {200: page, 400: NOT_ACCEPTED}
 
 
 class NameNotTyped(FieldInvalid):
@@ -49,21 +71,21 @@ class NameNotTyped(FieldInvalid):
         super().__init__(type(self).__doc__ or "", "confirmation")
 
 
-async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
+async def refused_console_page(refusal: Refusal, name: str, fields: Fields = NO_FIELDS, **values: Any) -> Response:
+    """Return the page of a refused form, with the reason beside its field. Without `wrong`, `fields` tells the field.
 
     Raises: the refusal, if it is one of OF_DECORATORS.
     """
     if isinstance(refusal, OF_DECORATORS):
         raise refusal
-    return await _refused_page(refusal, name, **values)
+    return await _refused_page(refusal, name, **{"wrong": wrong_field(refusal, fields), **values})
 
 
 async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
     return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await frame_values(), **values})
 
 
-async def read_console_form() -> dict[str, str]:
+async def _read_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
     If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
@@ -101,7 +123,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
             try:
                 return await view(*args, **kwargs)
             except FormAlreadySent as refusal:
-                target = re.sub("<([a-z_]+)>", lambda match: quote(kwargs[match[1]]), path)
+                target = re.sub("<([a-z_]+)>", lambda match: quote(str(kwargs[match[1]])), path)
                 return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
 
         setattr(run, ONCE_ATTRIBUTE, path)
@@ -113,37 +135,36 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
 def on_refusal(
     template: str,
     values: Callable[..., Awaitable[dict[str, Any]]],
-    fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
+    fields: Fields | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
     refusals: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
-    """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
+    """Decorate a form of the console, below `accepts`: show its page again, with the reason, if the view is refused.
 
-    The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
-    the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
-    refusals to fields, or is a function that does. Refusals of other classes than `refusals` are
-    answered with the error page.
+    `values(form, ...)` returns the values of the page. It also gets the parameters of the route, except
+    `org_slug`, which `acting_member` stands for. `fields` maps refusals to fields, or is a function that
+    does. Refusals of other classes than `refusals` are answered with the error page.
     """
 
     def decorate(view: V) -> V:
         @wraps(view)
-        async def run(**parameters: Any) -> Any:
-            form = await read_console_form()
+        async def run(form: Form, **parameters: Any) -> Any:
             try:
                 return await view(**parameters, form=form)
             except OF_DECORATORS:
                 raise
             except refusals as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
-                wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
-                return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
+                if callable(fields):
+                    return await refused_console_page(refusal, template, **{"wrong": fields(refusal, form), **loaded})
+                return await refused_console_page(refusal, template, fields, **loaded)
 
         return cast("V", run)
 
     return decorate
 
 
-def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:
+def wrong_field(refusal: Refusal, fields: Fields = NO_FIELDS) -> str | None:
     """Return the field that a refusal is about, or None if it is about none of them. The page shows the reason beside it."""
     return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
 

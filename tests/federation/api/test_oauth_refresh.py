@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.policy import Policy
-from entrypoints.http.edge.openapi import allows_any_origin
+from entrypoints.http.edge.openapi import docs_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import INVALID_CLIENT, oauth_error
@@ -282,7 +282,7 @@ async def test_every_origin_can_read_the_token_endpoint(relying_party: RelyingPa
 
 async def test_only_endpoints_that_read_no_cookies_allow_every_origin(app: QuartTrio) -> None:
     """No route below /api is among them (security G-3)."""
-    allowed = {rule.rule for rule in app.url_map.iter_rules() if allows_any_origin(app.view_functions[rule.endpoint])}
+    allowed = {rule.rule for rule in app.url_map.iter_rules() if docs_of(app.view_functions[rule.endpoint]).any_origin}
     metadata = {"/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"}
     metadata.add("/.well-known/oauth-protected-resource/api")
     assert allowed == {TOKEN, REVOKE, "/auth/userinfo", "/auth/par", *metadata}

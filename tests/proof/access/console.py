@@ -10,7 +10,7 @@ from typing import Final
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
-from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.curl import operations_of
 from tests.proof.access.calls import without_variant
 
@@ -37,7 +37,7 @@ VARIANTS: Final = {
 @cache
 def console_operations() -> Mapping[str, tuple[Access, str]]:
     """Return the access rule of each page, and the operation of the API that does the same."""
-    pages = ((operation, access_of(view), api_of(view)) for operation, view in operations_of(build_routes()))
+    pages = ((operation, access_of(view), docs_of(view).api) for operation, view in operations_of(build_routes()))
     return {operation: (access, api[0]) for operation, access, api in pages if access.name in CONSOLE and _is_own(operation)}
 
 

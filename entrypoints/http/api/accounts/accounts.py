@@ -1,6 +1,6 @@
 """Registration, password recovery, and the profile and password of the signed-in user."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
@@ -15,7 +15,6 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
-from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.base.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.access import anyone, person, person_with_profile
 from entrypoints.http.edge.access.declaration import ApplicationTokens
@@ -27,11 +26,10 @@ from entrypoints.http.edge.bodies import (
     RequestModel,
     ResponseModel,
     Text,
+    absent_if_none,
     optional,
-    validate_request,
 )
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("accounts", __name__)
 
@@ -67,8 +65,6 @@ class RegisterRequest(RequestModel):
 @routes.post("/api/auth/register")
 @anyone(limit=REGISTER)
 @refuses(409)
-@validate_request(RegisterRequest)
-@returns(Message)
 async def register(data: RegisterRequest) -> Message:
     """Create an account.
 
@@ -88,8 +84,6 @@ class ForgotPasswordRequest(RequestModel):
 
 @routes.post("/api/auth/forgot-password")
 @anyone(limit=FORGOT_PASSWORD)
-@validate_request(ForgotPasswordRequest)
-@returns(Message)
 async def forgot_password(data: ForgotPasswordRequest) -> Message:
     """Send an email with a link to reset a password.
 
@@ -110,8 +104,6 @@ class ResetPasswordRequest(RequestModel):
 
 @routes.post("/api/auth/reset-password")
 @anyone
-@validate_request(ResetPasswordRequest)
-@returns(Message)
 async def reset_password(data: ResetPasswordRequest) -> Message:
     """Set a new password with the token of a reset link.
 
@@ -130,8 +122,6 @@ class ResendVerificationRequest(RequestModel):
 
 @routes.post("/api/auth/resend-verification")
 @anyone(limit=RESEND_VERIFICATION)
-@validate_request(ResendVerificationRequest)
-@returns(Message)
 async def resend_verification(data: ResendVerificationRequest) -> Message:
     """Send another email with a verification link.
 
@@ -162,6 +152,26 @@ class AccountProfileResponse(ResponseModel):
     zoneinfo: str | None = Field(description="The time zone as a name of the IANA database, or null.", examples=["Europe/London"])
 
 
+# The details of a profile are claims of OpenID Connect (Core, section 5.1) that few users set.
+def _detail(description: str, example: str) -> Any:
+    """Return the definition of a field that is absent if it is not set."""
+    return absent_if_none(f"{description} Absent if not set.", examples=[example])
+
+
+class ProfileDetailsResponse(ResponseModel):
+    """The details of a profile. Each one is absent if it is not set."""
+
+    given_name: str | None = _detail("The given names.", "Ada")
+    family_name: str | None = _detail("The family names.", "Lovelace")
+    middle_name: str | None = _detail("The middle names.", "King")
+    nickname: str | None = _detail("The casual name.", "Ada")
+    preferred_username: str | None = _detail("The short name that the user likes to have.", "ada")
+    profile: str | None = _detail("The https URL of a page about the user.", "https://example.com/ada")
+    website: str | None = _detail("The https URL of the user's website.", "https://ada.example.com")
+    gender: str | None = _detail("The gender, such as `female`, `male` or another text.", "female")
+    birthdate: str | None = _detail("The birthdate: a date, `0000` for an unknown year, or the year alone.", "1815-12-10")
+
+
 class ProfileResponse(ProfileDetailsResponse, AccountProfileResponse):
     """The signed-in user. The fields of the profile mean the same as in OpenID Connect.
 
@@ -188,7 +198,6 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 @routes.get("/api/user")
 @person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT)
-@returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
@@ -222,8 +231,6 @@ class ProfileUpdateRequest(RequestModel):
 @routes.patch("/api/user")
 @person(outlives=True, sign_in=SignInAge.ANY)
 @refuses(404, 429)
-@validate_request(ProfileUpdateRequest)
-@returns(ProfileResponse)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
 
@@ -245,7 +252,6 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 @routes.delete("/api/user")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
-@returns(Message)
 async def delete_account() -> Message:
     """Delete your account permanently.
 
@@ -272,8 +278,6 @@ class SetPasswordRequest(RequestModel):
 @routes.post("/api/user/set-password")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
-@validate_request(SetPasswordRequest)
-@returns(Message)
 async def set_password(data: SetPasswordRequest) -> Message:
     """Set the first password of your account.
 
@@ -293,8 +297,6 @@ class ChangePasswordRequest(RequestModel):
 @routes.post("/api/user/change-password")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
-@validate_request(ChangePasswordRequest)
-@returns(Message)
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
 

@@ -1,7 +1,5 @@
 """The devices of the signed-in user."""
 
-from functools import wraps
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
@@ -14,11 +12,10 @@ from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person
-from entrypoints.http.edge.access.declaration import ApplicationTokens, View
-from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.access.declaration import ApplicationTokens
+from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("devices", __name__)
@@ -87,13 +84,12 @@ async def list_devices() -> Response:
 @routes.get("/api/user/devices/<device_id>")
 @person(applications=ApplicationTokens.WITHOUT_OPENID, area=Area.ACCOUNT)
 @refuses(404)
-@returns(DeviceDetailsResponse)
-async def get_device(device_id: str) -> DeviceDetailsResponse:
+async def get_device(device_id: UUID) -> DeviceDetailsResponse:
     """Return one of your devices.
 
     A revoked device is answered with 404.
     """
-    listed = await devices.find(ports(), signed_in(), path_id(device_id))
+    listed = await devices.find(ports(), signed_in(), device_id)
     device, location = listed.device, listed.device.location
     return DeviceDetailsResponse(
         **dict(to_device_response(listed)),
@@ -119,41 +115,33 @@ class RenamedDeviceResponse(ResponseModel):
     updated_at: Timestamp = Field(description="The time of the change.")
 
 
-def own_device(view: View) -> View:
-    """Check that the caller has the device before the body is validated, so that an unknown id is 404, not 400."""
-
-    @wraps(view)
-    async def checked(device_id: str, **arguments: Any) -> Any:
-        await devices.find(ports(), signed_in(), path_id(device_id))
-        return await view(device_id=device_id, **arguments)
-
-    return checked
+@before_body
+async def own_device(device_id: UUID) -> None:
+    """Answer 404 if the caller has no device `<device_id>`."""
+    await devices.find(ports(), signed_in(), device_id)
 
 
 @routes.patch("/api/user/devices/<device_id>")
 @person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @refuses(404)
 @own_device
-@validate_request(RenameDeviceRequest)
-@returns(RenamedDeviceResponse)
-async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDeviceResponse:
+async def rename_device(device_id: UUID, data: RenameDeviceRequest) -> RenamedDeviceResponse:
     """Rename one of your devices.
 
     A later sign-in that sends a device name replaces it.
     """
-    device = await devices.rename(ports(), signed_in(), path_id(device_id), data.name)
+    device = await devices.rename(ports(), signed_in(), device_id, data.name)
     return RenamedDeviceResponse.of(device)
 
 
 @routes.delete("/api/user/devices/<device_id>")
 @person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @refuses(400, 404)
-@returns(Message)
-async def revoke_device(device_id: str) -> Message:
+async def revoke_device(device_id: UUID) -> Message:
     """Revoke one of your devices.
 
     Its sessions and its trust end. You cannot revoke the current device: sign out instead. Revoking
     a device again changes nothing.
     """
-    await devices.revoke(ports(), signed_in(), path_id(device_id))
+    await devices.revoke(ports(), signed_in(), device_id)
     return Message(message="The device was revoked. Its sessions were ended.")

@@ -12,10 +12,9 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, validate_request
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.qr import qr_svg
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("mfa", __name__)
 
@@ -37,7 +36,6 @@ class MfaStatusResponse(ResponseModel):
 @routes.get("/api/user/mfa/status")
 @person(applications=ApplicationTokens.WITHOUT_OPENID)
 @refuses(404)
-@returns(MfaStatusResponse)
 async def get_status() -> MfaStatusResponse:
     """Return the status of your two-factor authentication.
 
@@ -60,7 +58,6 @@ class MfaSetupResponse(ResponseModel):
 @routes.post("/api/user/mfa/setup")
 @person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(400, 404)
-@returns(MfaSetupResponse)
 async def start_setup() -> MfaSetupResponse:
     """Start to set up two-factor authentication.
 
@@ -87,8 +84,6 @@ class MfaEnabledResponse(ResponseModel):
 @routes.post("/api/user/mfa/verify")
 @person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION), sign_in=SignInAge.FRESH)
 @refuses(404)
-@validate_request(ConfirmMfaRequest)
-@returns(MfaEnabledResponse)
 async def confirm_setup(data: ConfirmMfaRequest) -> MfaEnabledResponse:
     """Confirm the authenticator app and turn two-factor authentication on.
 
@@ -107,7 +102,6 @@ class MfaDisabledResponse(ResponseModel):
 @routes.delete("/api/user/mfa")
 @person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(404)
-@returns(MfaDisabledResponse)
 async def disable() -> MfaDisabledResponse:
     """Turn two-factor authentication off.
 
@@ -127,7 +121,6 @@ class BackupCodesResponse(ResponseModel):
 @routes.post("/api/user/mfa/backup-codes/regenerate")
 @person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(400, 404)
-@returns(BackupCodesResponse)
 async def regenerate_backup_codes() -> BackupCodesResponse:
     """Replace your backup codes.
 

@@ -1,6 +1,5 @@
 """Users, their second factors and platform ownership, for platform owners (decisions 241, 243)."""
 
-from functools import wraps
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,7 +7,7 @@ from pydantic import ConfigDict, Field
 from quart import Blueprint
 
 from core.accounts import platform, platform_users
-from core.accounts.model.platform import MfaAlert, MfaAlertType
+from core.accounts.model.platform import MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
@@ -16,11 +15,11 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Query, SearchLimit, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Query, SearchLimit, path_id
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("platform_users", __name__)
 
@@ -29,15 +28,10 @@ class ReasonMissing(Invalid):
     """The reason is missing. Send it as "reason" in the body or in the query."""
 
 
-def existing_user(view: View) -> View:
-    """Check that the user exists before the body is validated, so that an unknown id is 404, not 400."""
-
-    @wraps(view)
-    async def checked(user_id: str, **arguments: Any) -> Any:
-        account = await platform_users.find(ports(), path_id(user_id))
-        return await view(user_id=account.id, **arguments)
-
-    return checked
+@before_body
+async def existing_user(user_id: UUID) -> None:
+    """Answer 404 for a `<user_id>` that does not exist."""
+    await platform_users.find(ports(), user_id)
 
 
 class UserSearchQuery(Query):
@@ -84,8 +78,6 @@ class UserSearchResponse(ResponseModel):
 @routes.get("/api/platform/users/search")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(404)
-@validate_querystring(UserSearchQuery)
-@returns(UserSearchResponse)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     """Search all users of the platform.
 
@@ -113,13 +105,12 @@ class UserMfaStatusResponse(ResponseModel):
 @routes.get("/api/platform/users/<user_id>/mfa/status")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
-@returns(UserMfaStatusResponse)
-async def get_mfa_status(user_id: str) -> UserMfaStatusResponse:
+async def get_mfa_status(user_id: UUID) -> UserMfaStatusResponse:
     """Return the status of a user's two-factor authentication.
 
     Use it before `DELETE /api/platform/users/{user_id}/mfa`, when a user has lost their phone.
     """
-    status = await platform_users.get_mfa_status(ports(), path_id(user_id))
+    status = await platform_users.get_mfa_status(ports(), user_id)
     return UserMfaStatusResponse(
         user_id=status.user_id,
         email=status.email,
@@ -156,9 +147,6 @@ class RemoveMfaResponse(ResponseModel):
 @routes.delete("/api/platform/users/<user_id>/mfa")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
 @existing_user
-@validate_request(RemoveMfaRequest)
-@validate_querystring(RemoveMfaQuery)
-@returns(RemoveMfaResponse)
 async def remove_mfa(user_id: UUID, data: RemoveMfaRequest, query_args: RemoveMfaQuery) -> RemoveMfaResponse:
     """Remove the two-factor authentication of another user.
 
@@ -192,8 +180,6 @@ class AccountStateResponse(ResponseModel):
 @routes.post("/api/platform/users/<user_id>/deactivate")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(AccountStateRequest)
-@returns(AccountStateResponse)
 async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Deactivate the account of a user.
 
@@ -212,8 +198,6 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 @routes.post("/api/platform/users/<user_id>/reactivate")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(AccountStateRequest)
-@returns(AccountStateResponse)
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
 
@@ -242,7 +226,6 @@ class MfaMetricsResponse(ResponseModel):
 @routes.get("/api/platform/mfa/metrics")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
-@returns(MfaMetricsResponse)
 async def get_mfa_metrics() -> MfaMetricsResponse:
     """Return metrics about two-factor authentication.
 
@@ -280,18 +263,14 @@ class MfaAlertListResponse(ResponseModel):
 @routes.get("/api/platform/mfa/suspicious")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
-@returns(MfaAlertListResponse)
 async def list_mfa_alerts() -> MfaAlertListResponse:
     """List suspicious activity around second factors of the last 24 hours.
 
     The kinds are: many wrong codes, many backup codes used, and two-factor authentication turned
     off right after a sign-in.
     """
-    return MfaAlertListResponse(alerts=[_to_alert_response(alert) for alert in await platform_users.list_alerts(ports())])
-
-
-def _to_alert_response(alert: MfaAlert) -> MfaAlertResponse:
-    return MfaAlertResponse.of(alert, alert_type=alert.type)
+    alerts = await platform_users.list_alerts(ports())
+    return MfaAlertListResponse(alerts=[MfaAlertResponse.of(alert, alert_type=alert.type) for alert in alerts])
 
 
 class PlatformOwnerResponse(ResponseModel):
@@ -313,7 +292,6 @@ class PlatformOwnerListResponse(ResponseModel):
 @routes.get("/api/platform/owners")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400, 404)
-@returns(PlatformOwnerListResponse)
 async def list_owners() -> PlatformOwnerListResponse:
     """List all platform owners.
 
@@ -338,8 +316,6 @@ class RemovePlatformOwnerQuery(Query):
 @routes.post("/api/platform/owners")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @refuses(404)
-@validate_request(AddPlatformOwnerRequest)
-@returns(PlatformOwnerResponse)
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
@@ -352,14 +328,11 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
-@validate_querystring(RemovePlatformOwnerQuery)
-@returns(PlatformOwnerResponse)
-async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
+async def remove_owner(user_id: UUID, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
     """Revoke the rights of another platform owner.
 
     Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
     your own rights, or the rights of the last platform owner.
     """
-    owner_id = path_id(user_id)
-    await platform.demote(ports(), signed_in(), owner_id, query_args.reason)
-    return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=owner_id)
+    await platform.demote(ports(), signed_in(), user_id, query_args.reason)
+    return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=user_id)

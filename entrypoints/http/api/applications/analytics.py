@@ -17,8 +17,7 @@ from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, acting_key, ports
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Query, RecentLimit
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("analytics", __name__)
@@ -75,8 +74,6 @@ class ProviderLoginsResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/login-trends")
 @member(Capability.ANALYTICS_VIEW)
-@validate_querystring(DateRangeQuery)
-@returns(list[DailyLoginsResponse])
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
     """Count logins by day.
 
@@ -89,8 +86,6 @@ async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-service")
 @member(Capability.ANALYTICS_VIEW)
-@validate_querystring(DateRangeQuery)
-@returns(list[ServiceLoginsResponse])
 async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
     """Count logins by service.
 
@@ -103,8 +98,6 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-provider")
 @member(Capability.ANALYTICS_VIEW)
-@validate_querystring(DateRangeQuery)
-@returns(list[ProviderLoginsResponse])
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
     """Count logins by identity provider.
 
@@ -133,7 +126,6 @@ class RecentLoginResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/recent-logins")
 @member(Capability.ANALYTICS_VIEW)
-@validate_querystring(RecentLoginsQuery)
 @document_response(list[RecentLoginResponse])
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
     """List recent logins.
@@ -167,8 +159,6 @@ class ServiceAnalyticsResponse(ResponseModel):
 
 @routes.get("/api/service/analytics")
 @service_key(Permission.READ_ANALYTICS)
-@validate_querystring(DateRangeQuery)
-@returns(ServiceAnalyticsResponse)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
     """Get the usage of the service.
 

@@ -4,17 +4,17 @@ from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.applications import api_keys
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PartQuery
+from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("api_keys", __name__)
 
@@ -73,16 +73,15 @@ class ApiKeyResponse(ApiKeyDetails):
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_MANAGE, outlives=True)
 @existing_service
-@validate_request(ApiKeyRequest)
-@returns(CreatedApiKeyResponse, 201)
-async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple[CreatedApiKeyResponse, int]:
+@returns(201)
+async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> CreatedApiKeyResponse:
     """Create an API key.
 
     Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
     secret is returned only once: store it safely.
     """
     key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
-    return CreatedApiKeyResponse.of(key, key=secret), 201
+    return CreatedApiKeyResponse.of(key, key=secret)
 
 
 class ApiKeyListResponse(ResponseModel):
@@ -95,8 +94,6 @@ class ApiKeyListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_VIEW)
 @existing_service
-@validate_querystring(PartQuery)
-@returns(ApiKeyListResponse)
 async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> ApiKeyListResponse:
     """List API keys.
 
@@ -108,22 +105,20 @@ async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
 @member(Capability.API_KEYS_VIEW)
-@returns(ApiKeyResponse)
-async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyResponse:
+async def get(org_slug: str, service_slug: str, api_key_id: UUID) -> ApiKeyResponse:
     """Get an API key.
 
     The secret is not returned.
     """
-    return ApiKeyResponse.of(await api_keys.find(ports(), acting(), service_slug, path_id(api_key_id)))
+    return ApiKeyResponse.of(await api_keys.find(ports(), acting(), service_slug, api_key_id))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
 @member(Capability.API_KEYS_MANAGE, outlives=True)
 @describes({204: "The key is deleted."})
-async def delete(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+async def delete(org_slug: str, service_slug: str, api_key_id: UUID) -> None:
     """Delete an API key.
 
     Requests with this key are refused immediately. This cannot be undone.
     """
-    await api_keys.delete(ports(), acting(), service_slug, path_id(api_key_id))
-    return no_content()
+    await api_keys.delete(ports(), acting(), service_slug, api_key_id)

@@ -12,8 +12,7 @@ from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination, path_id
 
 routes = Blueprint("end_users", __name__)
 
@@ -49,19 +48,16 @@ class EndUserListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/users")
 @member(Capability.END_USERS_VIEW)
-@validate_querystring(EndUsersQuery)
-@returns(EndUserListResponse)
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
     """List end users.
 
     End users have signed in to a service of the organization, or an API key created them.
     Deactivated users are left out.
     """
-    page = query_args.page_request()
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
-    result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
-    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await end_users.list_end_users(ports(), acting(), query_args.page_request(), search=query_args.search, service_id=service_id)
+    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 class EndUserIdentityResponse(ResponseModel):
@@ -109,13 +105,12 @@ class EndUserDetailsResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>")
 @member(Capability.END_USERS_VIEW)
-@returns(EndUserDetailsResponse)
-async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
+async def get(org_slug: str, user_id: UUID) -> EndUserDetailsResponse:
     """Get an end user.
 
     Identities, services, logins and sessions of other organizations are not included.
     """
-    return _to_details_response(await end_users.find(ports(), acting(), path_id(user_id)))
+    return _to_details_response(await end_users.find(ports(), acting(), user_id))
 
 
 def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
@@ -138,12 +133,11 @@ class RevokedSessionsResponse(ResponseModel):
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/sessions")
 @member(Capability.END_USERS_MANAGE, outlives=False)
-@returns(RevokedSessionsResponse)
-async def revoke_sessions(org_slug: str, user_id: str) -> RevokedSessionsResponse:
+async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsResponse:
     """End a user's sessions.
 
     Ends all sessions of the user in the organization and its services, and everything that would
     start a new one, such as authorization codes. Sessions in other organizations continue.
     """
-    revoked = await end_users.revoke_sessions(ports(), acting(), path_id(user_id))
+    revoked = await end_users.revoke_sessions(ports(), acting(), user_id)
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)

@@ -10,7 +10,6 @@ from entrypoints.http.api.applications.analytics import DailyLoginsResponse
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("overview", __name__)
 
@@ -41,7 +40,6 @@ class OverviewResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/overview")
 @member(Capability.ANALYTICS_VIEW)
-@returns(OverviewResponse)
 async def get_overview(org_slug: str) -> OverviewResponse:
     """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks.
 

@@ -11,7 +11,6 @@ from core.kernel.api_scopes import Area
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("own_applications", __name__)
 
@@ -50,24 +49,20 @@ def launch_url(application: OwnApplication) -> str | None:
     return application.launch_url
 
 
-def _to_response(application: OwnApplication) -> OwnApplicationResponse:
-    return OwnApplicationResponse.of(
-        application,
-        organization=ApplicationOrganizationResponse(
-            slug=application.org_slug, name=application.organization, logo_url=application.logo_url
-        ),
-        launch_url=launch_url(application),
-    )
-
-
 @routes.get("/api/user/applications")
 @person_anywhere(area=Area.ACCOUNT)
-@returns(OwnApplicationListResponse)
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 
     These are the applications that you have used or are assigned to, and the applications of
     organizations that you have joined. Applications that would refuse you are left out.
     """
-    listed = await own_applications.list_own(ports(), signed_in())
-    return OwnApplicationListResponse(applications=[_to_response(application) for application in listed])
+    applications = [
+        OwnApplicationResponse.of(
+            each,
+            organization=ApplicationOrganizationResponse(slug=each.org_slug, name=each.organization, logo_url=each.logo_url),
+            launch_url=launch_url(each),
+        )
+        for each in await own_applications.list_own(ports(), signed_in())
+    ]
+    return OwnApplicationListResponse(applications=applications)

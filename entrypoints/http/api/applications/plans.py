@@ -1,8 +1,7 @@
 """Plans of a service, managed by members."""
 
 import re
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -13,13 +12,11 @@ from core.applications import plans
 from core.applications.model.plans import PlanChanges, PlanTerms
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("plans", __name__)
@@ -39,16 +36,10 @@ def _check_price_id(text: str) -> str:
 PriceId = Annotated[str, AfterValidator(_check_price_id), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE_ID.pattern}$"})]
 
 
-def existing_plan(view: View) -> View:
-    """Answer 404 before the body is read if the service has no plan `<plan_id>`."""
-
-    @wraps(view)
-    async def check_plan(org_slug: str, service_slug: str, plan_id: str) -> Any:
-        id_ = path_id(plan_id)
-        await plans.require(ports(), acting(), service_slug, id_)
-        return await view(org_slug=org_slug, service_slug=service_slug, plan_id=id_)
-
-    return check_plan
+@before_body
+async def existing_plan(org_slug: str, service_slug: str, plan_id: UUID) -> None:
+    """Answer 404 if the service has no plan `<plan_id>`."""
+    await plans.require(ports(), acting(), service_slug, plan_id)
 
 
 class PlanRequest(RequestModel):
@@ -68,20 +59,12 @@ class PlanRequest(RequestModel):
 
     def build(self) -> PlanTerms:
         """Return the terms of the plan."""
-        return PlanTerms(
-            name=self.name,
-            price_cents=self.price_cents,
-            currency=self.currency,
-            features=self.features or (),
-            billing_price_id=self.billing_price_id,
-        )
+        return PlanTerms(**{**dict(self), "features": self.features or ()})
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
 @member(Capability.BILLING_MANAGE, outlives=False)
 @existing_service
-@validate_request(PlanRequest)
-@returns(PlanResponse)
 async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanResponse:
     """Create a plan.
 
@@ -126,21 +109,13 @@ class PlanUpdateRequest(RequestModel):
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")
 @member(Capability.BILLING_MANAGE, outlives=False)
 @existing_plan
-@validate_request(PlanUpdateRequest)
-@returns(PlanResponse)
 async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpdateRequest) -> PlanResponse:
     """Change a plan.
 
     Only the fields in the request change. Tokens of subscribers contain new features from their
     next refresh on.
     """
-    changes = PlanChanges(
-        name=data.name,
-        price_cents=data.price_cents,
-        currency=data.currency,
-        features=() if data.features is None else data.features,
-        billing_price_id=data.billing_price_id,
-    )
+    changes = PlanChanges(**{**dict(data), "features": () if data.features is None else data.features})
     return PlanResponse.of(await plans.update(ports(), acting(), service_slug, plan_id, changes))
 
 
@@ -148,11 +123,10 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
 @member(Capability.BILLING_MANAGE, outlives=False)
 @refuses(400)
 @describes({204: "The plan is deleted."})
-async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
+async def delete(org_slug: str, service_slug: str, plan_id: UUID) -> None:
     """Delete a plan.
 
     Plans with active or past due subscriptions cannot be deleted. Ended subscriptions keep the
     plan.
     """
-    await plans.delete(ports(), acting(), service_slug, path_id(plan_id))
-    return no_content()
+    await plans.delete(ports(), acting(), service_slug, plan_id)

@@ -4,19 +4,18 @@ from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.applications import access, services
 from core.applications.model.users import AccessPolicy, AccessSettings, EnrollmentOrigin
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("service_access", __name__)
 
@@ -46,7 +45,6 @@ class ServiceAccessResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_VIEW)
-@returns(ServiceAccessResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
     """Get the access settings of a service.
 
@@ -58,8 +56,6 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
-@validate_request(ServiceAccessRequest)
-@returns(ServiceAccessResponse)
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
     """Replace the access settings of a service.
 
@@ -96,16 +92,13 @@ class AssignmentsQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_VIEW)
-@validate_querystring(AssignmentsQuery)
-@returns(AssignmentListResponse)
 async def list_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> AssignmentListResponse:
     """List the users that are assigned to a service.
 
     Users with a subscription are admitted like assigned users, but are not in this list.
     """
-    page = query_args.page_request()
-    result = await access.list_assignments(ports(), acting(), service_slug, page, search=query_args.search)
-    return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await access.list_assignments(ports(), acting(), service_slug, query_args.page_request(), search=query_args.search)
+    return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 class AssignmentRequest(RequestModel):
@@ -123,8 +116,6 @@ class AssignedUserResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_MANAGE, outlives=True)
 @existing_service
-@validate_request(AssignmentRequest)
-@returns(AssignedUserResponse)
 async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to a service by email address.
 
@@ -138,26 +129,24 @@ async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequ
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
 @member(Capability.END_USERS_MANAGE, outlives=True)
 @describes({204: "The user is assigned to the service."})
-async def assign(org_slug: str, service_slug: str, user_id: str) -> Response:
+async def assign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     """Assign a user to a service.
 
     The user must be an end user or a confirmed member of the organization. A membership is
     confirmed when the member uses the organization. Assigning a user again changes nothing. When a
     user's membership ends, their assignments end, too.
     """
-    await access.assign(ports(), acting(), service_slug, path_id(user_id))
-    return no_content()
+    await access.assign(ports(), acting(), service_slug, user_id)
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>")
 @member(Capability.END_USERS_MANAGE, outlives=True)
 @describes({204: "The user is no longer assigned to the service."})
-async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
+async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
 
     Under the policy `assigned`, the user loses access at the next refresh or sign-in, unless they
     have a subscription. To end their sessions immediately, use
     `DELETE /api/organizations/{org_slug}/users/{user_id}/sessions`.
     """
-    await access.unassign(ports(), acting(), service_slug, path_id(user_id))
-    return no_content()
+    await access.unassign(ports(), acting(), service_slug, user_id)

@@ -7,15 +7,13 @@ from core.kernel.roles import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional, validate_request
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional
 
 routes = Blueprint("service_info", __name__)
 
 
 @routes.get("/api/service/info")
 @service_key(Permission.READ_SERVICE)
-@returns(ServiceResponse)
 async def get() -> ServiceResponse:
     """Get the service of the API key.
 
@@ -41,8 +39,6 @@ class ServiceInfoUpdateRequest(RequestModel):
 
 @routes.patch("/api/service/info")
 @service_key(Permission.WRITE_SERVICE)
-@validate_request(ServiceInfoUpdateRequest)
-@returns(ServiceResponse)
 async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
     """Change the service of the API key.
 

@@ -1,22 +1,19 @@
 """Service API: users of the service of an API key."""
 
-from functools import wraps
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.applications import service_users
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
-from entrypoints.http.base.context import acting_key, no_content, ports
+from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PartQuery
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("service_users", __name__)
 
@@ -38,8 +35,6 @@ class ServiceUserListResponse(ResponseModel):
 
 @routes.get("/api/service/users")
 @service_key(Permission.READ_USERS)
-@validate_querystring(PartQuery)
-@returns(ServiceUserListResponse)
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
     """List users of the service.
 
@@ -57,8 +52,6 @@ class ServiceUserRequest(RequestModel):
 
 @routes.post("/api/service/users")
 @service_key(Permission.WRITE_USERS)
-@validate_request(ServiceUserRequest)
-@returns(ServiceUserResponse)
 async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     """Create a user.
 
@@ -70,26 +63,20 @@ async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     return ServiceUserResponse.of(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 
 
-def existing_service_user(view: View) -> View:
-    """Answer 404 before the body is read if `<user_id>` is not a user of the service."""
-
-    @wraps(view)
-    async def check_user(user_id: str, **arguments: Any) -> Any:
-        user = await service_users.find(ports(), acting_key(), path_id(user_id))
-        return await view(user_id=user.id, **arguments)
-
-    return check_user
+@before_body
+async def existing_service_user(user_id: UUID) -> None:
+    """Answer 404 if `<user_id>` is not a user of the service."""
+    await service_users.find(ports(), acting_key(), user_id)
 
 
 @routes.get("/api/service/users/<user_id>")
 @service_key(Permission.READ_USERS)
-@returns(ServiceUserResponse)
-async def get(user_id: str) -> ServiceUserResponse:
+async def get(user_id: UUID) -> ServiceUserResponse:
     """Get a user of the service.
 
     Accounts that do not use the service are not found.
     """
-    return ServiceUserResponse.of(await service_users.find(ports(), acting_key(), path_id(user_id)))
+    return ServiceUserResponse.of(await service_users.find(ports(), acting_key(), user_id))
 
 
 class ServiceUserUpdateRequest(RequestModel):
@@ -101,8 +88,6 @@ class ServiceUserUpdateRequest(RequestModel):
 @routes.patch("/api/service/users/<user_id>")
 @service_key(Permission.WRITE_USERS)
 @existing_service_user
-@validate_request(ServiceUserUpdateRequest)
-@returns(ServiceUserResponse)
 async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserResponse:
     """Change a user's email address.
 
@@ -117,11 +102,10 @@ async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserRe
 @routes.delete("/api/service/users/<user_id>")
 @service_key(Permission.DELETE_USERS)
 @describes({204: "The account is deleted, or the user is removed from the service."})
-async def delete(user_id: str) -> Response:
+async def delete(user_id: UUID) -> None:
     """Delete a user.
 
     The account is deleted permanently if your organization created it and no other organization
     uses it. Otherwise only the user's data at this service is deleted, and the account stays.
     """
-    await service_users.delete(ports(), acting_key(), path_id(user_id))
-    return no_content()
+    await service_users.delete(ports(), acting_key(), user_id)

@@ -1,6 +1,5 @@
 """Services of an organization, managed by members."""
 
-from functools import wraps
 from typing import Any, Literal
 from uuid import UUID
 
@@ -13,27 +12,22 @@ from core.applications.model.services import SCOPES, Service, ServiceOrder, Serv
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
-from entrypoints.http.base.context import acting, acting_member, no_content, ports
+from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import AnyLimit, Offset, Query
+from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("services", __name__)
 
 
-def existing_service(view: View) -> View:
-    """Answer 404 before the body is read if there is no service `<service_slug>`."""
-
-    @wraps(view)
-    async def check_service(service_slug: str, **arguments: Any) -> Any:
-        await services.find(ports(), acting(), service_slug)
-        return await view(service_slug=service_slug, **arguments)
-
-    return check_service
+@before_body
+async def existing_service(service_slug: str, **_: object) -> None:
+    """Answer 404 if there is no service `<service_slug>`."""
+    await services.find(ports(), acting(), service_slug)
 
 
 class ServiceResponse(ResponseModel):
@@ -70,10 +64,8 @@ class ServiceResponse(ResponseModel):
     require_pushed_authorization_requests: bool = stored("require_pushed_authorization_requests", default=False)
     dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = stored("always_ask_consent", default=False)
-    former_secret_expires_at: Timestamp | None = Field(
-        default=None,
-        exclude_if=lambda time: time is None,
-        description="When the client secret from before the last rotation expires, in UTC. Left out if there is none.",
+    former_secret_expires_at: Timestamp | None = absent_if_none(
+        "When the client secret from before the last rotation expires, in UTC. Left out if there is none."
     )
 
 
@@ -144,8 +136,6 @@ class CreatedServiceResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_CREATE, outlives=True)
-@validate_request(ServiceRequest)
-@returns(CreatedServiceResponse)
 async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     """Create a service.
 
@@ -180,7 +170,6 @@ class ServiceListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_VIEW)
-@validate_querystring(ServicesQuery)
 @document_response(ServiceListResponse)
 async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     """List services.
@@ -195,7 +184,6 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_VIEW)
-@returns(ServiceResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceResponse:
     """Get a service.
 
@@ -213,18 +201,14 @@ class ServiceUpdateRequest(ServiceSettingsRequest):
 class UpdatedServiceResponse(ServiceResponse):
     """A changed service, with its new client secret if it got one."""
 
-    client_secret: str | None = Field(
-        default=None,
-        exclude_if=lambda secret: secret is None,
-        description="The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise.",
+    client_secret: str | None = absent_if_none(
+        "The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise."
     )
 
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
-@validate_request(ServiceUpdateRequest)
-@returns(UpdatedServiceResponse)
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.
 
@@ -252,8 +236,6 @@ class ClientSecretResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/rotate-secret")
 @member(Capability.SERVICES_MANAGE, outlives=True)
-@validate_request(SecretRotationRequest)
-@returns(ClientSecretResponse)
 async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRequest) -> ClientSecretResponse:
     """Replace the client secret.
 
@@ -267,7 +249,7 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The service is deleted."})
-async def delete(org_slug: str, service_slug: str) -> Response:
+async def delete(org_slug: str, service_slug: str) -> None:
     """Delete a service.
 
     Deletes the service with its plans, subscriptions, API keys, sessions and logins. Paid
@@ -275,4 +257,3 @@ async def delete(org_slug: str, service_slug: str) -> Response:
     be undone.
     """
     await services.delete(ports(), acting_member(), service_slug)
-    return no_content()

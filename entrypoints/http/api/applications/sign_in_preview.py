@@ -13,8 +13,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.queries import Query, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Query
 
 routes = Blueprint("sign_in_preview", __name__)
 
@@ -69,8 +68,6 @@ class SignInPreviewResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
 @member(Capability.SERVICES_MANAGE, programs=Programs.NONE)
-@validate_querystring(SignInPreviewQuery)
-@returns(SignInPreviewResponse)
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
     """Test the sign-in to a service.
 

@@ -10,9 +10,8 @@ from core.kernel.values import Email
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
 from entrypoints.http.base.context import caller, client, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("email_sign_in", __name__)
 
@@ -37,8 +36,6 @@ class EmailSignInResponse(ResponseModel):
 @routes.post("/api/auth/email-sign-in")
 @anyone(limit=EMAIL_SIGN_IN)
 @refuses(403, 404)
-@validate_request(EmailSignInRequest)
-@returns(EmailSignInResponse)
 async def request_code(data: EmailSignInRequest) -> EmailSignInResponse:
     """Send an email with a code and a link to sign in.
 
@@ -67,8 +64,6 @@ class EmailSignInVerificationRequest(RequestModel):
 @routes.post("/api/auth/email-sign-in/verify")
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @refuses(401, 403, 404)
-@validate_request(EmailSignInVerificationRequest)
-@returns(LoginResponse)
 async def verify(data: EmailSignInVerificationRequest) -> LoginResponse:
     """Sign in with the code of an email.
 

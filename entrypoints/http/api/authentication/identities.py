@@ -17,7 +17,6 @@ from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("identities", __name__)
 
@@ -36,7 +35,6 @@ class LinkedAccountResponse(ResponseModel):
 @routes.get("/api/user/identities")
 @person(applications=ApplicationTokens.ALL)
 @refuses(404)
-@returns(list[LinkedAccountResponse])
 async def list_identities() -> list[LinkedAccountResponse]:
     """List your linked accounts at identity providers.
 
@@ -55,7 +53,6 @@ class LinkStartResponse(ResponseModel):
 @routes.post("/api/user/identities/<provider>/link")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(400)
-@returns(LinkStartResponse)
 async def start_link(provider: str) -> LinkStartResponse:
     """Start linking an account at an identity provider.
 
@@ -68,7 +65,6 @@ async def start_link(provider: str) -> LinkStartResponse:
 @routes.delete("/api/user/identities/<provider>")
 @person(outlives=True, applications=ApplicationTokens.ALL, sign_in=SignInAge.FRESH)
 @refuses(400)
-@returns(Message)
 async def unlink(provider: str) -> Message:
     """Unlink an account at an identity provider.
 
@@ -90,7 +86,6 @@ class ProviderTokenResponse(ResponseModel):
 
 @routes.get("/api/provider-token/<provider>")
 @person(outlives=True, applications=ApplicationTokens.ALL)
-@returns(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.
 

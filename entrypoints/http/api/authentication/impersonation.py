@@ -13,8 +13,7 @@ from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp
 
 routes = Blueprint("impersonation", __name__)
 
@@ -48,8 +47,6 @@ class ImpersonationResponse(ResponseModel):
 @routes.post("/api/platform/impersonate/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @existing_user
-@validate_request(ImpersonationRequest)
-@returns(ImpersonationResponse)
 async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> ImpersonationResponse:
     """Start to act as a user.
 

@@ -1,23 +1,21 @@
 """The OAuth credentials of a service at identity providers."""
 
 import re
-from functools import wraps
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import View
-from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("oauth_credentials", __name__)
 
@@ -59,22 +57,16 @@ class OAuthCredentialsResponse(ResponseModel):
     updated_at: Timestamp = Field(description="When the credentials were last set.")
 
 
-def existing_provider(view: View) -> View:
-    """Decorate a route with `<provider>`, so that an unknown provider is refused before the body is validated."""
-
-    @wraps(view)
-    async def checked(provider: str, **arguments: Any) -> Any:
-        return await view(provider=oauth_credentials_model.parse_provider(provider), **arguments)
-
-    return checked
+@before_body
+async def known_provider(provider: str, **_: object) -> None:
+    """Refuse an unknown provider."""
+    oauth_credentials_model.parse_provider(provider)
 
 
 @routes.put(PATH)
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
-@existing_provider
-@validate_request(OAuthCredentialsRequest)
-@returns(OAuthCredentialsResponse)
+@known_provider
 async def put_oauth_credentials(
     org_slug: str, service_slug: str, provider: ProviderSlug, data: OAuthCredentialsRequest
 ) -> OAuthCredentialsResponse:
@@ -89,8 +81,7 @@ async def put_oauth_credentials(
 @routes.get(PATH)
 @member(Capability.SERVICES_MANAGE)
 @existing_service
-@existing_provider
-@returns(OAuthCredentialsResponse)
+@known_provider
 async def get_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> OAuthCredentialsResponse:
     """Return the service's own OAuth credentials at an identity provider.
 
@@ -103,12 +94,11 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 @routes.delete(PATH)
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @existing_service
-@existing_provider
+@known_provider
 @describes({204: "The service uses the credentials of the platform again."})
-async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> Response:
+async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> None:
     """Delete the service's own OAuth credentials at an identity provider.
 
     The service then uses the credentials of the platform again.
     """
     await oauth_credentials.remove(ports(), acting(), service_slug, provider)
-    return no_content()

@@ -3,20 +3,19 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.authentication.model.tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.base.context import acting, no_content, ports, signed_in
+from entrypoints.http.base.context import acting, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("personal_tokens", __name__)
 
@@ -82,8 +81,6 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 
 @routes.post("/api/user/personal-tokens")
 @verified_person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
-@validate_request(PersonalTokenRequest)
-@returns(CreatedPersonalTokenResponse)
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     """Create a personal access token.
 
@@ -98,7 +95,6 @@ async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
 
 @routes.get("/api/user/personal-tokens")
 @person_anywhere(programs=Programs.NONE)
-@returns(PersonalTokenListResponse)
 async def list_own() -> PersonalTokenListResponse:
     """List your personal access tokens.
 
@@ -111,13 +107,12 @@ async def list_own() -> PersonalTokenListResponse:
 @routes.delete("/api/user/personal-tokens/<personal_token_id>")
 @person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @describes({204: "The token is revoked."})
-async def revoke(personal_token_id: str) -> Response:
+async def revoke(personal_token_id: UUID) -> None:
     """Revoke one of your personal access tokens.
 
     It stops working with the next request.
     """
-    await personal_tokens.revoke_own(ports(), signed_in(), path_id(personal_token_id))
-    return no_content()
+    await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
 
 
 class TokenUserResponse(ResponseModel):
@@ -150,31 +145,27 @@ class MemberPersonalTokenListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/personal-tokens")
 @member(Capability.MEMBERS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(MemberPersonalTokenListResponse)
 async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:
     """List the personal access tokens of an organization.
 
     These are the tokens with which programs of its members act in the organization. Secrets are not
     returned, and neither are tokens of the members' own accounts or of other organizations.
     """
-    page = query_args.page_request()
-    tokens = await personal_tokens.list_in_organization(ports(), acting(), page)
+    tokens = await personal_tokens.list_in_organization(ports(), acting(), query_args.page_request())
     listed = [
         MemberPersonalTokenResponse.of(item.token, user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name))
         for item in tokens.items
     ]
-    return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=pagination(page, tokens.total))
+    return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=query_args.pagination(tokens.total))
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The token is revoked."})
-async def revoke_in_organization(org_slug: str, personal_token_id: str) -> Response:
+async def revoke_in_organization(org_slug: str, personal_token_id: UUID) -> None:
     """Revoke a personal access token of a member.
 
     It stops working with the next request. The member can create another one, unless the organization
     does not allow personal access tokens.
     """
-    await personal_tokens.revoke_in_organization(ports(), acting(), path_id(personal_token_id))
-    return no_content()
+    await personal_tokens.revoke_in_organization(ports(), acting(), personal_token_id)

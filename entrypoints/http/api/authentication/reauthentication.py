@@ -14,9 +14,8 @@ from entrypoints.http.api.authentication.identities import LinkStartResponse
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("reauthentication", __name__)
 
@@ -36,7 +35,6 @@ class ReauthenticationOptionsResponse(ResponseModel):
 
 @routes.get(PATH)
 @person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
-@returns(ReauthenticationOptionsResponse)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
@@ -85,8 +83,6 @@ def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
 @routes.post(PATH)
 @person_anywhere(limit=(LOGIN, MFA_VERIFICATION), outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
-@validate_request(ReauthenticationRequest)
-@returns(ReauthenticationResponse)
 async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
     """Confirm that it's you, with all factors of your account.
 
@@ -100,7 +96,6 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
 @routes.post(f"{PATH}/email")
 @person_anywhere(limit=EMAIL_SIGN_IN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
-@returns(Message)
 async def send_code() -> Message:
     """Send a code to your verified email address, to confirm that it's you.
 
@@ -113,7 +108,6 @@ async def send_code() -> Message:
 @routes.post(f"{PATH}/<provider>")
 @person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
-@returns(LinkStartResponse)
 async def start_at_provider(provider: str) -> LinkStartResponse:
     """Start a sign-in at a linked identity provider, to confirm that it's you.
 

@@ -18,15 +18,10 @@ from entrypoints.http.base.context import app_context, caller, client, ports, si
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, absent_if_none
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("sessions", __name__)
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class LoginRequest(RequestModel):
@@ -55,36 +50,26 @@ class LoginResponse(TokenPairResponse):
         description="The access token. With `mfa_required`, this is a pre-auth token for POST /api/auth/mfa/verify only."
     )
     refresh_token: str = Field(description="The refresh token. It works once. With `mfa_required`, it is empty.")
-    mfa_required: bool | None = Field(
-        default=None, exclude_if=_is_none, description="True if the second factor is still required. Otherwise the field is absent."
-    )
-    redirect_url: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`.",
+    mfa_required: bool | None = absent_if_none("True if the second factor is still required. Otherwise the field is absent.")
+    redirect_url: str | None = absent_if_none(
+        "The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`."
     )
 
 
 class MfaVerificationResponse(TokenPairResponse):
     """The tokens of the new session."""
 
-    device_token: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The token of the trusted device, for the next login. Only present for a request with `trust_device`.",
+    device_token: str | None = absent_if_none(
+        "The token of the trusted device, for the next login. Only present for a request with `trust_device`."
     )
-    redirect_url: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The URL where the browser of the SAML sign-on continues. Only present if the login had a `saml_state`.",
+    redirect_url: str | None = absent_if_none(
+        "The URL where the browser of the SAML sign-on continues. Only present if the login had a `saml_state`."
     )
 
 
 @routes.post("/api/auth/login")
 @anyone(limit=LOGIN)
 @refuses(401, 403, 404)
-@validate_request(LoginRequest)
-@returns(LoginResponse)
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
@@ -111,8 +96,6 @@ class MfaVerificationRequest(RequestModel):
 @routes.post("/api/auth/mfa/verify")
 @pre_auth(limit=MFA_VERIFICATION)
 @refuses(400, 403, 404)
-@validate_request(MfaVerificationRequest)
-@returns(MfaVerificationResponse)
 async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
     """Complete a sign-in with a code of the second factor.
 
@@ -132,8 +115,6 @@ class RefreshRequest(RequestModel):
 @routes.post("/api/auth/refresh")
 @anyone
 @refuses(401, 403)
-@validate_request(RefreshRequest)
-@returns(TokenPairResponse)
 async def refresh(data: RefreshRequest) -> TokenPairResponse:
     """Exchange a refresh token for a new pair of tokens.
 
@@ -144,7 +125,6 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 @routes.post("/api/auth/logout")
 @person_anywhere(applications=ApplicationTokens.ALL, outlives=False)
-@returns(Message)
 async def logout() -> Message:
     """End the session of this access token.
 

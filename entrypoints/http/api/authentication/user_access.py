@@ -6,17 +6,14 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import user_access
-from core.authentication.model.sessions import LiveSession
 from core.kernel.roles import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
 from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("user_access", __name__)
 
@@ -53,13 +50,12 @@ class UserDetailsResponse(FoundUserResponse):
 @routes.get("/api/platform/users/<user_id>")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
-@returns(UserDetailsResponse)
-async def get_user(user_id: str) -> UserDetailsResponse:
+async def get_user(user_id: UUID) -> UserDetailsResponse:
     """Return a user with memberships, sessions, devices, linked accounts and the status of the second factor.
 
     Works for deactivated and anonymized accounts, too. Accounts that are linked in a single service are left out.
     """
-    details = await user_access.find(ports(), acting_on_platform(), path_id(user_id))
+    details = await user_access.find(ports(), acting_on_platform(), user_id)
     return UserDetailsResponse(
         **dict(FoundUserResponse.of(details.user)),
         email_verified_at=details.account.email_verified_at,
@@ -68,15 +64,14 @@ async def get_user(user_id: str) -> UserDetailsResponse:
         mfa_enabled_at=details.mfa.enabled_at,
         backup_codes_remaining=details.mfa.backup_codes,
         last_mfa_challenge=details.mfa.last_challenge_at,
-        sessions=[_to_session_response(session) for session in details.sessions.items],
+        sessions=[
+            UserSessionResponse.of(each, ip_address=each.address, user_agent=each.agent, by_impersonator=each.by_support)
+            for each in details.sessions.items
+        ],
         sessions_total=details.sessions.total,
         devices=[to_device_response(listed) for listed in details.devices],
         identities=LinkedAccountResponse.list_of(details.identities),
     )
-
-
-def _to_session_response(session: LiveSession) -> UserSessionResponse:
-    return UserSessionResponse.of(session, ip_address=session.address, user_agent=session.agent, by_impersonator=session.by_support)
 
 
 class UserAccessRequest(RequestModel):
@@ -88,8 +83,6 @@ class UserAccessRequest(RequestModel):
 @routes.post("/api/platform/users/<user_id>/end-sessions")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(UserAccessRequest)
-@returns(Message)
 async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
     """End all sessions of a user.
 
@@ -104,8 +97,6 @@ async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
 @routes.post("/api/platform/users/<user_id>/password-reset")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(UserAccessRequest)
-@returns(Message)
 async def send_password_reset(user_id: UUID, data: UserAccessRequest) -> Message:
     """Send a user a link to set a new password.
 

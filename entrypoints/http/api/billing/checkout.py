@@ -9,9 +9,8 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("checkout", __name__)
 
@@ -38,8 +37,6 @@ class CheckoutResponse(ResponseModel):
 @member(Capability.SERVICES_VIEW, outlives=False, programs=Programs.IF_GRANTED)
 @existing_service
 @refuses(501)
-@validate_request(CheckoutRequest)
-@returns(CheckoutResponse)
 async def begin(org_slug: str, service_slug: str, data: CheckoutRequest) -> CheckoutResponse:
     """Start a checkout.
 

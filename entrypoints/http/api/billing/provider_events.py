@@ -13,7 +13,6 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
@@ -51,7 +50,6 @@ class EventReceivedResponse(ResponseModel):
 @signed_by_billing
 @refuses(400)
 @describes({}, request_schema=EVENT)
-@returns(EventReceivedResponse)
 async def receive() -> EventReceivedResponse:
     """Receive an event of the payment provider.
 

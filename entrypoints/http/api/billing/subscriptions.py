@@ -1,21 +1,20 @@
 """Subscriptions: the caller's own, and those of a service for its API keys."""
 
 from dataclasses import asdict
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.applications.model.plans import SubscriptionStatus
 from core.billing import subscriptions
 from core.billing.model.subscriptions import Subscription
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, acting_key, no_content, ports, signed_in
+from entrypoints.http.base.context import acting, acting_key, ports, signed_in
 from entrypoints.http.edge.access import member, person, service_key
-from entrypoints.http.edge.access.declaration import ApplicationTokens, View
+from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,
@@ -24,11 +23,10 @@ from entrypoints.http.edge.bodies import (
     ResponseModel,
     Timestamp,
     optional,
-    validate_request,
 )
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PartQuery
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("subscriptions", __name__)
 
@@ -56,7 +54,6 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 @routes.get("/api/subscription")
 @person(applications=ApplicationTokens.ALL)
 @refuses(400, 404)
-@returns(OwnSubscriptionResponse)
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.
 
@@ -82,8 +79,6 @@ class SubscriptionListResponse(ResponseModel):
 
 @routes.get("/api/service/subscriptions")
 @service_key(Permission.READ_SUBSCRIPTIONS)
-@validate_querystring(SubscriptionsQuery)
-@returns(SubscriptionListResponse)
 async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
     """List subscriptions to the service.
 
@@ -125,8 +120,6 @@ class ServiceSubscriptionListResponse(ResponseModel):
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
 @member(Capability.END_USERS_VIEW)
 @existing_service
-@validate_querystring(SubscriptionsQuery)
-@returns(ServiceSubscriptionListResponse)
 async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> ServiceSubscriptionListResponse:
     """List subscriptions to a service, for members.
 
@@ -152,8 +145,6 @@ class SubscriptionRequest(RequestModel):
 @routes.post("/api/service/subscriptions")
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
 @refuses(404)
-@validate_request(SubscriptionRequest)
-@returns(SubscriptionResponse)
 async def create(data: SubscriptionRequest) -> SubscriptionResponse:
     """Subscribe a user to a plan.
 
@@ -173,25 +164,18 @@ async def create(data: SubscriptionRequest) -> SubscriptionResponse:
 
 @routes.get("/api/service/subscriptions/<user_id>")
 @service_key(Permission.READ_SUBSCRIPTIONS)
-@returns(SubscriptionResponse)
-async def get(user_id: str) -> SubscriptionResponse:
+async def get(user_id: UUID) -> SubscriptionResponse:
     """Get a user's subscription.
 
     Returns the active or past due subscription, or else the newest.
     """
-    return _to_response(await subscriptions.find_of_user(ports(), acting_key(), path_id(user_id)))
+    return _to_response(await subscriptions.find_of_user(ports(), acting_key(), user_id))
 
 
-def existing_subscription(view: View) -> View:
-    """Answer 404 before the body is read if `<user_id>` has no subscription to the service."""
-
-    @wraps(view)
-    async def check_subscription(user_id: str) -> Any:
-        subscriber_id = path_id(user_id)
-        await subscriptions.find_of_user(ports(), acting_key(), subscriber_id)
-        return await view(user_id=subscriber_id)
-
-    return check_subscription
+@before_body
+async def existing_subscription(user_id: UUID) -> None:
+    """Answer 404 if `<user_id>` has no subscription to the service."""
+    await subscriptions.find_of_user(ports(), acting_key(), user_id)
 
 
 class SubscriptionUpdateRequest(RequestModel):
@@ -207,8 +191,6 @@ class SubscriptionUpdateRequest(RequestModel):
 @routes.patch("/api/service/subscriptions/<user_id>")
 @service_key(Permission.WRITE_SUBSCRIPTIONS)
 @existing_subscription
-@validate_request(SubscriptionUpdateRequest)
-@returns(SubscriptionResponse)
 async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> SubscriptionResponse:
     """Change a user's subscription.
 
@@ -225,14 +207,13 @@ async def update(user_id: UUID, data: SubscriptionUpdateRequest) -> Subscription
 @routes.delete("/api/service/subscriptions/<user_id>")
 @service_key(Permission.DELETE_SUBSCRIPTIONS)
 @describes({204: "The subscription is deleted, or canceled if the payment provider manages it."})
-async def end(user_id: str) -> Response:
+async def end(user_id: UUID) -> None:
     """End a user's subscription.
 
     The subscription is deleted. If the payment provider manages it, it is canceled there, and stays
     with the status `cancelled`.
     """
-    await subscriptions.end(ports(), acting_key(), path_id(user_id))
-    return no_content()
+    await subscriptions.end(ports(), acting_key(), user_id)
 
 
 def _to_response(subscription: Subscription) -> SubscriptionResponse:

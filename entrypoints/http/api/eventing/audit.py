@@ -17,8 +17,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 
 routes = Blueprint("audit", __name__)
 
@@ -78,16 +77,8 @@ class AuditFilters(Query):
 
     def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit_model.build_filter(
-            action=self.action,
-            target_type=self.target_type,
-            target_id=self.target_id,
-            actor_id=self.actor_id,
-            success=self.success,
-            since=self.since,
-            until=self.until,
-            known_actions=known_actions,
-        )
+        fields = {name: getattr(self, name) for name in AuditFilters.model_fields}
+        return audit_model.build_filter(**fields, known_actions=known_actions)
 
 
 class AuditQuery(AuditFilters, PageQuery):
@@ -96,16 +87,13 @@ class AuditQuery(AuditFilters, PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
 @member(Capability.AUDIT_VIEW)
-@validate_querystring(AuditQuery)
-@returns(AuditEntryListResponse)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
     """List the audit log of the organization.
 
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    page = query_args.page_request()
-    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), page)
-    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), query_args.page_request())
+    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
 
 
 class AuditExportQuery(AuditFilters):
@@ -116,7 +104,6 @@ class AuditExportQuery(AuditFilters):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/export")
 @member(Capability.AUDIT_VIEW)
-@validate_querystring(AuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     """Export the audit log of the organization.
@@ -131,13 +118,12 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
 
 @routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
 @member(Capability.AUDIT_VIEW)
-@returns(AuditEntryResponse)
-async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
+async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
     """Return an entry of the audit log.
 
     The entry has the same fields as in the list.
     """
-    return _to_response(await audit.get_entry(ports(), acting(), path_id(entry_id)))
+    return _to_response(await audit.get_entry(ports(), acting(), entry_id))
 
 
 def _to_response(entry: AuditEntry) -> AuditEntryResponse:
@@ -154,7 +140,6 @@ class AuditEventTypeResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/event-types")
 @member(Capability.AUDIT_VIEW)
-@returns(list[AuditEventTypeResponse])
 async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     """List the actions that the audit log can contain.
 

@@ -1,5 +1,7 @@
 """The platform's log, for platform owners (docs/adr/0001)."""
 
+from uuid import UUID
+
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -14,8 +16,7 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("platform_log", __name__)
 
@@ -55,8 +56,6 @@ class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
 
 @routes.get("/api/platform/audit-log")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@validate_querystring(PlatformAuditQuery)
-@returns(PlatformAuditEntryListResponse)
 async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
     """List the platform's log.
 
@@ -65,9 +64,10 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     rejected, suspended and deleted organizations, and events of users without an organization.
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    page = query_args.page_request()
-    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), page)
-    return PlatformAuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    return PlatformAuditEntryListResponse(
+        logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+    )
 
 
 class PlatformAuditExportQuery(PlatformAuditFilters):
@@ -78,7 +78,6 @@ class PlatformAuditExportQuery(PlatformAuditFilters):
 
 @routes.get("/api/platform/audit-log/export")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@validate_querystring(PlatformAuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(query_args: PlatformAuditExportQuery) -> Response:
     """Export the platform's log.
@@ -94,13 +93,12 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
 
 @routes.get("/api/platform/audit-log/<entry_id>")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@returns(PlatformAuditEntryResponse)
-async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
+async def get_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
     """Return an entry of the platform's log.
 
     The `audit_log_id` in the response to an impersonation is the id of such an entry.
     """
-    return _to_response(await platform_log.get_entry(ports(), path_id(entry_id)))
+    return _to_response(await platform_log.get_entry(ports(), entry_id))
 
 
 def _to_response(entry: AuditEntry) -> PlatformAuditEntryResponse:

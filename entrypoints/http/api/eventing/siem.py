@@ -3,17 +3,16 @@
 from typing import Annotated
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.eventing import siem
 from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("siem", __name__)
 
@@ -58,8 +57,6 @@ def _to_response(status: SiemStatus) -> SiemResponse:
 
 @routes.post("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(SiemRequest)
-@returns(SiemResponse)
 async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
     """Forward the audit log to a SIEM.
 
@@ -74,7 +71,6 @@ async def configure(org_slug: str, data: SiemRequest) -> SiemResponse:
 
 @routes.get("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(SiemResponse)
 async def get_status(org_slug: str) -> SiemResponse:
     """Get the SIEM configuration and the state of forwarding.
 
@@ -86,13 +82,12 @@ async def get_status(org_slug: str) -> SiemResponse:
 @routes.delete("/api/organizations/<org_slug>/siem")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The configuration is removed."})
-async def remove(org_slug: str) -> Response:
+async def remove(org_slug: str) -> None:
     """Stop forwarding the audit log.
 
     Removes the configuration. Queued entries are not sent.
     """
     await siem.remove(ports(), acting())
-    return no_content()
 
 
 class SiemTestResponse(ResponseModel):
@@ -104,7 +99,6 @@ class SiemTestResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/siem/test")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
-@returns(SiemTestResponse)
 async def send_test_entry(org_slug: str) -> SiemTestResponse:
     """Send a test entry to the SIEM.
 

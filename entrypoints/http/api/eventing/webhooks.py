@@ -23,11 +23,9 @@ from entrypoints.http.edge.bodies import (
     Text,
     Timestamp,
     optional,
-    validate_request,
 )
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination
 
 routes = Blueprint("webhooks", __name__)
 
@@ -118,8 +116,6 @@ def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
 
 @routes.post("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@validate_request(WebhookRequest)
-@returns(WebhookWithSecretResponse)
 async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretResponse:
     """Create a webhook.
 
@@ -139,7 +135,6 @@ class WebhookListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/webhooks")
 @member(Capability.WEBHOOKS_MANAGE)
-@returns(WebhookListResponse)
 async def list_webhooks(org_slug: str) -> WebhookListResponse:
     """List the webhooks of the organization.
 
@@ -159,7 +154,6 @@ class WebhookEventTypeResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/webhooks/event-types")
 @member(Capability.WEBHOOKS_MANAGE)
-@returns(list[WebhookEventTypeResponse])
 async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
     """List the event types that webhooks can subscribe to.
 
@@ -170,20 +164,17 @@ async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@returns(WebhookResponse)
-async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
+async def get(org_slug: str, webhook_id: UUID) -> WebhookResponse:
     """Get a webhook.
 
     The secret is not returned.
     """
-    return WebhookResponse.of(await webhooks.find(ports(), acting(), path_id(webhook_id)))
+    return WebhookResponse.of(await webhooks.find(ports(), acting(), webhook_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@validate_request(WebhookChangeRequest)
-@returns(WebhookResponse)
-async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> WebhookResponse:
+async def update(org_slug: str, webhook_id: UUID, data: WebhookChangeRequest) -> WebhookResponse:
     """Change a webhook.
 
     Deliveries that wait for their next attempt go to the new URL. Deliveries to an inactive webhook
@@ -192,32 +183,30 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
     changes = WebhookChanges(
         name=data.name, url=data.url, event_types=data.events if "events" in data.model_fields_set else KEEP, is_active=data.is_active
     )
-    return WebhookResponse.of(await webhooks.update(ports(), acting(), path_id(webhook_id), changes))
+    return WebhookResponse.of(await webhooks.update(ports(), acting(), webhook_id, changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@returns(Empty)
-async def delete(org_slug: str, webhook_id: str) -> Empty:
+async def delete(org_slug: str, webhook_id: UUID) -> Empty:
     """Delete a webhook and its deliveries.
 
     Deliveries that wait for their next attempt are not sent.
     """
-    await webhooks.delete(ports(), acting(), path_id(webhook_id))
+    await webhooks.delete(ports(), acting(), webhook_id)
     return Empty()
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret")
 @member(Capability.WEBHOOKS_MANAGE, outlives=True)
-@returns(WebhookWithSecretResponse)
-async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResponse:
+async def rotate_secret(org_slug: str, webhook_id: UUID) -> WebhookWithSecretResponse:
     """Replace the secret of a webhook.
 
     The new secret is returned only once. For 24 hours, the header `webhook-signature` has two
     signatures with a space between them: of the new secret and of the old one. After several
     rotations in 24 hours it has one signature for each secret, at most eleven.
     """
-    webhook, secret = await webhooks.rotate_secret(ports(), acting(), path_id(webhook_id))
+    webhook, secret = await webhooks.rotate_secret(ports(), acting(), webhook_id)
     return WebhookWithSecretResponse.of(webhook, secret=secret)
 
 
@@ -237,53 +226,47 @@ class DeliveriesQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")
 @member(Capability.WEBHOOKS_MANAGE)
-@validate_querystring(DeliveriesQuery)
-@returns(DeliveryListResponse)
-async def list_deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveryListResponse:
+async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> DeliveryListResponse:
     """List the deliveries of a webhook.
 
     Deliveries are sorted by time, newest first, and kept for 30 days.
     """
-    page = query_args.page_request()
     deliveries = await webhooks.list_deliveries(
-        ports(), acting(), path_id(webhook_id), page, event_type=query_args.event_type, delivered=query_args.delivered
+        ports(), acting(), webhook_id, query_args.page_request(), event_type=query_args.event_type, delivered=query_args.delivered
     )
     return DeliveryListResponse(
-        deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=pagination(page, deliveries.total)
+        deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=query_args.pagination(deliveries.total)
     )
 
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-@returns(DeliveryResponse)
-async def get_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
+async def get_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
     """Get a delivery of a webhook, with its attempts.
 
     Each attempt has its time, the status or the error, and how long it took.
     """
-    return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), path_id(webhook_id), path_id(delivery_id)))
+    return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), webhook_id, delivery_id))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/test")
 @member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
-@returns(DeliveryResponse)
-async def send_ping(org_slug: str, webhook_id: str) -> DeliveryResponse:
+async def send_ping(org_slug: str, webhook_id: UUID) -> DeliveryResponse:
     """Send a test delivery to a webhook.
 
     Its event type is `webhook.ping`, to which webhooks cannot subscribe. It is queued like any
     other delivery.
     """
-    return _to_delivery_response(await webhooks.send_ping(ports(), acting(), path_id(webhook_id)))
+    return _to_delivery_response(await webhooks.send_ping(ports(), acting(), webhook_id))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>/replay")
 @member(Capability.WEBHOOKS_MANAGE, outlives=False)
 @refuses(400)
-@returns(DeliveryResponse)
-async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
+async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> DeliveryResponse:
     """Send the payload of a delivery again.
 
     This queues a new delivery with the same payload. It has its own id and its own attempts.
     """
-    return _to_delivery_response(await webhooks.replay(ports(), acting(), path_id(webhook_id), path_id(delivery_id)))
+    return _to_delivery_response(await webhooks.replay(ports(), acting(), webhook_id, delivery_id))

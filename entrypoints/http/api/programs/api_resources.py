@@ -3,12 +3,11 @@
 The module is longer than 400 lines because its name is part of the ids of its operations.
 """
 
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.applications.model.users import AccessPolicy
 from core.kernel.roles import Capability
@@ -17,9 +16,8 @@ from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
 from core.programs.model.api_resources import DEFAULT_TOKEN_SECONDS, MAX_TOKEN_SECONDS, MIN_TOKEN_SECONDS, ResourceScope
 from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     Description,
@@ -30,24 +28,18 @@ from entrypoints.http.edge.bodies import (
     Texts,
     Timestamp,
     optional,
-    validate_request,
 )
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.signatures import before_body, returns
 
 routes = Blueprint("api_resources", __name__)
 
 
-def existing_resource(view: View) -> View:
-    """Answer 404 before the body is read if there is no API resource `<resource_id>`."""
-
-    @wraps(view)
-    async def check_resource(resource_id: str, **arguments: Any) -> Any:
-        await api_resources.find(ports(), acting(), path_id(resource_id))
-        return await view(resource_id=resource_id, **arguments)
-
-    return check_resource
+@before_body
+async def existing_resource(resource_id: UUID, **_: object) -> None:
+    """Answer 404 if there is no API resource `<resource_id>`."""
+    await api_resources.find(ports(), acting(), resource_id)
 
 
 TokenSeconds = Annotated[int, Field(ge=MIN_TOKEN_SECONDS, le=MAX_TOKEN_SECONDS)]
@@ -130,7 +122,6 @@ def to_changes(data: ApiResourceUpdateRequest) -> ApiResourceChanges:
 
 @routes.get("/api/organizations/<org_slug>/api-resources")
 @member(Capability.RESOURCES_VIEW)
-@returns(ApiResourceListResponse)
 async def list_resources(org_slug: str) -> ApiResourceListResponse:
     """List the API resources of the organization.
 
@@ -142,9 +133,8 @@ async def list_resources(org_slug: str) -> ApiResourceListResponse:
 @routes.post("/api/organizations/<org_slug>/api-resources")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @refuses(409)
-@validate_request(ApiResourceRequest)
-@returns(ApiResourceResponse, 201)
-async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceResponse, int]:
+@returns(201)
+async def create(org_slug: str, data: ApiResourceRequest) -> ApiResourceResponse:
     """Create an API resource.
 
     An API resource is an API that applications get access tokens for. At first, no application may
@@ -152,45 +142,41 @@ async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceRe
     organization's verified domain, or below it.
     """
     resource = await api_resources.create(ports(), acting(), data.identifier, data.name, to_scopes(data.scopes), data.token_seconds)
-    return ApiResourceResponse.of(resource), 201
+    return ApiResourceResponse.of(resource)
 
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>")
 @member(Capability.RESOURCES_VIEW)
-@returns(ApiResourceResponse)
-async def get(org_slug: str, resource_id: str) -> ApiResourceResponse:
+async def get(org_slug: str, resource_id: UUID) -> ApiResourceResponse:
     """Get an API resource.
 
     It is inactive while the organization has not verified the host of its identifier.
     """
-    return ApiResourceResponse.of(await api_resources.find(ports(), acting(), path_id(resource_id)))
+    return ApiResourceResponse.of(await api_resources.find(ports(), acting(), resource_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/api-resources/<resource_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(ApiResourceUpdateRequest)
-@returns(ApiResourceResponse)
-async def update(org_slug: str, resource_id: str, data: ApiResourceUpdateRequest) -> ApiResourceResponse:
+async def update(org_slug: str, resource_id: UUID, data: ApiResourceUpdateRequest) -> ApiResourceResponse:
     """Change an API resource.
 
     Access tokens have a removed scope until they expire. An application loses a removed scope that it
     had for itself.
     """
-    return ApiResourceResponse.of(await api_resources.update(ports(), acting(), path_id(resource_id), to_changes(data)))
+    return ApiResourceResponse.of(await api_resources.update(ports(), acting(), resource_id, to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @describes({204: "The API resource is deleted."})
-async def delete(org_slug: str, resource_id: str) -> Response:
+async def delete(org_slug: str, resource_id: UUID) -> None:
     """Delete an API resource.
 
     Applications get no further tokens for it. Introspection calls its tokens inactive from now on; an
     API that checks tokens by itself accepts them until they expire.
     """
-    await api_resources.delete(ports(), acting(), path_id(resource_id))
-    return no_content()
+    await api_resources.delete(ports(), acting(), resource_id)
 
 
 # The users that applications get tokens for
@@ -214,27 +200,24 @@ class ApiResourceAccessResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
 @member(Capability.RESOURCES_VIEW)
-@returns(ApiResourceAccessResponse)
-async def get_access(org_slug: str, resource_id: str) -> ApiResourceAccessResponse:
+async def get_access(org_slug: str, resource_id: UUID) -> ApiResourceAccessResponse:
     """Get the access policy of an API resource.
 
     The policy decides which users applications get access tokens for.
     """
-    return ApiResourceAccessResponse(policy=(await api_resources.find(ports(), acting(), path_id(resource_id))).policy)
+    return ApiResourceAccessResponse(policy=(await api_resources.find(ports(), acting(), resource_id)).policy)
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/access")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(ApiResourceAccessRequest)
-@returns(ApiResourceAccessResponse)
-async def replace_access(org_slug: str, resource_id: str, data: ApiResourceAccessRequest) -> ApiResourceAccessResponse:
+async def replace_access(org_slug: str, resource_id: UUID, data: ApiResourceAccessRequest) -> ApiResourceAccessResponse:
     """Replace the access policy of an API resource.
 
     A user who loses access loses it at the next refresh, and introspection calls their tokens
     inactive at once. Users that the organization's directory blocks never have access.
     """
-    resource = await api_resources.save_policy(ports(), acting(), path_id(resource_id), data.policy)
+    resource = await api_resources.save_policy(ports(), acting(), resource_id, data.policy)
     return ApiResourceAccessResponse.of(resource)
 
 
@@ -255,59 +238,52 @@ class ResourceAssignmentListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_VIEW)
-@validate_querystring(AssignmentsQuery)
-@returns(ResourceAssignmentListResponse)
-async def list_assignments(org_slug: str, resource_id: str, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
+async def list_assignments(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
     """List the users that are assigned to an API resource.
 
     Assignments count under the policy `assigned`.
     """
-    page = query_args.page_request()
-    result = await api_resources.list_assignments(ports(), acting(), path_id(resource_id), page, search=query_args.search)
+    result = await api_resources.list_assignments(ports(), acting(), resource_id, query_args.page_request(), search=query_args.search)
     return ResourceAssignmentListResponse(
-        assignments=ResourceAssignmentResponse.list_of(result.items), pagination=pagination(page, result.total)
+        assignments=ResourceAssignmentResponse.list_of(result.items), pagination=query_args.pagination(result.total)
     )
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(AssignmentRequest)
-@returns(AssignedUserResponse)
-async def assign_by_email(org_slug: str, resource_id: str, data: AssignmentRequest) -> AssignedUserResponse:
+async def assign_by_email(org_slug: str, resource_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to an API resource by email address.
 
     The rules of `PUT` apply. An address without an account is refused like a user who does not belong
     to the organization.
     """
-    user_id = await api_resources.assign_by_email(ports(), acting(), path_id(resource_id), Email(data.email))
+    user_id = await api_resources.assign_by_email(ports(), acting(), resource_id, Email(data.email))
     return AssignedUserResponse(user_id=user_id)
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @describes({204: "The user is assigned to the API resource."})
-async def assign(org_slug: str, resource_id: str, user_id: str) -> Response:
+async def assign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     """Assign a user to an API resource.
 
     The user must be an end user or a confirmed member of the organization. Assigning a user again
     changes nothing. When a user's membership ends, their assignments end, too.
     """
-    await api_resources.assign(ports(), acting(), path_id(resource_id), path_id(user_id))
-    return no_content()
+    await api_resources.assign(ports(), acting(), resource_id, user_id)
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments/<user_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @describes({204: "The user is no longer assigned to the API resource."})
-async def unassign(org_slug: str, resource_id: str, user_id: str) -> Response:
+async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     """End the assignment of a user to an API resource.
 
     Under the policy `assigned`, the user loses access at the next refresh, and introspection calls
     their tokens inactive at once.
     """
-    await api_resources.unassign(ports(), acting(), path_id(resource_id), path_id(user_id))
-    return no_content()
+    await api_resources.unassign(ports(), acting(), resource_id, user_id)
 
 
 # The applications that may ask for it
@@ -341,41 +317,33 @@ class ResourceClientListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/clients")
 @member(Capability.RESOURCES_VIEW)
-@validate_querystring(PageQuery)
-@returns(ResourceClientListResponse)
-async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:
+async def list_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) -> ResourceClientListResponse:
     """List the applications that may ask for an API resource.
 
     `scopes` are the scopes that an application gets for itself, without a user.
     """
-    page = query_args.page_request()
-    result = await api_resources.list_clients(ports(), acting(), path_id(resource_id), page)
-    return ResourceClientListResponse(clients=ResourceClientResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await api_resources.list_clients(ports(), acting(), resource_id, query_args.page_request())
+    return ResourceClientListResponse(clients=ResourceClientResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(ResourceClientRequest)
-@returns(ResourceClientResponse)
-async def save_client(org_slug: str, resource_id: str, client_id: str, data: ResourceClientRequest) -> ResourceClientResponse:
+async def save_client(org_slug: str, resource_id: UUID, client_id: UUID, data: ResourceClientRequest) -> ResourceClientResponse:
     """Let an application ask for an API resource.
 
     The application belongs to the same organization. It can ask for all scopes of the API resource on
     behalf of its users, who agree to them. The body has the scopes that it gets for itself.
     """
-    return ResourceClientResponse.of(
-        await api_resources.save_client(ports(), acting(), path_id(resource_id), path_id(client_id), data.scopes)
-    )
+    return ResourceClientResponse.of(await api_resources.save_client(ports(), acting(), resource_id, client_id, data.scopes))
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @describes({204: "The application may no longer ask for the API resource."})
-async def remove_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> None:
     """Forbid an application to ask for an API resource.
 
     It gets no further tokens, and introspection calls its tokens inactive at once.
     """
-    await api_resources.remove_client(ports(), acting(), path_id(resource_id), path_id(client_id))
-    return no_content()
+    await api_resources.remove_client(ports(), acting(), resource_id, client_id)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from core.programs.model.credentials import Credential, CredentialKind, NewCredential, PipelineTrust, parse_trust
 from entrypoints.http.base.context import app_context
-from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
 
 
 class CredentialRequest(RequestModel):
@@ -59,11 +59,7 @@ class CredentialResponse(ResponseModel):
 class CreatedCredentialResponse(CredentialResponse):
     """A new credential. No other response contains the secret."""
 
-    secret: str | None = Field(
-        default=None,
-        exclude_if=lambda secret: secret is None,
-        description="With the kind `secret`: the client secret. It is returned only once.",
-    )
+    secret: str | None = absent_if_none("With the kind `secret`: the client secret. It is returned only once.")
 
 
 class CredentialListResponse(ResponseModel):

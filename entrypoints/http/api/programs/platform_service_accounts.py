@@ -1,6 +1,8 @@
 """Service accounts of the platform, and their credentials. Every route needs a person."""
 
-from quart import Blueprint, Response
+from uuid import UUID
+
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
@@ -23,111 +25,99 @@ from entrypoints.http.api.programs.service_account_models import (
     to_platform_response,
 )
 from entrypoints.http.api.programs.service_accounts import existing_account
-from entrypoints.http.base.context import no_content, ports, signed_in
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import validate_request
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("platform_service_accounts", __name__)
 
 
 @routes.get("/api/platform/service-accounts")
 @platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
-@validate_querystring(PageQuery)
-@returns(PlatformServiceAccountListResponse)
 async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResponse:
     """List the service accounts of the platform.
 
     They act for the installation, and in no organization.
     """
-    page = query_args.page_request()
-    result = await service_accounts.list_page(ports(), signed_in(), page)
+    result = await service_accounts.list_page(ports(), signed_in(), query_args.page_request())
     return PlatformServiceAccountListResponse(
-        service_accounts=[to_platform_response(listed) for listed in result.items], pagination=pagination(page, result.total)
+        service_accounts=[to_platform_response(listed) for listed in result.items], pagination=query_args.pagination(result.total)
     )
 
 
 @routes.post("/api/platform/service-accounts")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
-@validate_request(PlatformServiceAccountRequest)
-@returns(PlatformServiceAccountResponse, 201)
-async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAccountResponse, int]:
+@returns(201)
+async def create(data: PlatformServiceAccountRequest) -> PlatformServiceAccountResponse:
     """Create a service account of the platform.
 
     It is a program that calls the routes of the platform with scopes of the platform. It stops when its
     owner is no longer a platform owner.
     """
-    return to_platform_response(await service_accounts.create(ports(), signed_in(), to_new_account(data))), 201
+    return to_platform_response(await service_accounts.create(ports(), signed_in(), to_new_account(data)))
 
 
 @routes.get("/api/platform/service-accounts/<account_id>")
 @platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
-@returns(PlatformServiceAccountResponse)
-async def get(account_id: str) -> PlatformServiceAccountResponse:
+async def get(account_id: UUID) -> PlatformServiceAccountResponse:
     """Get a service account of the platform.
 
     A service account of an organization is 404.
     """
-    return to_platform_response(await service_accounts.find(ports(), signed_in(), path_id(account_id)))
+    return to_platform_response(await service_accounts.find(ports(), signed_in(), account_id))
 
 
 @routes.patch("/api/platform/service-accounts/<account_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @existing_account
-@validate_request(PlatformServiceAccountUpdateRequest)
-@returns(PlatformServiceAccountResponse)
-async def update(account_id: str, data: PlatformServiceAccountUpdateRequest) -> PlatformServiceAccountResponse:
+async def update(account_id: UUID, data: PlatformServiceAccountUpdateRequest) -> PlatformServiceAccountResponse:
     """Change a service account of the platform. The change counts from its next request on."""
-    return to_platform_response(await service_accounts.update(ports(), signed_in(), path_id(account_id), to_changes(data)))
+    return to_platform_response(await service_accounts.update(ports(), signed_in(), account_id, to_changes(data)))
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The service account is deleted."})
-async def delete(account_id: str) -> Response:
+async def delete(account_id: UUID) -> None:
     """Delete a service account of the platform with its credentials. Its next request is refused."""
-    await service_accounts.delete(ports(), signed_in(), path_id(account_id))
-    return no_content()
+    await service_accounts.delete(ports(), signed_in(), account_id)
 
 
 @routes.get("/api/platform/service-accounts/<account_id>/credentials")
 @platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
-@returns(CredentialListResponse)
-async def list_credentials(account_id: str) -> CredentialListResponse:
+async def list_credentials(account_id: UUID) -> CredentialListResponse:
     """List the credentials of a service account of the platform.
 
     Expired ones are listed for 30 days. Secrets are not returned.
     """
-    credentials = await service_accounts.list_credentials(ports(), signed_in(), path_id(account_id))
+    credentials = await service_accounts.list_credentials(ports(), signed_in(), account_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/platform/service-accounts/<account_id>/credentials")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @existing_account
-@validate_request(CredentialRequest)
-@returns(CreatedCredentialResponse, 201)
-async def create_credential(account_id: str, data: CredentialRequest) -> tuple[CreatedCredentialResponse, int]:
+@returns(201)
+async def create_credential(account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
     """Create a credential of a service account of the platform.
 
     At most two secrets and keys work at a time. To replace one without downtime, create the new one,
     change the configuration of your program, and revoke the old one.
     """
     request = to_credential_request(data)
-    credential, secret = await service_accounts.create_credential(ports(), signed_in(), path_id(account_id), request)
-    return to_created_response(credential, secret), 201
+    credential, secret = await service_accounts.create_credential(ports(), signed_in(), account_id, request)
+    return to_created_response(credential, secret)
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>/credentials/<credential_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The credential is revoked."})
-async def revoke_credential(account_id: str, credential_id: str) -> Response:
+async def revoke_credential(account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account of the platform.
 
     It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
-    await service_accounts.revoke_credential(ports(), signed_in(), path_id(account_id), path_id(credential_id))
-    return no_content()
+    await service_accounts.revoke_credential(ports(), signed_in(), account_id, credential_id)

@@ -1,6 +1,8 @@
 """Credentials of API resources."""
 
-from quart import Blueprint, Response
+from uuid import UUID
+
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.programs import resource_credentials
@@ -13,48 +15,43 @@ from entrypoints.http.api.programs.credential_models import (
     to_credential_request,
     to_credential_response,
 )
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import validate_request
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("resource_credentials", __name__)
 
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials")
 @member(Capability.RESOURCES_VIEW)
-@returns(CredentialListResponse)
-async def list_credentials(org_slug: str, resource_id: str) -> CredentialListResponse:
+async def list_credentials(org_slug: str, resource_id: UUID) -> CredentialListResponse:
     """List the credentials of an API resource.
 
     The API introspects tokens with them. Expired ones are listed for 30 days. Secrets are not returned.
     """
-    credentials = await resource_credentials.list_credentials(ports(), acting(), path_id(resource_id))
+    credentials = await resource_credentials.list_credentials(ports(), acting(), resource_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @existing_resource
-@validate_request(CredentialRequest)
-@returns(CreatedCredentialResponse, 201)
-async def create_credential(org_slug: str, resource_id: str, data: CredentialRequest) -> tuple[CreatedCredentialResponse, int]:
+@returns(201)
+async def create_credential(org_slug: str, resource_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
     """Create a credential of an API resource.
 
     With it, the API asks at the introspection endpoint about the access tokens that it receives, and
     sees only those for itself. At most two secrets and keys work at a time. An API resource does not trust
     pipelines.
     """
-    credential, secret = await resource_credentials.create(ports(), acting(), path_id(resource_id), to_credential_request(data))
-    return to_created_response(credential, secret), 201
+    credential, secret = await resource_credentials.create(ports(), acting(), resource_id, to_credential_request(data))
+    return to_created_response(credential, secret)
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/credentials/<credential_id>")
 @member(Capability.RESOURCES_MANAGE, outlives=True)
 @describes({204: "The credential is revoked."})
-async def revoke_credential(org_slug: str, resource_id: str, credential_id: str) -> Response:
+async def revoke_credential(org_slug: str, resource_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of an API resource. Its next request is refused."""
-    await resource_credentials.revoke(ports(), acting(), path_id(resource_id), path_id(credential_id))
-    return no_content()
+    await resource_credentials.revoke(ports(), acting(), resource_id, credential_id)

@@ -3,19 +3,17 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.programs import service_account_resources
 from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account
-from entrypoints.http.base.context import acting_member, no_content, ports
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts, validate_request
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_account_resources", __name__)
 
@@ -47,39 +45,35 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
-@returns(AccountResourceListResponse)
-async def list_resources(org_slug: str, account_id: str) -> AccountResourceListResponse:
+async def list_resources(org_slug: str, account_id: UUID) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for.
 
     Each one has the scopes that an admin gave to the service account there.
     """
-    resources = await service_account_resources.list_resources(ports(), acting_member(), path_id(account_id))
+    resources = await service_account_resources.list_resources(ports(), acting_member(), account_id)
     return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in resources])
 
 
 @routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
-@validate_request(AccountResourceRequest)
-@returns(AccountResourceResponse)
-async def save(org_slug: str, account_id: str, resource_id: str, data: AccountResourceRequest) -> AccountResourceResponse:
+async def save(org_slug: str, account_id: UUID, resource_id: UUID, data: AccountResourceRequest) -> AccountResourceResponse:
     """Give a service account scopes of an API resource.
 
     With the grant `client_credentials` and the parameter `resource`, it gets access tokens for the API
     resource with these scopes.
     """
-    resource = await service_account_resources.save(ports(), acting_member(), path_id(account_id), path_id(resource_id), data.scopes)
+    resource = await service_account_resources.save(ports(), acting_member(), account_id, resource_id, data.scopes)
     return _to_response(resource)
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The service account gets no further tokens for the API resource."})
-async def remove(org_slug: str, account_id: str, resource_id: str) -> Response:
+async def remove(org_slug: str, account_id: UUID, resource_id: UUID) -> None:
     """Take away a service account's scopes of an API resource.
 
     Introspection calls its tokens inactive from now on; an API that checks tokens by itself accepts them
     until they expire.
     """
-    await service_account_resources.remove(ports(), acting_member(), path_id(account_id), path_id(resource_id))
-    return no_content()
+    await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)

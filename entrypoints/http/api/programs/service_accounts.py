@@ -1,12 +1,11 @@
 """Service accounts of an organization, and their credentials. Every route needs a person."""
 
 from collections.abc import Sequence
-from functools import wraps
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.kernel.roles import Capability
@@ -29,118 +28,100 @@ from entrypoints.http.api.programs.service_account_models import (
     to_new_account,
     to_response,
 )
-from entrypoints.http.base.context import acting_member, no_content, ports, signed_in
+from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import ResponseModel, validate_request
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.edge.signatures import before_body, returns
 
 routes = Blueprint("service_accounts", __name__)
 
 
-def existing_account(view: View) -> View:
-    """Answer 404 before the body is read if there is no service account `<account_id>`.
-
-    It is one of the organization of the path, or of the platform if the path has none.
-    """
-
-    @wraps(view)
-    async def check_account(account_id: str, **arguments: Any) -> Any:
-        await service_accounts.find(ports(), signed_in(), path_id(account_id))
-        return await view(account_id=account_id, **arguments)
-
-    return check_account
+@before_body
+async def existing_account(account_id: UUID, **_: object) -> None:
+    """Answer 404 if there is no service account `<account_id>` of the organization of the path, or of the platform if it has none."""
+    await service_accounts.find(ports(), signed_in(), account_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
-@validate_querystring(PageQuery)
-@returns(ServiceAccountListResponse)
 async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
     """List the service accounts of the organization.
 
     Each one has its role, its owner and its scopes.
     """
-    page = query_args.page_request()
-    result = await service_accounts.list_page(ports(), acting_member(), page)
+    result = await service_accounts.list_page(ports(), acting_member(), query_args.page_request())
     return ServiceAccountListResponse(
-        service_accounts=[to_response(listed) for listed in result.items], pagination=pagination(page, result.total)
+        service_accounts=[to_response(listed) for listed in result.items], pagination=query_args.pagination(result.total)
     )
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
-@validate_request(ServiceAccountRequest)
-@returns(ServiceAccountResponse, 201)
-async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAccountResponse, int]:
+@returns(201)
+async def create(org_slug: str, data: ServiceAccountRequest) -> ServiceAccountResponse:
     """Create a service account.
 
     A service account is a program that calls this API for the organization. It gets access tokens with
     the grant `client_credentials` and one of its credentials. Its role is not above yours, and it stops
     when its owner may no longer create it.
     """
-    return to_response(await service_accounts.create(ports(), acting_member(), to_new_account(data))), 201
+    return to_response(await service_accounts.create(ports(), acting_member(), to_new_account(data)))
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
-@returns(ServiceAccountResponse)
-async def get(org_slug: str, account_id: str) -> ServiceAccountResponse:
+async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
     """Get a service account.
 
     A service account of another organization is 404.
     """
-    return to_response(await service_accounts.find(ports(), acting_member(), path_id(account_id)))
+    return to_response(await service_accounts.find(ports(), acting_member(), account_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/service-accounts/<account_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
-@validate_request(ServiceAccountUpdateRequest)
-@returns(ServiceAccountResponse)
-async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateRequest) -> ServiceAccountResponse:
+async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequest) -> ServiceAccountResponse:
     """Change a service account.
 
     The change counts from its next request on. With a lower role, it loses the granted capabilities that
     the role does not have. Its pending invitations to roles above member are canceled. Users who got a
     higher role from it become members again, unless a user has set their role since.
     """
-    return to_response(await service_accounts.update(ports(), acting_member(), path_id(account_id), to_changes(data)))
+    return to_response(await service_accounts.update(ports(), acting_member(), account_id, to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The service account is deleted."})
-async def delete(org_slug: str, account_id: str) -> Response:
+async def delete(org_slug: str, account_id: UUID) -> None:
     """Delete a service account with its credentials.
 
     Its next request is refused. Its pending invitations to roles above member are canceled. Users who got a
     higher role from it become members again, unless a user has set their role since.
     """
-    await service_accounts.delete(ports(), acting_member(), path_id(account_id))
-    return no_content()
+    await service_accounts.delete(ports(), acting_member(), account_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
-@returns(CredentialListResponse)
-async def list_credentials(org_slug: str, account_id: str) -> CredentialListResponse:
+async def list_credentials(org_slug: str, account_id: UUID) -> CredentialListResponse:
     """List the credentials of a service account.
 
     Expired ones are listed for 30 days. Secrets are not returned.
     """
-    credentials = await service_accounts.list_credentials(ports(), acting_member(), path_id(account_id))
+    credentials = await service_accounts.list_credentials(ports(), acting_member(), account_id)
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
-@validate_request(CredentialRequest)
-@returns(CreatedCredentialResponse, 201)
-async def create_credential(org_slug: str, account_id: str, data: CredentialRequest) -> tuple[CreatedCredentialResponse, int]:
+@returns(201)
+async def create_credential(org_slug: str, account_id: UUID, data: CredentialRequest) -> CreatedCredentialResponse:
     """Create a credential of a service account.
 
     At most two secrets and keys work at a time. To replace one without downtime, create the new one,
@@ -148,20 +129,19 @@ async def create_credential(org_slug: str, account_id: str, data: CredentialRequ
     stored: the program presents the token that GitHub Actions or GitLab CI gives it.
     """
     request = to_credential_request(data)
-    credential, secret = await service_accounts.create_credential(ports(), acting_member(), path_id(account_id), request)
-    return to_created_response(credential, secret), 201
+    credential, secret = await service_accounts.create_credential(ports(), acting_member(), account_id, request)
+    return to_created_response(credential, secret)
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials/<credential_id>")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The credential is revoked."})
-async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
+async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account.
 
     It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
-    await service_accounts.revoke_credential(ports(), acting_member(), path_id(account_id), path_id(credential_id))
-    return no_content()
+    await service_accounts.revoke_credential(ports(), acting_member(), account_id, credential_id)
 
 
 class CreatedSecretResponse(ResponseModel):
@@ -186,21 +166,19 @@ def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsRespo
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
 @member(Capability.ORGANIZATION_OWN, programs=Programs.IF_GRANTED)
-@returns(CreatedSecretsResponse)
-async def list_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
+async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """List the API keys and SCIM tokens that a service account created and that still work.
 
     They keep working after the service account has stopped or was deleted. Its id stays valid here.
     """
-    return _to_created_secrets(await created_secrets.list_created(ports(), acting_member(), path_id(account_id)))
+    return _to_created_secrets(await created_secrets.list_created(ports(), acting_member(), account_id))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
 @member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.RECENT)
-@returns(CreatedSecretsResponse)
-async def end_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
+async def end_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecretsResponse:
     """End all API keys and SCIM tokens that a service account created, and return them.
 
     Requests with one of them are refused from now on.
     """
-    return _to_created_secrets(await created_secrets.end_created(ports(), acting_member(), path_id(account_id)))
+    return _to_created_secrets(await created_secrets.end_created(ports(), acting_member(), account_id))

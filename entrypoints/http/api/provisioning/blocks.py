@@ -3,16 +3,15 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.provisioning import blocks
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("directory_blocks", __name__)
 
@@ -34,26 +33,22 @@ class DirectoryBlockListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/directory-blocks")
 @member(Capability.MEMBERS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(DirectoryBlockListResponse)
 async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockListResponse:
     """List the users that the organization's directory blocks.
 
     Your directory blocks a user by deactivating or deleting them over SCIM. A blocked user has no
     membership in the organization, and cannot use its services.
     """
-    page = query_args.page_request()
-    listed = await blocks.list_page(ports(), acting(), page)
-    return DirectoryBlockListResponse(blocks=DirectoryBlockResponse.list_of(listed.items), pagination=pagination(page, listed.total))
+    listed = await blocks.list_page(ports(), acting(), query_args.page_request())
+    return DirectoryBlockListResponse(blocks=DirectoryBlockResponse.list_of(listed.items), pagination=query_args.pagination(listed.total))
 
 
 @routes.delete("/api/organizations/<org_slug>/directory-blocks/<user_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @describes({204: "The block is removed."})
-async def remove_block(org_slug: str, user_id: str) -> Response:
+async def remove_block(org_slug: str, user_id: UUID) -> None:
     """Remove the block of a user.
 
     The user can be invited again, and can use services again. They do not become a member.
     """
-    await blocks.remove(ports(), acting(), path_id(user_id))
-    return no_content()
+    await blocks.remove(ports(), acting(), user_id)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -31,9 +32,9 @@ from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import BodyInvalid, read_in_thread
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_groups", __name__)
+describes_group = partial(describes, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
 
 
 class GroupDeletionForbidden(Forbidden):
@@ -81,15 +82,15 @@ async def _list_response(page: list[ScimGroup], total: int, start: int, projecti
 @routes.get("/scim/v2/Groups/<group_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The group with all members."}, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
-async def get(group_id: str) -> Response:
+@describes_group({200: "The group with all members."})
+async def get(group_id: UUID) -> Response:
     """Get the group with all its members.
 
     Users that your directory deactivated are no members. `excludedAttributes=members` leaves the
     members out.
     """
-    caller, id_ = acting_directory(), path_id(group_id)
-    group = await (scim_groups if id_ == caller.org_id else service_groups).find(ports(), caller, id_)
+    caller = acting_directory()
+    group = await (scim_groups if group_id == caller.org_id else service_groups).find(ports(), caller, group_id)
     return await _group_response(group, Projection(GROUP))
 
 
@@ -107,14 +108,8 @@ async def create() -> Response:
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes(
-    {200: "The group with all members."},
-    content_type=SCIM_JSON,
-    response_schema=GROUP_RESPONSE,
-    optional=PROJECTION,
-    request_schema=GROUP_REQUEST,
-)
-async def replace(group_id: str) -> Response:
+@describes_group({200: "The group with all members."}, request_schema=GROUP_REQUEST)
+async def replace(group_id: UUID) -> Response:
     """Replace the members of the group.
 
     Members that are not named lose their membership; the owner and platform owners stay. New
@@ -126,14 +121,8 @@ async def replace(group_id: str) -> Response:
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes(
-    {200: "The group with all members."},
-    content_type=SCIM_JSON,
-    response_schema=GROUP_RESPONSE,
-    optional=PROJECTION,
-    request_schema=PATCH_REQUEST,
-)
-async def patch(group_id: str) -> Response:
+@describes_group({200: "The group with all members."}, request_schema=PATCH_REQUEST)
+async def patch(group_id: UUID) -> Response:
     """Add members to the group, or remove members from it.
 
     Either all operations are applied, or none. New members must be users that your directory knows.
@@ -146,7 +135,7 @@ async def patch(group_id: str) -> Response:
 @routes.delete("/scim/v2/Groups/<group_id>")
 @scim_client
 @describes({})
-async def delete(group_id: str) -> Response:
+async def delete(group_id: UUID) -> Response:
     """Not allowed.
 
     The group is the organization. An owner can delete the organization.
@@ -161,15 +150,15 @@ def _parse_group(body: dict[str, Any]) -> GroupChanges:
     return parse_group(GROUP, check_body(body, GROUP_URN))
 
 
-async def _change(group_id: str, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:
-    caller, id_ = acting_directory(), path_id(group_id)
-    is_organization = id_ == caller.org_id
+async def _change(group_id: UUID, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:
+    caller = acting_directory()
+    is_organization = group_id == caller.org_id
     if not is_organization:
-        await service_groups.find(ports(), caller, id_)  # an unknown id is 404, whatever the body is
+        await service_groups.find(ports(), caller, group_id)  # an unknown id is 404, whatever the body is
     projection = Projection(GROUP)
     changes = await read_in_thread(parse)
     return await _group_response(
-        await (scim_groups if is_organization else service_groups).change(ports(), caller, id_, changes), projection
+        await (scim_groups if is_organization else service_groups).change(ports(), caller, group_id, changes), projection
     )
 
 

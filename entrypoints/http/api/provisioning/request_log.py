@@ -10,8 +10,7 @@ from core.provisioning import request_log
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.queries import Flag, Query, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Flag, Query
 
 routes = Blueprint("scim_requests", __name__)
 
@@ -48,8 +47,6 @@ class ScimRequestsQuery(Query):
 
 @routes.get("/api/organizations/<org_slug>/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(ScimRequestsQuery)
-@returns(ScimRequestListResponse)
 async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:
     """List the last SCIM requests of the organization.
 

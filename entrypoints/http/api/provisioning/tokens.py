@@ -3,16 +3,14 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("scim_tokens", __name__)
 
@@ -42,8 +40,6 @@ class CreatedScimTokenResponse(ScimTokenResponse):
 
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(ScimTokenRequest)
-@returns(CreatedScimTokenResponse)
 async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenResponse:
     """Create a SCIM token.
 
@@ -63,7 +59,6 @@ class ScimTokenListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(ScimTokenListResponse)
 async def list_tokens(org_slug: str) -> ScimTokenListResponse:
     """List the SCIM tokens of the organization.
 
@@ -76,10 +71,9 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The token is revoked."})
-async def revoke(org_slug: str, token_id: str) -> Response:
+async def revoke(org_slug: str, token_id: UUID) -> None:
     """Revoke a SCIM token.
 
     It stops working with the next request.
     """
-    await scim_tokens.revoke(ports(), acting(), path_id(token_id))
-    return no_content()
+    await scim_tokens.revoke(ports(), acting(), token_id)

@@ -1,6 +1,8 @@
 """SCIM users (RFC 7643 section 4.1, RFC 7644 section 3)."""
 
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import structlog
 from quart import Blueprint, Response
@@ -23,15 +25,15 @@ from entrypoints.http.api.provisioning.protocol import (
     read_user_patch,
     schema_error,
 )
-from entrypoints.http.base.context import acting_directory, no_content, ports
+from entrypoints.http.base.context import acting_directory, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import read_in_thread
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import path_id
 
 routes = Blueprint("scim_users", __name__)
 log = structlog.get_logger("scim")
+describes_user = partial(describes, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION)
 
 MAX_LOGGED_NAMES = 20
 
@@ -90,26 +92,20 @@ async def list_users() -> Response:
 @routes.get("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(400)
-@describes({200: "The user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION)
-async def get(user_id: str) -> Response:
+@describes_user({200: "The user."})
+async def get(user_id: UUID) -> Response:
     """Get a user that your directory knows.
 
     A former member has the email address they had when they left.
     """
-    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
+    user = await scim_users.find(ports(), acting_directory(), user_id)
     return _user_response(user, Projection(USER))
 
 
 @routes.post("/scim/v2/Users")
 @scim_client
 @refuses(409)
-@describes(
-    {201: "The created user, who is a member."},
-    content_type=SCIM_JSON,
-    response_schema=USER_RESPONSE,
-    optional=PROJECTION,
-    request_schema=USER_REQUEST,
-)
+@describes_user({201: "The created user, who is a member."}, request_schema=USER_REQUEST)
 async def create() -> Response:
     """Create a user who is a member of the organization.
 
@@ -126,16 +122,14 @@ async def create() -> Response:
 @routes.put("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes(
-    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=USER_REQUEST
-)
-async def replace(user_id: str) -> Response:
+@describes_user({200: "The changed user."}, request_schema=USER_REQUEST)
+async def replace(user_id: UUID) -> Response:
     """Replace the attributes of a user.
 
     Attributes that are missing are removed; only a missing `active` stays as it is. A body with
     `active` false is applied as far as it can be, even if other values are refused.
     """
-    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))  # an unknown id is 404, whatever the body is
+    user = await scim_users.find(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
     projection = Projection(USER)
     replacement = await read_in_thread(_parse_replacement)
     changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement)
@@ -146,10 +140,8 @@ async def replace(user_id: str) -> Response:
 @routes.patch("/scim/v2/Users/<user_id>")
 @scim_client
 @refuses(409)
-@describes(
-    {200: "The changed user."}, content_type=SCIM_JSON, response_schema=USER_RESPONSE, optional=PROJECTION, request_schema=PATCH_REQUEST
-)
-async def patch(user_id: str) -> Response:
+@describes_user({200: "The changed user."}, request_schema=PATCH_REQUEST)
+async def patch(user_id: UUID) -> Response:
     """Change a user.
 
     Either all operations are applied, or none. Only a patch that sets `active` to false is applied as
@@ -157,7 +149,7 @@ async def patch(user_id: str) -> Response:
     all if only this organization uses the account. Attributes of RFC 7643 that are not kept are
     ignored.
     """
-    user = await scim_users.find(ports(), acting_directory(), path_id(user_id))
+    user = await scim_users.find(ports(), acting_directory(), user_id)
     projection = Projection(USER)
     changed, skipped = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch())
     _log_skipped(changed, skipped)
@@ -167,12 +159,11 @@ async def patch(user_id: str) -> Response:
 @routes.delete("/scim/v2/Users/<user_id>")
 @scim_client
 @describes({204: "The user is deleted."})
-async def delete(user_id: str) -> Response:
+async def delete(user_id: UUID) -> None:
     """Delete a user.
 
     This deletes the account permanently if your organization created it and no other organization uses
     it. Otherwise it ends the membership, and blocks the user until your directory creates them again or
     an admin removes the block.
     """
-    await scim_users.delete(ports(), acting_directory(), path_id(user_id))
-    return no_content()
+    await scim_users.delete(ports(), acting_directory(), user_id)

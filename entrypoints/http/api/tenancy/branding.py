@@ -10,8 +10,7 @@ from core.tenancy import branding
 from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional, validate_request
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
 
 routes = Blueprint("branding", __name__)
 
@@ -29,7 +28,6 @@ class BrandingResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_VIEW)
-@returns(BrandingResponse)
 async def get_branding(org_slug: str) -> BrandingResponse:
     """Get the organization's branding.
 
@@ -55,8 +53,6 @@ class BrandingUpdateRequest(RequestModel):
 
 @routes.patch("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
-@validate_request(BrandingUpdateRequest)
-@returns(BrandingResponse)
 async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse:
     """Change the organization's branding.
 

@@ -4,18 +4,17 @@ from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, ForeignAccount
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("domains", __name__)
 
@@ -54,8 +53,6 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 
 @routes.post("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(DomainRequest)
-@returns(DomainResponse)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Set the organization's domain.
 
@@ -68,7 +65,6 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 
 @routes.get("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(DomainResponse)
 async def get_domain(org_slug: str) -> DomainResponse:
     """Get the organization's domain.
 
@@ -81,7 +77,6 @@ async def get_domain(org_slug: str) -> DomainResponse:
 @routes.post("/api/organizations/<org_slug>/domain/verify")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-@returns(DomainResponse)
 async def verify(org_slug: str) -> DomainResponse:
     """Verify the organization's domain.
 
@@ -94,13 +89,12 @@ async def verify(org_slug: str) -> DomainResponse:
 @routes.delete("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization no longer has a domain."})
-async def remove(org_slug: str) -> Response:
+async def remove(org_slug: str) -> None:
     """Remove the organization's domain.
 
     Everything that depends on the verified domain stops working, for example home realm routes.
     """
     await domains.remove(ports(), acting())
-    return no_content()
 
 
 class ForeignOrganizationResponse(ResponseModel):
@@ -130,18 +124,15 @@ class ForeignAccountListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(ForeignAccountListResponse)
 async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
     """List the accounts at your verified domain that other organizations created.
 
     Your directory takes over such an account by creating a user with its address over SCIM. 404 if
     the organization has no verified domain.
     """
-    page = query_args.page_request()
-    listed = await domains.list_foreign_accounts(ports(), acting(), page)
+    listed = await domains.list_foreign_accounts(ports(), acting(), query_args.page_request())
     accounts = [_to_account_response(account) for account in listed.items]
-    return ForeignAccountListResponse(accounts=accounts, pagination=pagination(page, listed.total))
+    return ForeignAccountListResponse(accounts=accounts, pagination=query_args.pagination(listed.total))
 
 
 def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
@@ -169,19 +160,16 @@ class ForeignInvitationListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(ForeignInvitationListResponse)
 async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
     """List the pending invitations of other organizations to addresses at your verified domain.
 
     404 if the organization has no verified domain.
     """
-    page = query_args.page_request()
-    listed = await domains.list_foreign_invitations(ports(), acting(), page)
+    listed = await domains.list_foreign_invitations(ports(), acting(), query_args.page_request())
     invitations = [
         ForeignInvitationResponse.of(
             invitation, organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name)
         )
         for invitation in listed.items
     ]
-    return ForeignInvitationListResponse(invitations=invitations, pagination=pagination(page, listed.total))
+    return ForeignInvitationListResponse(invitations=invitations, pagination=query_args.pagination(listed.total))

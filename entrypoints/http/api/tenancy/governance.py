@@ -1,11 +1,10 @@
 """API of tiers and of the lifecycle of organizations, for platform owners."""
 
-from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
@@ -13,27 +12,21 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
-from entrypoints.http.base.context import acting_on_platform, no_content, ports, request_record, signed_in
+from entrypoints.http.base.context import acting_on_platform, ports, request_record, signed_in
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("governance", __name__)
 
 
-def existing_organization(view: View) -> View:
-    """Answer 404 for an `<org_id>` that does not exist, before the body is parsed."""
-
-    @wraps(view)
-    async def checked(org_id: str, **arguments: Any) -> Any:
-        organization = await governance.get(ports(), path_id(org_id))
-        request_record().organization = organization.slug
-        return await view(org_id=organization.id, **arguments)
-
-    return checked
+@before_body
+async def existing_organization(org_id: UUID) -> None:
+    """Answer 404 for an `<org_id>` that does not exist."""
+    request_record().organization = (await governance.get(ports(), org_id)).slug
 
 
 class TierResponse(ResponseModel):
@@ -50,7 +43,6 @@ class TierResponse(ResponseModel):
 @routes.get("/api/platform/tiers")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(400, 404)
-@returns(list[TierResponse])
 async def list_tiers() -> list[TierResponse]:
     """List the tiers.
 
@@ -113,8 +105,6 @@ class OrganizationsQuery(PartQuery):
 @routes.get("/api/platform/organizations")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(404)
-@validate_querystring(OrganizationsQuery)
-@returns(OrganizationListResponse)
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
     """List all organizations.
 
@@ -157,13 +147,12 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
 @routes.get("/api/platform/organizations/<org_id>")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
 @refuses(400)
-@returns(OrganizationDetailsResponse)
-async def get_organization(org_id: str) -> OrganizationDetailsResponse:
+async def get_organization(org_id: UUID) -> OrganizationDetailsResponse:
     """Return an organization in any status, with its owner, tier, size and limits.
 
     If the owner's account no longer exists, the owner fields have fallback values.
     """
-    details = await governance.describe(ports(), path_id(org_id))
+    details = await governance.describe(ports(), org_id)
     organization = details.organization
     request_record().organization = organization.slug
     return OrganizationDetailsResponse(
@@ -192,8 +181,6 @@ class ApprovalRequest(RequestModel):
 @routes.post("/api/platform/organizations/<org_id>/approve")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
-@validate_request(ApprovalRequest)
-@returns(ChangedOrganizationResponse)
 async def approve(org_id: UUID, data: ApprovalRequest) -> ChangedOrganizationResponse:
     """Approve a pending organization.
 
@@ -212,8 +199,6 @@ class RejectionRequest(RequestModel):
 @routes.post("/api/platform/organizations/<org_id>/reject")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
-@validate_request(RejectionRequest)
-@returns(ChangedOrganizationResponse)
 async def reject(org_id: UUID, data: RejectionRequest) -> ChangedOrganizationResponse:
     """Reject a pending organization.
 
@@ -232,8 +217,6 @@ class SuspensionRequest(RequestModel):
 @routes.post("/api/platform/organizations/<org_id>/suspend")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
-@validate_request(SuspensionRequest)
-@returns(ChangedOrganizationResponse)
 async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationResponse:
     """Suspend an active organization.
 
@@ -248,7 +231,6 @@ async def suspend(org_id: UUID, data: SuspensionRequest) -> ChangedOrganizationR
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
 @refuses(400)
-@returns(ChangedOrganizationResponse)
 async def activate(org_id: UUID) -> ChangedOrganizationResponse:
     """Activate a suspended organization.
 
@@ -273,8 +255,6 @@ class OrganizationTierRequest(RequestModel):
 @routes.patch("/api/platform/organizations/<org_id>/tier")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_MANAGE, outlives=True)
 @existing_organization
-@validate_request(OrganizationTierRequest)
-@returns(ChangedOrganizationResponse)
 async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrganizationResponse:
     """Change the tier and the limits of an organization.
 
@@ -292,11 +272,10 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
 @existing_organization
 @refuses(400)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
-async def delete(org_id: UUID) -> Response:
+async def delete(org_id: UUID) -> None:
     """Delete an organization permanently.
 
     Works in any status. Services, API keys, invitations, webhooks and the audit log are deleted,
     too. The accounts of the members remain.
     """
     await governance.delete(ports(), signed_in(), org_id)
-    return no_content()

@@ -12,8 +12,7 @@ from core.tenancy import home_realm
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text
 
 routes = Blueprint("home_realm", __name__)
 
@@ -54,7 +53,6 @@ class HomeRealmRouteListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(HomeRealmRouteListResponse)
 async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     """List the organization's home realm routes.
 
@@ -66,8 +64,6 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
 
 @routes.put("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(HomeRealmRoutesRequest)
-@returns(HomeRealmRouteListResponse)
 async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRealmRouteListResponse:
     """Replace the organization's home realm routes.
 
@@ -106,8 +102,6 @@ class EmailLookupResponse(ResponseModel):
 
 @routes.post("/api/auth/lookup-email")
 @anyone
-@validate_request(EmailLookupRequest)
-@returns(EmailLookupResponse)
 async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """Find the identity provider for an email address.
 

@@ -17,10 +17,9 @@ from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery
 
 routes = Blueprint("invitations", __name__)
 
@@ -80,8 +79,6 @@ class InvitationRequest(RequestModel):
 @routes.post("/api/organizations/<org_slug>/invitations")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(409, 429)
-@validate_request(InvitationRequest)
-@returns(CreatedInvitationResponse)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:
     """Invite an email address to the organization.
 
@@ -121,8 +118,6 @@ class BulkInvitationListResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/invitations/bulk")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(429)
-@validate_request(BulkInvitationRequest)
-@returns(BulkInvitationListResponse)
 async def invite_many(org_slug: str, data: BulkInvitationRequest) -> BulkInvitationListResponse:
     """Invite up to 100 email addresses to the organization.
 
@@ -153,8 +148,6 @@ class InvitationsQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/invitations")
 @member(Capability.MEMBERS_MANAGE)
-@validate_querystring(InvitationsQuery)
-@returns(list[ListedInvitationResponse])
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:
     """List the organization's invitations.
 
@@ -167,40 +160,37 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
-@returns(Empty)
-async def cancel(org_slug: str, invitation_id: str) -> Empty:
+async def cancel(org_slug: str, invitation_id: UUID) -> Empty:
     """Cancel a pending invitation.
 
     Its link and its token stop working. 404 if the invitation is not pending.
     """
-    await invitations.cancel(ports(), acting(), path_id(invitation_id))
+    await invitations.cancel(ports(), acting(), invitation_id)
     return Empty()
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/resend")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
 @refuses(400, 429)
-@returns(ListedInvitationResponse)
-async def resend(org_slug: str, invitation_id: str) -> ListedInvitationResponse:
+async def resend(org_slug: str, invitation_id: UUID) -> ListedInvitationResponse:
     """Send a pending or expired invitation again.
 
     This cancels a pending invitation, so its links stop working, and sends a new one to the same address with
     the same role. 404 if the invitation was answered or canceled. 429 if the organization has reached its daily
     limit of invitations.
     """
-    return _to_listed_response(await inviting.resend(ports(), acting(), path_id(invitation_id)))
+    return _to_listed_response(await inviting.resend(ports(), acting(), invitation_id))
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
 @member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(400)
-@returns(Empty)
-async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
+async def accept_on_behalf(org_slug: str, invitation_id: UUID) -> Empty:
     """Accept a pending invitation on behalf of its recipient.
 
     The recipient must have an account. Your role must allow you to send this invitation yourself.
     """
-    await invitations.accept_on_behalf(ports(), acting(), path_id(invitation_id))
+    await invitations.accept_on_behalf(ports(), acting(), invitation_id)
     return Empty()
 
 
@@ -238,7 +228,6 @@ class ReceivedInvitationResponse(ResponseModel):
 @routes.get("/api/invitations")
 @person_anywhere
 @refuses(404)
-@returns(list[ReceivedInvitationResponse])
 async def list_received() -> list[ReceivedInvitationResponse]:
     """List the invitations that you received.
 
@@ -268,8 +257,6 @@ class InvitationTokenRequest(RequestModel):
 
 @routes.post("/api/invitations/accept")
 @person_if_present(outlives=True, sign_in=SignInAge.ANY)
-@validate_request(InvitationTokenRequest)
-@returns(Empty)
 async def accept(data: InvitationTokenRequest) -> Empty:
     """Accept an invitation.
 
@@ -284,8 +271,6 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 
 @routes.post("/api/invitations/decline")
 @person_if_present(outlives=True, sign_in=SignInAge.ANY)
-@validate_request(InvitationTokenRequest)
-@returns(Empty)
 async def decline(data: InvitationTokenRequest) -> Empty:
     """Decline an invitation.
 

@@ -1,21 +1,21 @@
 """API of an organization's mail server."""
 
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
-from entrypoints.http.base.context import acting, acting_member, no_content, ports
+from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("smtp", __name__)
 
@@ -41,6 +41,10 @@ class MailServerRequest(RequestModel):
         "other ports use STARTTLS. If false, nothing is encrypted.",
     )
 
+    def build(self, org_id: UUID) -> MailServer:
+        """Return the mail server of this organization."""
+        return MailServer(**{**dict(self), "org_id": org_id, "from_email": Email(self.from_email)})
+
 
 class MailServerResponse(ResponseModel):
     """The mail server of an organization, without the password."""
@@ -56,31 +60,17 @@ class MailServerResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(MailServerRequest)
-@returns(MailServerResponse)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
     The organization's own emails, such as invitations, are sent through it, also emails that are
     already queued. Emails about accounts, such as password resets, always use the platform's server.
     """
-    caller = acting()
-    server = MailServer(
-        org_id=caller.acts_in.id,
-        host=data.host,
-        port=data.port,
-        username=data.username,
-        password=data.password,
-        from_email=Email(data.from_email),
-        from_name=data.from_name,
-        tls=data.tls,
-    )
-    return MailServerResponse.of(await mail_server.configure(ports(), caller, server))
+    return MailServerResponse.of(await mail_server.configure(ports(), acting(), data.build(acting().acts_in.id)))
 
 
 @routes.get("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(MailServerResponse)
 async def get_mail_server(org_slug: str) -> MailServerResponse:
     """Get the organization's mail server.
 
@@ -93,13 +83,12 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
 @routes.delete("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization's emails use the platform's server again."})
-async def remove(org_slug: str) -> Response:
+async def remove(org_slug: str) -> None:
     """Remove the organization's mail server.
 
     The organization's emails use the platform's server again.
     """
     await mail_server.remove(ports(), acting())
-    return no_content()
 
 
 class MailServerTestResponse(ResponseModel):
@@ -111,7 +100,6 @@ class MailServerTestResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False, programs=Programs.NONE)
-@returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 

@@ -1,11 +1,9 @@
 """API of members: list, roles, removal, and the transfer of ownership (decision 199)."""
 
-from functools import wraps
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import ADMIN, OWNER, Capability
 from core.kernel.sign_in_age import SignInAge
@@ -14,13 +12,13 @@ from core.tenancy.model.members import ListedMember, MemberOrder
 from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
-from entrypoints.http.base.context import acting, acting_member, no_content, ports
+from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("members", __name__)
 
@@ -71,19 +69,18 @@ class MemberListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/members")
 @member(Capability.MEMBERS_VIEW)
-@validate_querystring(MembersQuery)
-@returns(MemberListResponse)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
     """List the members of the organization.
 
     By default, the members who joined first come first. The response also has the maximum number of
     members.
     """
-    page = query_args.page_request()
-    listed = await members.list_page(ports(), acting(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    listed = await members.list_page(
+        ports(), acting(), query_args.role, query_args.page_request(), search=query_args.search, order=query_args.sort
+    )
     return MemberListResponse(
         members=[_to_response(item) for item in listed.members],
-        pagination=pagination(page, listed.total),
+        pagination=query_args.pagination(listed.total),
         limits=MemberLimitResponse(max_users=listed.limit.value, source=listed.limit.source),
     )
 
@@ -122,13 +119,12 @@ class MemberDetailsResponse(MemberResponse):
 
 @routes.get("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.MEMBERS_MANAGE)
-@returns(MemberDetailsResponse)
-async def get(org_slug: str, user_id: str) -> MemberDetailsResponse:
+async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
     """Get a member.
 
     Sign-ins and sessions outside the organization are not included.
     """
-    details = await members.find(ports(), acting(), path_id(user_id))
+    details = await members.find(ports(), acting(), user_id)
     account = details.account
     return MemberDetailsResponse(
         **dict(_to_response(account.member)),
@@ -148,26 +144,19 @@ class RevokedMemberSessionsResponse(ResponseModel):
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/sessions")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
-@returns(RevokedMemberSessionsResponse)
-async def revoke_sessions(org_slug: str, user_id: str) -> RevokedMemberSessionsResponse:
+async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedMemberSessionsResponse:
     """End a member's sessions.
 
     Ends all sessions of the user in the organization and its services, and everything that would
     start a new one, such as authorization codes. Other sessions and the membership continue.
     """
-    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), path_id(user_id)))
+    return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), user_id))
 
 
-def existing_member(view: View) -> View:
-    """Answer 404 if `<user_id>` is not a member, before the body is parsed."""
-
-    @wraps(view)
-    async def checked(org_slug: str, user_id: str) -> Any:
-        member_id = path_id(user_id)
-        await members.require_member(ports(), acting(), member_id)
-        return await view(org_slug=org_slug, user_id=member_id)
-
-    return checked
+@before_body
+async def existing_member(org_slug: str, user_id: UUID) -> None:
+    """Answer 404 if `<user_id>` is not a member."""
+    await members.require_member(ports(), acting(), user_id)
 
 
 class RoleRequest(RequestModel):
@@ -194,8 +183,6 @@ class RoleChangeResponse(ResponseModel):
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_member
-@validate_request(RoleRequest)
-@returns(RoleChangeResponse)
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
 
@@ -211,29 +198,27 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
 @routes.post("/api/organizations/<org_slug>/members/<user_id>")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
-@returns(Message)
-async def remove(org_slug: str, user_id: str) -> Message:
+async def remove(org_slug: str, user_id: UUID) -> Message:
     """Remove a member from the organization.
 
     The member's sessions in the organization end, and pending invitations from and to the member
     are canceled. You cannot remove yourself or the owner. The account remains.
     """
-    await members.remove(ports(), acting(), path_id(user_id))
+    await members.remove(ports(), acting(), user_id)
     return Message(message="The member was removed.")
 
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/password-reset")
 @member(Capability.MEMBERS_MANAGE, outlives=True)
 @refuses(400)
-@returns(Message)
-async def send_password_reset(org_slug: str, user_id: str) -> Message:
+async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
     """Send a member a link to set a new password.
 
     The link goes to the member's own address, which must be verified, and works once. Until then the
     password and the sessions stay. A member gets at most five of these emails in an hour; further ones
     are dropped. You cannot send one to the owner, or to a user who has not used the organization yet.
     """
-    await members.send_password_reset(ports(), acting(), path_id(user_id))
+    await members.send_password_reset(ports(), acting(), user_id)
     return Message(message="The email with the link is on its way.")
 
 
@@ -241,14 +226,13 @@ async def send_password_reset(org_slug: str, user_id: str) -> Message:
 @member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, programs=Programs.IF_GRANTED)
 @refuses(400)
 @describes({204: "You are no longer a member."})
-async def leave(org_slug: str) -> Response:
+async def leave(org_slug: str) -> None:
     """Leave the organization.
 
     Your sessions in the organization end, and pending invitations from and to you are canceled. Your
     account remains. The owner transfers the ownership first.
     """
     await members.leave(ports(), acting_member(), org_slug)
-    return no_content()
 
 
 class OwnershipTransferRequest(RequestModel):
@@ -282,8 +266,6 @@ class OwnershipTransferResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
 @member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
-@validate_request(OwnershipTransferRequest)
-@returns(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:
     """Transfer the ownership to another member.
 

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
@@ -13,12 +13,11 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http.api.tenancy.role_choices import Role
-from entrypoints.http.base.context import acting, acting_member, no_content, ports, signed_in
+from entrypoints.http.base.context import acting, acting_member, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("organizations", __name__)
 
@@ -89,8 +88,6 @@ def _to_own_response(organization: Organization, membership: Membership) -> OwnO
 
 @routes.post("/api/organizations")
 @verified_person(outlives=True)
-@validate_request(OrganizationRequest)
-@returns(OwnOrganizationResponse)
 async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
     """Create an organization.
 
@@ -103,7 +100,6 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 
 @routes.get("/api/organizations")
 @person_anywhere(area=Area.ACCOUNT)
-@returns(list[OwnOrganizationResponse])
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 
@@ -142,7 +138,6 @@ def _to_detail_response(organization: Organization) -> OrganizationDetailRespons
 
 @routes.get("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_VIEW, inactive=True)
-@returns(OrganizationDetailResponse)
 async def get_organization(org_slug: str) -> OrganizationDetailResponse:
     """Get one of your organizations.
 
@@ -164,8 +159,6 @@ class OrganizationUpdateRequest(RequestModel):
 
 @routes.patch("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
-@validate_request(OrganizationUpdateRequest)
-@returns(OrganizationDetailResponse)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.
 
@@ -182,14 +175,13 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 @routes.delete("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
-async def delete(org_slug: str) -> Response:
+async def delete(org_slug: str) -> None:
     """Delete an organization permanently.
 
     Only the owner can do this. Services, API keys, invitations, webhooks and the audit log are
     deleted, too. The accounts of the members remain.
     """
     await organizations.delete(ports(), acting_member())
-    return no_content()
 
 
 class SelectedOrganizationResponse(ResponseModel):
@@ -205,7 +197,6 @@ class SelectedOrganizationResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/select")
 @member(Capability.ORGANIZATION_VIEW, outlives=False, programs=Programs.IF_GRANTED)
 @refuses(429)
-@returns(SelectedOrganizationResponse)
 async def select(org_slug: str) -> SelectedOrganizationResponse:
     """Select the organization that your session acts in.
 

@@ -1,13 +1,13 @@
 """Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first."""
 
 from functools import partial
+from typing import Unpack
 
-from core.kernel.rate_limits import BILLING, Bucket
+from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
-from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import callers
-from entrypoints.http.edge.access.declaration import Access, Credentials, Programs
-from entrypoints.http.edge.access.guards import AccessDecorator
+from entrypoints.http.edge.access.declaration import Access, Credentials
+from entrypoints.http.edge.access.guards import AccessDecorator, Changes
 
 anyone = AccessDecorator(Access("anyone"), callers.as_anyone)
 # OAuth clients. The body names the client; the route authenticates it and counts its requests.
@@ -43,52 +43,23 @@ page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), calle
 platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
 
 
-def member(
-    capability: Capability,
-    *,
-    outlives: bool | None = None,
-    inactive: bool = False,
-    programs: Programs = Programs.ALL,
-    sign_in: SignInAge | None = None,
-) -> AccessDecorator:
+def member(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
-    access = Access(
-        "member", Credentials.ACCESS_TOKEN, capability=capability, outlives=outlives, inactive=inactive, programs=programs, sign_in=sign_in
-    )
-    return AccessDecorator(access, callers.as_member)
+    return AccessDecorator(Access("member", Credentials.ACCESS_TOKEN, capability=capability, **changes), callers.as_member)
 
 
-def platform_owner(
-    capability: Capability,
-    *,
-    outlives: bool | None = None,
-    programs: Programs = Programs.ALL,
-    limit: Bucket | tuple[Bucket, ...] = (),
-    sign_in: SignInAge | None = None,
-) -> AccessDecorator:
+def platform_owner(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for platform owners, and for service accounts of the platform with a scope for the capability."""
-    access = Access(
-        "platform_owner",
-        Credentials.ACCESS_TOKEN,
-        capability=capability,
-        outlives=outlives,
-        programs=programs,
-        limit=limit,
-        sign_in=sign_in,
-    )
-    return AccessDecorator(access, callers.as_platform_owner)
+    return AccessDecorator(Access("platform_owner", Credentials.ACCESS_TOKEN, capability=capability, **changes), callers.as_platform_owner)
 
 
-def member_page(
-    capability: Capability, *, outlives: bool | None = None, inactive: bool = False, sign_in: SignInAge | None = None
-) -> AccessDecorator:
+def member_page(capability: Capability, **changes: Unpack[Changes]) -> AccessDecorator:
     """Return the decorator for browsers of members who have the capability in the organization `<org_slug>`.
 
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can. The rule is that of the API's route that does the same.
     """
-    access = Access("member_page", Credentials.COOKIE, capability=capability, outlives=outlives, inactive=inactive, sign_in=sign_in)
-    return AccessDecorator(access, callers.as_browser_of_member)
+    return AccessDecorator(Access("member_page", Credentials.COOKIE, capability=capability, **changes), callers.as_browser_of_member)
 
 
 def service_key(permission: Permission) -> AccessDecorator:

@@ -27,8 +27,9 @@ from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
 from entrypoints.http.edge.limits import take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
-from entrypoints.http.edge.queries import check_query, repeatable_parameters
+from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
 from entrypoints.http.edge.reauthentication import to_ended_form, to_reauthentication
+from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
 
@@ -40,11 +41,12 @@ class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
     limit: Bucket | tuple[Bucket, ...] | None
-    outlives: bool
+    outlives: bool | None
+    inactive: bool
     applications: ApplicationTokens
     programs: Programs
     area: Area
-    sign_in: SignInAge
+    sign_in: SignInAge | None
 
 
 class AccessDecorator:
@@ -66,12 +68,13 @@ class AccessDecorator:
 
 
 def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
+    ids, view = ids_of(view), by_signature(view)
     steps = _Steps(view, access, authenticate, repeatable_parameters(view))
 
     @wraps(view)
     async def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await steps.record_refusal(*args, **kwargs)
+            return await steps.record_refusal(*args, **{**kwargs, **{name: path_id(kwargs[name]) for name in ids}})
         except BaseException:  # also a cancellation, because the body was too slow or too large
             if "impersonation_entry" in g:
                 with trio.fail_after(FAILURE_RECORDED_WITHIN, shield=True):

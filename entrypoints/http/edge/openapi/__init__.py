@@ -116,28 +116,3 @@ def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V
 def any_origin(view: V) -> V:
     """Let scripts of every origin call a route that has no path parameters and reads no cookies (security G-3)."""
     return _document(any_origin=True)(view)
-
-
-def is_page(view: Callable[..., Any]) -> bool | None:
-    """Return whether this route is a page for browsers, or None if programs call it too."""
-    return docs_of(view).is_page
-
-
-def api_of(view: Callable[..., Any] | None) -> Sequence[str]:
-    """Return the operations of the API that do what this page does, the main one first. None stands for an unknown route."""
-    return docs_of(view).api
-
-
-def changes_state(view: Callable[..., Any]) -> bool:
-    """Return whether GET on this route has side effects."""
-    return docs_of(view).changes_state
-
-
-def allows_any_origin(view: Callable[..., Any]) -> bool:
-    """Return whether scripts of every origin may read the responses of this route."""
-    return docs_of(view).any_origin
-
-
-def is_oauth(view: Callable[..., Any] | None) -> bool:
-    """Return whether this route is for OAuth clients. None stands for an unknown route."""
-    return docs_of(view).for_oauth

@@ -28,11 +28,10 @@ from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
 
 routes = Blueprint("account_access", __name__)
 
@@ -78,17 +77,17 @@ async def show_devices() -> Response:
     {200: "The page.", 403: "The device belongs to another user."},
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
-async def show_device(device_id: str) -> Response:
+async def show_device(device_id: UUID) -> Response:
     """Show one of your devices.
 
     On this page, you can rename or revoke it.
     """
-    result = await devices.find(ports(), signed_in(), path_id(device_id))
+    result = await devices.find(ports(), signed_in(), device_id)
     return await console_page("accounts/device.html", device=_device_values(result), typed=result.device.name, problem=None)
 
 
-async def _renamed_values(typed: Form, device_id: str) -> dict[str, Any]:
-    result = await devices.find(ports(), signed_in(), path_id(device_id))
+async def _renamed_values(typed: Form, device_id: UUID) -> dict[str, Any]:
+    result = await devices.find(ports(), signed_in(), device_id)
     return {"device": _device_values(result), "typed": typed.get("name", "")}
 
 
@@ -108,27 +107,26 @@ def _parse_name(text: str) -> str:
 
 @routes.post("/app/account/devices/<device_id>/name")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
+@accepts(form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
-async def rename_device(device_id: str, form: Form) -> Response:
+async def rename_device(device_id: UUID, form: Form) -> Response:
     """Rename one of your devices.
 
     The name must have 1 to 100 characters.
     """
-    device = await devices.rename(ports(), signed_in(), path_id(device_id), _parse_name(form.get("name", "")))
+    device = await devices.rename(ports(), signed_in(), device_id, _parse_name(form.get("name", "")))
     return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def revoke_device(device_id: str) -> Response:
+@accepts()
+async def revoke_device(device_id: UUID) -> Response:
     """Revoke one of your devices.
 
     Its sessions and its trust end.
     """
-    await read_console_form()
-    await devices.revoke(ports(), signed_in(), path_id(device_id))
+    await devices.revoke(ports(), signed_in(), device_id)
     return redirect_with_notice("device-revoked", DEVICES)
 
 
@@ -182,7 +180,7 @@ async def show_identities() -> Response:
 
 @routes.post("/app/account/identities/<provider:provider>/link")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=answers_with("A page that redirects to the identity provider."))
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
     """Link an account at an identity provider.
@@ -200,7 +198,7 @@ async def link_identity(provider: str, form: Form) -> Response:
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts()
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def unlink_identity(provider: str, form: Form) -> Response:
     """Unlink an account at an identity provider.
@@ -222,11 +220,7 @@ async def show_organizations() -> Response:
 
     You can leave those that you do not own.
     """
-    return await console_page("tenancy/own_organizations.html", organizations=await _own_organizations())
-
-
-async def _own_organizations() -> list[dict[str, Any]]:
-    return [
+    own = [
         {
             "slug": organization.slug,
             "name": organization.name,
@@ -237,17 +231,17 @@ async def _own_organizations() -> list[dict[str, Any]]:
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
+    return await console_page("tenancy/own_organizations.html", organizations=own)
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you are a member of an organization.
 
     Until then, its SAML applications do not admit you, and its owner cannot export your data.
     """
-    await read_console_form()
     await members.confirm(ports(), signed_in(), org_slug)
     return redirect_with_notice("membership-confirmed", ORGANIZATIONS)
 
@@ -284,13 +278,12 @@ async def _leaving(org_slug: str) -> Question:
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
 @page_session(outlives=True)
-@describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers={303: REDIRECTED, 400: "You own the organization."})
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
 
     Your sessions in the organization end. The owner transfers the ownership first.
     """
-    await read_console_form()
     try:
         await members.leave(ports(), signed_in(), org_slug)
     except OwnerCannotLeave as refusal:
@@ -358,28 +351,26 @@ async def show_sessions() -> Response:
 
 @routes.post("/app/account/sessions/<session_id>/end")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def end_session(session_id: str) -> Response:
+@accepts(answers=ANSWERS_TO_BUTTON)
+async def end_session(session_id: UUID) -> Response:
     """End one of your sessions.
 
     Ending the current session signs you out.
     """
-    await read_console_form()
-    user, id_ = signed_in(), path_id(session_id)
-    has_ended = await sessions.end_own(ports(), user, id_)
-    if id_ == user.session_id:
+    user = signed_in()
+    has_ended = await sessions.end_own(ports(), user, session_id)
+    if session_id == user.session_id:
         return redirect(SIGN_IN_PATH)
     return redirect_with_notice("session-ended", SESSIONS) if has_ended else redirect(SESSIONS)
 
 
 @routes.post("/app/account/sessions/end-others")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def end_other_sessions() -> Response:
     """End all your other sessions.
 
     The current session continues.
     """
-    await read_console_form()
     await sessions.end_others(ports(), signed_in())
     return redirect_with_notice("other-sessions-ended", SESSIONS)

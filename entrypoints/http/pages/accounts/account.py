@@ -27,7 +27,7 @@ from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATIO
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.tenancy import organizations
-from entrypoints.http.api.privacy import export_package
+from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
@@ -35,14 +35,14 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
+    ANSWERS_TO_BUTTON,
+    ANSWERS_TO_FORM,
     Form,
+    accepts,
+    answers_with,
     on_refusal,
     once,
     ports_once,
-    read_console_form,
     refused_console_page,
 )
 
@@ -99,19 +99,15 @@ async def show_account() -> Response:
 
 @routes.post("/app/account/export")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({200: "The data, as a JSON file to download.", 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers={200: "The data, as a JSON file to download."})
 async def download_data() -> Response:
     """Download your data.
 
     The JSON file contains your profile, memberships, latest sign-ins, linked accounts, second-factor
     events, passkeys and consents.
     """
-    await read_console_form()
     user = signed_in()
-    response = await export_package(await personal_data.export(ports(), user, user.user_id))
-    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return await export_file(await personal_data.export(ports(), user, user.user_id))
 
 
 # The password
@@ -143,8 +139,9 @@ async def show_password() -> Response:
 @routes.post(PASSWORD)
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
-@describes_page(
-    {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
+@accepts(
+    answers={**ANSWERS_TO_FORM, 401: "The current password is wrong."},
+    form=["form_token", "new_password"],
 )
 @on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
 async def change_password(form: Form) -> Response:
@@ -196,7 +193,7 @@ async def show_two_factor() -> Response:
 
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
 @once(TWO_FACTOR, "Open two-factor authentication", "The secret was shown once. If you didn't scan it, start the set-up again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
@@ -210,16 +207,16 @@ async def start_two_factor_setup(form: Form) -> Response:
 
 @routes.post("/app/account/two-factor/confirm")
 @page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH)
-@describes_page(
-    {200: "Two-factor authentication is on. The page shows the backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
+@accepts(
+    answers=answers_with("Two-factor authentication is on. The page shows the backup codes."),
     form=["form_token", "code"],
 )
-async def confirm_two_factor() -> Response:
+async def confirm_two_factor(form: Form) -> Response:
     """Confirm the authenticator app with a code.
 
     This turns two-factor authentication on. The backup codes are shown only once.
     """
-    form, user = await read_console_form(), signed_in()
+    user = signed_in()
     try:
         codes = await mfa.confirm_setup(ports(), user, form.get("code", ""))
     except (Invalid, Limited) as refusal:
@@ -232,7 +229,7 @@ async def confirm_two_factor() -> Response:
 
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=answers_with("The new backup codes."))
 @once(TWO_FACTOR, "Open two-factor authentication", "The new codes were shown once. If you didn't save them, replace them again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:
@@ -246,12 +243,11 @@ async def regenerate_backup_codes(form: Form) -> Response:
 
 @routes.post("/app/account/two-factor/disable")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.
 
     Backup codes and trusted devices are removed.
     """
-    await read_console_form()
     await mfa.disable(ports(), signed_in())
     return redirect_with_notice("second-factor-off", TWO_FACTOR)

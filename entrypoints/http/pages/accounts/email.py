@@ -15,7 +15,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Form, accepts, on_refusal
 
 routes = Blueprint("account_email", __name__)
 
@@ -47,7 +47,7 @@ async def show_email() -> Response:
 @routes.post(EMAIL_PATH)
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
+@accepts(form=["form_token", "email"])
 @on_refusal("accounts/email.html", _values, refusals=(Invalid, Limited))
 async def change_email(form: Form) -> Response:
     """Request another email address.
@@ -60,25 +60,23 @@ async def change_email(form: Form) -> Response:
 
 @routes.post(f"{EMAIL_PATH}/verification")
 @page_session(limit=RESEND_VERIFICATION, outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def resend_verification() -> Response:
     """Send another verification email.
 
     It goes to the new address of a pending change, otherwise to the address of the account.
     """
-    await read_console_form()
     await accounts.resend_own_verification(ports(), signed_in())
     return redirect_with_notice("verification-sent", EMAIL_PATH)
 
 
 @routes.post(f"{EMAIL_PATH}/cancel")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def cancel_change() -> Response:
     """Cancel the pending change of your email address.
 
     The link in the email to the new address stops working.
     """
-    await read_console_form()
     await email_changes.cancel(ports(), signed_in())
     return redirect_with_notice("kept-address", EMAIL_PATH)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -12,8 +13,8 @@ from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_e
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import page_session, platform_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
+from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.pages.console import console_page, neighbors, shows
 
 routes = Blueprint("account_log_pages", __name__)
 
@@ -22,41 +23,33 @@ API: Final = "/api/platform/users/<user_id>"
 ENTRIES: Final[Mapping[str, str]] = {**LABELS[MfaEvent], "user_exported": "Data exported", "user_anonymized": "Data anonymized"}
 
 
-class LogQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get("/app/account/two-factor/log")
 @page_session
-@validate_querystring(LogQuery)
 @shows("GET /api/user/mfa/events")
-async def show_own_second_factor_log(query_args: LogQuery) -> Response:
+async def show_own_second_factor_log(query_args: PageQuery) -> Response:
     """List the codes that you entered, and the changes of your second factor."""
-    page = query_args.page_request()
-    result = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
+    result = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
     entries = [to_own_mfa_event(entry) for entry in result.items]
     return await console_page("accounts/second_factor_log.html", entries=entries, labels=ENTRIES, **neighbors(query_args, result.total))
 
 
 @routes.get("/app/account/exports")
 @page_session
-@validate_querystring(LogQuery)
 @shows("GET /api/user/privacy-log")
-async def show_own_exports(query_args: LogQuery) -> Response:
+async def show_own_exports(query_args: PageQuery) -> Response:
     """List the exports of your data."""
-    user, page = signed_in(), query_args.page_request()
-    result = await personal_data.list_privacy_log(ports(), user.user_id, page)
+    user = signed_in()
+    result = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
     return await console_page("accounts/exports.html", entries=entries, **neighbors(query_args, result.total))
 
 
 @routes.get(f"{PERSON}/log")
 @platform_page
-@validate_querystring(LogQuery)
 @shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
-async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:
+async def show_logs_of_person(user_id: UUID, query_args: PageQuery) -> Response:
     """List the codes that a person entered, the changes of their second factor, and the exports of their data."""
-    account, page = await platform_users.find(ports(), path_id(user_id)), query_args.page_request()
+    account, page = await platform_users.find(ports(), user_id), query_args.page_request()
     codes = await personal_data.list_mfa_log(ports(), account.id, page)
     exports = await personal_data.list_privacy_log(ports(), account.id, page)
     return await console_page(

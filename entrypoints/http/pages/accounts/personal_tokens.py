@@ -1,7 +1,7 @@
 """The pages of personal access tokens: those of the user, and those that act in an organization."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -10,7 +10,6 @@ from core.authentication.model import tokens as model
 from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
@@ -18,19 +17,9 @@ from entrypoints.http.api.authentication.personal_tokens import PersonalTokenReq
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    accepts,
-    on_refusal,
-    once,
-    ports_once,
-    read_console_form,
-)
+from entrypoints.http.edge.queries import PageQuery, Query
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
@@ -40,7 +29,7 @@ IN_ORGANIZATION: Final = "/app/organizations/<org_slug>/personal-tokens"
 API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
 LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.PersonalTokenWithoutScope: "scopes",
     model.PersonalTokenScopeRefused: "scopes",
     model.PersonalTokensOff: "org_slug",
@@ -55,7 +44,7 @@ async def show_tokens() -> Response:
     return await console_page("accounts/personal_tokens.html", tokens=await personal_tokens.list_own(ports(), signed_in()))
 
 
-class NewTokenQuery(ListQuery):
+class NewTokenQuery(Query):
     """The organization that the new token acts in, or none for the user's own account."""
 
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
@@ -80,7 +69,6 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.get(f"{LIST}/new")
 @page_session
-@validate_querystring(NewTokenQuery)
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
@@ -89,9 +77,7 @@ async def show_form(query_args: NewTokenQuery) -> Response:
 
 @routes.post(f"{LIST}/new")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page(
-    {200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"], api=["POST /api/user/personal-tokens"]
-)
+@accepts("POST /api/user/personal-tokens", answers=answers_with("The token."), form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
 async def create(form: Form) -> Response:
@@ -112,26 +98,20 @@ async def create(form: Form) -> Response:
 
 @routes.post(f"{LIST}/<personal_token_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"], api=["DELETE /api/user/personal-tokens/<personal_token_id>"])
-async def revoke(personal_token_id: str) -> Response:
+@accepts("DELETE /api/user/personal-tokens/<personal_token_id>", answers=ANSWERS_TO_BUTTON)
+async def revoke(personal_token_id: UUID) -> Response:
     """Revoke one of your personal access tokens."""
-    await read_console_form()
-    await personal_tokens.revoke_own(ports(), signed_in(), path_id(personal_token_id))
+    await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", LIST)
 
 
 # Of the members of an organization
 
 
-class TokensQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(IN_ORGANIZATION)
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(TokensQuery)
 @shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
-async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:
+async def show_tokens_of_members(org_slug: str, query_args: PageQuery) -> Response:
     """List the personal access tokens that act in an organization."""
     result = await personal_tokens.list_in_organization(ports(), acting_member(), query_args.page_request())
     values = {"tokens": result.items, "path": organization_path("/personal-tokens"), **neighbors(query_args, result.total)}
@@ -141,8 +121,7 @@ async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Resp
 @routes.post(f"{IN_ORGANIZATION}/<personal_token_id>/revoke")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
-async def revoke_of_member(org_slug: str, personal_token_id: str) -> Response:
+async def revoke_of_member(org_slug: str, personal_token_id: UUID) -> Response:
     """Revoke a personal access token of a member."""
-    await read_console_form()
-    await personal_tokens.revoke_in_organization(ports(), acting_member(), path_id(personal_token_id))
+    await personal_tokens.revoke_in_organization(ports(), acting_member(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", organization_path("/personal-tokens"))

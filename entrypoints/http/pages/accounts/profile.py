@@ -21,7 +21,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, answers_with, on_refusal
 
 routes = Blueprint("account_profile", __name__)
 
@@ -77,7 +77,7 @@ async def show_profile() -> Response:
 
 @routes.post(PROFILE)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts()
 @on_refusal("accounts/profile.html", _refused_values, _first_invalid, refusals=(Invalid,))
 async def change_profile(form: Form) -> Response:
     """Change your profile.
@@ -116,10 +116,9 @@ async def show_deletion() -> Response:
 
 @routes.post(DELETE)
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page(
-    {
-        200: "The account is deleted, and the browser is signed out.",
-        400: NOT_ACCEPTED,
+@accepts(
+    answers={
+        **answers_with("The account is deleted, and the browser is signed out."),
         403: f"{FOREIGN_FORM} Or the page says what to do first.",
     },
     form=["form_token", "email"],

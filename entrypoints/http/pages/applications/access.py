@@ -1,8 +1,8 @@
 """The pages of who may use an application: its policy, assigned users, the test of a sign-in, and the deletion."""
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -11,7 +11,6 @@ from core.applications.model import users as access_model
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
@@ -19,11 +18,10 @@ from entrypoints.http.api.applications.service_access import AssignmentRequest, 
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
@@ -35,8 +33,8 @@ POLICIES: Final = [
     (AccessPolicy.MEMBERS.value, "Members of the organization"),
     (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
 ]
-ASSIGNMENT_FIELDS: Final[Mapping[type[Refusal], str]] = {AssigneeNotFound: "email"}
-FIELDS: Final[Mapping[type[Refusal], str]] = {access_model.LaunchUrlInvalid: "launch_url"}
+ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email"}
+FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url"}
 
 
 async def _find(service_slug: str) -> Service:
@@ -73,19 +71,14 @@ async def show_access(org_slug: str, service_slug: str) -> Response:
 @on_refusal("applications/access.html", _values, FIELDS)
 async def change_access(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change who may use an application."""
-    service = await _find(service_slug)
     data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
     await access.save_settings(ports(), acting_member(), service_slug, settings)
-    return redirect_with_notice("access-saved", f"{application_path(service)}/access")
+    return redirect_with_notice("access-saved", f"{application_path(service_slug)}/access")
 
 
-class ListedAssignmentsQuery(ListQuery, AssignmentsQuery):
-    """The search, and the page."""
-
-
-async def _assignment_values(typed: Form, service_slug: str, query: ListedAssignmentsQuery | None = None) -> dict[str, Any]:
-    service, query = await _find(service_slug), query or ListedAssignmentsQuery()
+async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    service, query = await _find(service_slug), query or AssignmentsQuery()
     listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
     return {
         **application_values(service),
@@ -100,9 +93,8 @@ async def _assignment_values(typed: Form, service_slug: str, query: ListedAssign
 
 @routes.get(ASSIGNMENTS)
 @member_page(Capability.END_USERS_VIEW)
-@validate_querystring(ListedAssignmentsQuery)
 @shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
-async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
+async def show_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> Response:
     """List the users that are assigned to an application."""
     return await console_page("applications/assignments.html", **await _assignment_values({}, service_slug, query_args))
 
@@ -113,30 +105,23 @@ async def show_assignments(org_slug: str, service_slug: str, query_args: ListedA
 @on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
 async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a user to an application."""
-    service = await _find(service_slug)
     await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
-    return redirect_with_notice("user-assigned", f"{application_path(service)}/assignments")
+    return redirect_with_notice("user-assigned", f"{application_path(service_slug)}/assignments")
 
 
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"DELETE {SERVICE}/assignments/<user_id>")
-async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
+async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End the assignment of a user."""
-    await read_console_form()
-    await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
-    return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
-
-
-class TestQuery(ListQuery, SignInPreviewQuery):
-    """The authorization request to test."""
+    await access.unassign(ports(), acting_member(), service_slug, user_id)
+    return redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
 
 
 @routes.get(f"{APPLICATION}/test")
 @member_page(Capability.SERVICES_MANAGE)
-@validate_querystring(TestQuery)
 @shows(f"GET {SERVICE}/sign-in-preview")
-async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:
+async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> Response:
     """Show what the application would receive if you signed in to it now."""
     service = await _find(service_slug)
     result = await sign_in_preview.preview(
@@ -175,7 +160,7 @@ async def _deletion(service_slug: str) -> Question:
         ),
         button="Delete application",
         keep="Keep application",
-        back=(service.name, application_path(service)),
+        back=(service.name, application_path(service.slug)),
         typed_name=service.name,
     )
 

@@ -11,9 +11,8 @@ from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.charts import draw_days
-from entrypoints.http.pages.console import ListQuery, console_page, shows
+from entrypoints.http.pages.console import console_page, shows
 
 routes = Blueprint("analytics_pages", __name__)
 
@@ -22,15 +21,10 @@ LONGEST_CHART: Final = 366  # days; a longer range has only its table
 RECENT: Final = 10
 
 
-class AnalyticsQuery(ListQuery, DateRangeQuery):
-    """The range of days."""
-
-
 @routes.get("/app/organizations/<org_slug>/analytics")
 @member_page(Capability.ANALYTICS_VIEW)
-@validate_querystring(AnalyticsQuery)
 @shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
-async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
+async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
     """Show the sign-ins of an organization in a range of days."""
     caller, range_ = acting_member(), query_args.date_range()
     counts = await analytics.count_by_day(ports(), caller, range_)

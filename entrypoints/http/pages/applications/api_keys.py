@@ -1,30 +1,29 @@
 """The pages of an application's API keys."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.applications import api_keys, services
 from core.applications.model import api_keys as model
 from core.kernel.display import format_utc
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("api_key_pages", __name__)
 
 KEYS: Final = f"{APPLICATION}/api-keys"
 API: Final = f"{SERVICE}/api-keys"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.NoPermissions: "permissions",
     model.UnknownPermission: "permissions",
     model.DuplicatePermission: "permissions",
@@ -33,15 +32,10 @@ PERMISSION: Final = "permission:"  # the name of the checkbox of a permission be
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class KeysQuery(ListQuery, PartQuery):
-    """The part of the list."""
-
-
 @routes.get(KEYS)
 @member_page(Capability.API_KEYS_VIEW)
-@validate_querystring(KeysQuery)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
-async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:
+async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> Response:
     """List the API keys of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
@@ -65,7 +59,7 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
-@accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(f"POST {API}", answers=answers_with("The key."))
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("applications/new_api_key.html", _form_values, FIELDS)
 async def create(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -73,24 +67,23 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
 
     It is shown only once.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
     data = to_model(ApiKeyRequest, form, {"permissions": lambda _: checked(form, PERMISSION), "expires_in_days": to_number})
     key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     return await secret_page(
         "API key created",
         {key.name: secret},
         advice="Programs send it in the header X-Api-Key.",
-        done=("I've copied the key", f"{application_path(service)}/api-keys"),
+        done=("I've copied the key", f"{application_path(service_slug)}/api-keys"),
     )
 
 
 @routes.get(f"{KEYS}/<api_key_id>/revoke")
 @member_page(Capability.API_KEYS_MANAGE)
 @shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
-async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Show what the revocation of an API key means."""
     service = await services.find(ports(), acting_member(), service_slug)
-    key = await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id))
+    key = await api_keys.find(ports(), acting_member(), service_slug, api_key_id)
     used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."
     return await ask(
         Question(
@@ -102,7 +95,7 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> 
             ),
             button="Revoke key",
             keep="Keep key",
-            back=("API keys", f"{application_path(service)}/api-keys"),
+            back=("API keys", f"{application_path(service.slug)}/api-keys"),
         )
     )
 
@@ -110,8 +103,7 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> 
 @routes.post(f"{KEYS}/<api_key_id>/revoke")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}/<api_key_id>")
-async def revoke(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Revoke an API key."""
-    await read_console_form()
-    await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
-    return redirect_with_notice("key-revoked", organization_path(f"/applications/{service_slug}/api-keys"))
+    await api_keys.delete(ports(), acting_member(), service_slug, api_key_id)
+    return redirect_with_notice("key-revoked", f"{application_path(service_slug)}/api-keys")

@@ -20,20 +20,10 @@ from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import Offset, validate_querystring
+from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
-from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, redirect_with_notice, secret_page, with_query
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    on_refusal,
-    once,
-    ports_once,
-    read_console_form,
-    refused_console_page,
-)
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, once, ports_once, refused_console_page
 
 routes = Blueprint("applications", __name__)
 
@@ -47,16 +37,16 @@ OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}
 DEFAULT_OVERLAP: Final = "1 day"
 
 
-def application_path(service: Service) -> str:
+def application_path(service_slug: str) -> str:
     """Return the path of the page of an application in the caller's organization."""
-    return organization_path(f"/applications/{service.slug}")
+    return organization_path(f"/applications/{service_slug}")
 
 
 def application_values(service: Service) -> dict[str, Any]:
     """Return the values that all pages of an application have."""
     return {
         "applications_path": organization_path("/applications"),
-        "path": application_path(service),
+        "path": application_path(service.slug),
         "application": {"name": service.name, "type": label(service.service_type), "is_public": service.service_type.is_public},
     }
 
@@ -79,7 +69,7 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     ]
 
 
-class ApplicationsQuery(ListQuery):
+class ApplicationsQuery(Query):
     """The search, the filter, the order, and the position in the list."""
 
     search: Text | None = Field(None, description="A part of the name or the slug.")
@@ -88,14 +78,9 @@ class ApplicationsQuery(ListQuery):
     offset: Offset = 0
 
 
-def _row(service: Service) -> dict[str, Any]:
-    return {"name": service.name, "type": label(service.service_type), "path": application_path(service), "created": service.created_at}
-
-
 @routes.get(APPLICATIONS)
 @member_page(Capability.SERVICES_VIEW)
 @refuses(403)
-@validate_querystring(ApplicationsQuery)
 @describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
     """List the applications of an organization.
@@ -115,7 +100,10 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     return await console_page(
         "applications/applications.html",
         path=organization_path("/applications"),
-        applications=[_row(service) for service in result[:PAGE_SIZE]],
+        applications=[
+            {"name": each.name, "type": label(each.service_type), "path": application_path(each.slug), "created": each.created_at}
+            for each in result[:PAGE_SIZE]
+        ],
         quota=quota,
         types=[("", "All types"), *LABELS[ServiceType].items()],
         query=query_args,
@@ -173,21 +161,20 @@ async def show_application(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(APPLICATION)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "group"], api=[f"PATCH {SERVICE}"])
-async def change_application(org_slug: str, service_slug: str) -> Response:
+@accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
+async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change a group of settings of an application.
 
     The form has all fields of the group. The other groups stay as they are.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    fields = await read_console_form()
-    group = fields.get("group", "")
-    typed = client_settings.typed_values(fields, client_settings.group_fields(group, service))
+    group = form.get("group", "")
+    typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:
         return await _refused_settings(refusal, service, group, typed)
-    return redirect_with_notice(f"settings-{group}", application_path(service))
+    return redirect_with_notice(f"settings-{group}", application_path(service.slug))
 
 
 async def _refused_settings(refusal: Invalid, service: Service, group: str, typed: dict[str, Any]) -> Response:
@@ -230,7 +217,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
+@accepts(ROTATION, answers=answers_with("The new secret."), form=["form_token", "overlap"])
 @once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 @on_refusal(
     "applications/application_secret.html",
@@ -243,7 +230,6 @@ async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Respon
 
     The new secret is shown only once.
     """
-    service = await services.find(ports(), acting_member(), service_slug)
     overlap = form.get("overlap", "")
     secret = await services.rotate_secret(
         ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form
@@ -252,5 +238,5 @@ async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Respon
         "Copy the new secret",
         {"Client secret": secret},
         advice=f"The old secret works for {overlap} more." if overlap else "The old secret has stopped working.",
-        done=("I've copied the secret", application_path(service)),
+        done=("I've copied the secret", application_path(service_slug)),
     )

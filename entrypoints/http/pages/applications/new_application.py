@@ -17,26 +17,17 @@ from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
-from entrypoints.http.pages.console import ListQuery, console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    accepts,
-    once,
-    ports_once,
-    read_console_form,
-    refused_console_page,
-    wrong_field,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, once, ports_once, refused_console_page
 from entrypoints.http.pages.form_values import to_lines, to_model
 
 routes = Blueprint("new_application_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
     NameUsedTooOften: "name",
@@ -77,7 +68,7 @@ class KindUnknown(Invalid):
     """Choose what you are connecting first."""
 
 
-class KindQuery(ListQuery):
+class KindQuery(Query):
     """The answer to the first question."""
 
     kind: str = Field("", description="What the user is connecting. Without it, the page asks.")
@@ -85,7 +76,6 @@ class KindQuery(ListQuery):
 
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_CREATE)
-@validate_querystring(KindQuery)
 @shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     """Ask what the user is connecting, and then for its name and address."""
@@ -105,28 +95,27 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
-@accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(API, answers=answers_with("The values to copy."))
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
-async def create_application(org_slug: str) -> Response:
+async def create_application(org_slug: str, form: Form) -> Response:
     """Create an application.
 
     Its secret is shown only once.
     """
-    form = await read_console_form()
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
         return await refused_console_page(KindUnknown(), "applications/new_application.html", kinds=KINDS, path=_list_path())
     try:
         created = await _create(form, kind)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form["kind"], kind, form)}
-        return await refused_console_page(refusal, "applications/new_application_form.html", **values)
+        values = _form_values(form["kind"], kind, form)
+        return await refused_console_page(refusal, "applications/new_application_form.html", FIELDS, **values)
     return await _created_page(created, kind)
 
 
 async def _created_page(created: CreatedService, kind: Kind) -> Response:
     if kind.is_saml:
-        return redirect_with_notice("application-created", f"{application_path(created.service)}/saml")
+        return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
     values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 

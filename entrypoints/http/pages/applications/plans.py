@@ -1,7 +1,7 @@
 """The pages of an application's plans, and of the subscriptions to them."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -9,24 +9,23 @@ from core.applications import plans, services
 from core.applications.model import plans as plans_model
 from core.applications.model.plans import Plan, PlanInUse, PlanNotFound, SubscriptionStatus
 from core.billing import subscriptions
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
-FIELDS: Final[Mapping[type[Refusal], str]] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
+FIELDS: Final[Fields] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
 STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 
@@ -44,7 +43,7 @@ async def show_plans(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 
 
-async def _values(typed: Form, service_slug: str, plan_id: str | None = None) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str, plan_id: UUID | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     plan = None if plan_id is None else await _find(service_slug, plan_id)
     return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
@@ -65,20 +64,18 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @on_refusal("applications/plan.html", _values, FIELDS)
 async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
     await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
-    return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
+    return redirect_with_notice("plan-created", f"{application_path(service_slug)}/plans")
 
 
-async def _find(service_slug: str, plan_id: str) -> Plan:
-    id_ = path_id(plan_id)
-    return next((plan for plan in await _list(service_slug) if plan.id == id_), None) or refuse(PlanNotFound)
+async def _find(service_slug: str, plan_id: UUID) -> Plan:
+    return next((plan for plan in await _list(service_slug) if plan.id == plan_id), None) or refuse(PlanNotFound)
 
 
 @routes.get(f"{PLANS}/<plan_id>")
 @member_page(Capability.BILLING_MANAGE)
 @shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
-async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
+async def show_plan(org_slug: str, service_slug: str, plan_id: UUID) -> Response:
     """Show the form that changes a plan."""
     return await console_page("applications/plan.html", **await _values({}, service_slug, plan_id))
 
@@ -97,35 +94,26 @@ def _to_typed(plan: Plan) -> dict[str, str]:
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"PATCH {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, FIELDS)
-async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
+async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Change a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service_slug, plan_id)
-    await plans.update(ports(), acting_member(), service_slug, plan.id, to_model(PlanRequest, form, PARSERS).build())
-    return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
+    await plans.update(ports(), acting_member(), service_slug, plan_id, to_model(PlanRequest, form, PARSERS).build())
+    return redirect_with_notice("plan-saved", f"{application_path(service_slug)}/plans")
 
 
 @routes.post(f"{PLANS}/<plan_id>/delete")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
-async def delete(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
+async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Delete a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service_slug, plan_id)
-    await plans.delete(ports(), acting_member(), service_slug, plan.id)
-    return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
-
-
-class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
-    """The filter by state, and the part of the list."""
+    await plans.delete(ports(), acting_member(), service_slug, plan_id)
+    return redirect_with_notice("plan-deleted", f"{application_path(service_slug)}/plans")
 
 
 @routes.get(f"{APPLICATION}/subscriptions")
 @member_page(Capability.END_USERS_VIEW)
-@validate_querystring(SubscriptionsOfServiceQuery)
 @shows(f"GET {SERVICE}/subscriptions")
-async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:
+async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> Response:
     """List the subscriptions to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await subscriptions.list_of_service(

@@ -13,8 +13,8 @@ from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentia
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("provider_pages", __name__)
@@ -46,7 +46,7 @@ async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[
         "provider": ports().policy.provider_names[chosen],
         "own": own,
         "callback": f"{app_context().base_url}/auth/{chosen}/callback",
-        "below": f"{application_path(service)}/providers/{chosen}",
+        "below": f"{application_path(service.slug)}/providers/{chosen}",
         **application_values(service),
     }
 
@@ -65,10 +65,9 @@ async def show_provider(org_slug: str, service_slug: str, provider: str) -> Resp
 @on_refusal("applications/provider.html", _values)
 async def set_credentials(org_slug: str, service_slug: str, provider: str, form: Form) -> Response:
     """Set the credentials of an application at an identity provider."""
-    chosen, service = parse_provider(provider), await services.find(ports(), acting_member(), service_slug)
-    data = to_model(OAuthCredentialsRequest, form)
+    chosen, data = parse_provider(provider), to_model(OAuthCredentialsRequest, form)
     await oauth_credentials.put(ports(), acting_member(), service_slug, chosen, data.client_id, data.client_secret)
-    return redirect_with_notice("provider-saved", f"{application_path(service)}/providers")
+    return redirect_with_notice("provider-saved", f"{application_path(service_slug)}/providers")
 
 
 @routes.post(f"{ONE}/remove")
@@ -76,6 +75,5 @@ async def set_credentials(org_slug: str, service_slug: str, provider: str, form:
 @accepts(f"DELETE {API}")
 async def remove_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
     """Remove the credentials of an application at an identity provider."""
-    await read_console_form()
     await oauth_credentials.remove(ports(), acting_member(), service_slug, parse_provider(provider))
-    return redirect_with_notice("provider-removed", organization_path(f"/applications/{service_slug}/providers"))
+    return redirect_with_notice("provider-removed", f"{application_path(service_slug)}/providers")

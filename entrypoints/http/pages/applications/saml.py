@@ -24,14 +24,13 @@ from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
+    Fields,
     Form,
     accepts,
+    answers_with,
     on_refusal,
     once,
     ports_once,
-    read_console_form,
     refused_console_page,
     wrong_field,
 )
@@ -43,7 +42,7 @@ routes = Blueprint("saml_configuration_pages", __name__)
 PAGE: Final = f"{APPLICATION}/saml"
 MAPPING: Final = "attribute_mapping"
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.EntityIdMissing: "entity_id",
     model.EntityIdInvalid: "entity_id",
     model.AcsUrlMissing: "acs_url",
@@ -61,7 +60,7 @@ OPERATIONS: Final = (
 )
 SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
 OF_METADATA: Final = frozenset({"entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format"})
-METADATA_ANSWERS: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes.")
 
 
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
@@ -131,7 +130,7 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
         ),
         button=f"{verb} certificate",
         keep="Keep certificate",
-        back=("SAML", f"{application_path(service)}/saml"),
+        back=("SAML", f"{application_path(service.slug)}/saml"),
         answered={**fields, CONFIRMED: "yes"},
     )
 
@@ -148,7 +147,7 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
         await saml.configure(ports(), acting_member(), service_slug, data.build(), replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
-    return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
+    return redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
 
 
 async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def _replacement(service: Service) -> Question:
         ),
         button="Replace certificate",
         keep="Keep certificate",
-        back=("SAML", f"{application_path(service)}/saml"),
+        back=("SAML", f"{application_path(service.slug)}/saml"),
     )
 
 
@@ -240,13 +239,11 @@ async def undo_activation(org_slug: str, service_slug: str) -> Response:
 
 
 async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
-    await read_console_form()  # `ports_once` needs its key
-    service = await services.find(ports(), acting_member(), service_slug)
     try:
         await change(ports_once(), acting_member(), service_slug)
     except Refusal as refusal:
         return await refused_console_page(refusal, "applications/saml.html", **await _values(None, service_slug))
-    return redirect_with_notice(notice, f"{application_path(service)}/saml")
+    return redirect_with_notice(notice, f"{application_path(service_slug)}/saml")
 
 
 @routes.post(f"{PAGE}/disable")
@@ -254,7 +251,5 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
 @accepts(f"DELETE {API}")
 async def disable(org_slug: str, service_slug: str) -> Response:
     """Turn SAML off for an application."""
-    await read_console_form()
-    service = await services.find(ports(), acting_member(), service_slug)
     await saml.disable(ports(), acting_member(), service_slug)
-    return redirect_with_notice("saml-disabled", f"{application_path(service)}/saml")
+    return redirect_with_notice("saml-disabled", f"{application_path(service_slug)}/saml")

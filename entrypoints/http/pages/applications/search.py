@@ -12,9 +12,9 @@ from core.tenancy import members
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import application_path
-from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, shows
+from entrypoints.http.pages.console import console_page, may, organization_path, shows
 from entrypoints.http.pages.navigation import links_for
 
 routes = Blueprint("search_pages", __name__)
@@ -22,7 +22,7 @@ routes = Blueprint("search_pages", __name__)
 MOST_SHOWN: Final = 5  # of each kind
 
 
-class SearchQuery(ListQuery):
+class SearchQuery(Query):
     """The text to search for."""
 
     search: Text = Field("", description="A part of a name, a slug or an email address.")
@@ -30,7 +30,6 @@ class SearchQuery(ListQuery):
 
 @routes.get("/app/organizations/<org_slug>/search")
 @member_page(Capability.SERVICES_VIEW)
-@validate_querystring(SearchQuery)
 @shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/members", "GET /api/organizations/<org_slug>/users")
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
     """Search the pages, applications, members and users of an organization.
@@ -50,7 +49,7 @@ async def _find(text: str) -> dict[str, list[tuple[str, str]]]:
     users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
     return {
         "pages": [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()],
-        "applications": [(summary.service.name, application_path(summary.service)) async for batch in batches for summary in batch],
+        "applications": [(summary.service.name, application_path(summary.service.slug)) async for batch in batches for summary in batch],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
     }

@@ -1,6 +1,7 @@
 """The pages of the user's subscriptions."""
 
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -11,9 +12,8 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, REDIRECTED, read_console_form
+from entrypoints.http.pages.console_forms import REDIRECTED, accepts
 
 routes = Blueprint("account_subscriptions", __name__)
 
@@ -49,23 +49,22 @@ async def show_subscriptions() -> Response:
 @routes.get(f"{SUBSCRIPTIONS}/<subscription_id>")
 @page_session
 @describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
-async def show_subscription(subscription_id: str) -> Response:
+async def show_subscription(subscription_id: UUID) -> Response:
     """Show what the cancellation of one of your subscriptions does.
 
     The page has the form that cancels it.
     """
-    own = await own_subscriptions.find_live(ports(), signed_in(), path_id(subscription_id))
+    own = await own_subscriptions.find_live(ports(), signed_in(), subscription_id)
     return await console_page("billing/own_subscription.html", subscription=_values(own))
 
 
 @routes.post(f"{SUBSCRIPTIONS}/<subscription_id>/cancel")
 @page_session(outlives=True)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: "You have no such subscription, or it has ended."}, form=["form_token"])
-async def cancel_subscription(subscription_id: str) -> Response:
+@accepts(answers={303: REDIRECTED, 404: "You have no such subscription, or it has ended."})
+async def cancel_subscription(subscription_id: UUID) -> Response:
     """Cancel one of your subscriptions.
 
     It ends at once. If a payment provider manages it, it is canceled there, too.
     """
-    await read_console_form()
-    await own_subscriptions.cancel(ports(), signed_in(), path_id(subscription_id))
+    await own_subscriptions.cancel(ports(), signed_in(), subscription_id)
     return redirect_with_notice("subscription-canceled", SUBSCRIPTIONS)

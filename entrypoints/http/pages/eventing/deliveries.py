@@ -2,6 +2,7 @@
 
 import json
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -11,8 +12,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
 
@@ -35,10 +35,6 @@ CAUSES: Final = {
 }
 
 
-class ListedDeliveriesQuery(ListQuery, DeliveriesQuery):
-    """The filters of deliveries, and the page."""
-
-
 def explain_failure(delivery: Delivery) -> str | None:
     """Return what to check after the last attempt, or None."""
     status = delivery.response_status_code
@@ -51,15 +47,14 @@ def explain_failure(delivery: Delivery) -> str | None:
 
 @routes.get(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE)
-@validate_querystring(ListedDeliveriesQuery)
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
-async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:
+async def show_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> Response:
     """List the deliveries of a webhook."""
     return await console_page("eventing/deliveries.html", **await _list_values({}, webhook_id, query_args))
 
 
-async def _list_values(_: Form, webhook_id: str, query: ListedDeliveriesQuery | None = None) -> dict[str, Any]:
-    webhook, query = await webhooks.find(ports(), acting_member(), path_id(webhook_id)), query or ListedDeliveriesQuery()
+async def _list_values(_: Form, webhook_id: UUID, query: DeliveriesQuery | None = None) -> dict[str, Any]:
+    webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query or DeliveriesQuery()
     result = await webhooks.list_deliveries(
         ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
     )
@@ -76,12 +71,8 @@ async def _list_values(_: Form, webhook_id: str, query: ListedDeliveriesQuery | 
     }
 
 
-async def _find(webhook_id: str, delivery_id: str) -> Delivery:
-    return await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
-
-
-async def _delivery_values(_: Form, webhook_id: str, delivery_id: str) -> dict[str, Any]:
-    delivery = await _find(webhook_id, delivery_id)
+async def _delivery_values(_: Form, webhook_id: UUID, delivery_id: UUID) -> dict[str, Any]:
+    delivery = await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)
     return {
         "delivery": delivery,
         "labels": LABELS,
@@ -95,7 +86,7 @@ async def _delivery_values(_: Form, webhook_id: str, delivery_id: str) -> dict[s
 @routes.get(f"{LIST}/<delivery_id>")
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API}/<delivery_id>", f"POST {API}/<delivery_id>/replay")
-async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
+async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> Response:
     """Show a delivery, with its body and the last response."""
     return await console_page("eventing/delivery.html", **await _delivery_values({}, webhook_id, delivery_id))
 
@@ -105,11 +96,10 @@ async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Res
 @accepts(f"POST {API}/<delivery_id>/replay")
 @once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
 @on_refusal("eventing/delivery.html", _delivery_values, refusals=(WebhookInactive,))
-async def replay(org_slug: str, webhook_id: str, delivery_id: str, form: Form) -> Response:
+async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form) -> Response:
     """Send the body of a delivery again."""
-    delivery = await _find(webhook_id, delivery_id)
-    await webhooks.replay(ports_once(), acting_member(), delivery.webhook_id, delivery.id)
-    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
+    await webhooks.replay(ports_once(), acting_member(), webhook_id, delivery_id)
+    return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{webhook_id}/deliveries")
 
 
 @routes.post(f"{ONE}/test")
@@ -117,8 +107,7 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str, form: Form) -
 @accepts(f"POST {API_OF_ONE}/test")
 @once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
-async def send_test(org_slug: str, webhook_id: str, form: Form) -> Response:
+async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Send a test delivery."""
-    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    await webhooks.send_ping(ports_once(), acting_member(), webhook.id)
-    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook.id}/deliveries")
+    await webhooks.send_ping(ports_once(), acting_member(), webhook_id)
+    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook_id}/deliveries")

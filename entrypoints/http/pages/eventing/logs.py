@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -20,8 +21,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
 
 routes = Blueprint("log_pages", __name__)
 
@@ -51,22 +51,6 @@ ACTIONS: Final = _actions(AUDIT_ACTIONS.values())
 ACTIONS_OF_PLATFORM: Final = _actions(PLATFORM_ACTIONS.values())
 
 
-class AuditLogQuery(ListQuery, AuditQuery):
-    """The filters of the audit log, and the page."""
-
-
-class PlatformLogQuery(ListQuery, PlatformAuditQuery):
-    """The filters of the platform's log, and the page."""
-
-
-class AuditFileQuery(ListQuery, AuditExportQuery):
-    """The filters of the audit log, and the format."""
-
-
-class PlatformFileQuery(ListQuery, PlatformAuditExportQuery):
-    """The filters of the platform's log, and the format."""
-
-
 async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | PlatformAuditQuery, **values: Any) -> Response:
     chosen = {name: request.args.get(name, "") for name in FILTERS}
     return await console_page(
@@ -85,9 +69,8 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
 
 @routes.get(LOG)
 @member_page(Capability.AUDIT_VIEW)
-@validate_querystring(AuditLogQuery)
 @shows(f"GET {API}", f"GET {API}/export")
-async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
+async def show_audit_log(org_slug: str, query_args: AuditQuery) -> Response:
     """List the audit log of an organization."""
     entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
     return await _list_page(
@@ -97,9 +80,8 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
 
 @routes.get(f"{LOG}/export")
 @member_page(Capability.AUDIT_VIEW)
-@validate_querystring(AuditFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
-async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Response:
+async def export_audit_log(org_slug: str, query_args: AuditExportQuery) -> Response:
     """Export the entries of an organization's audit log that match the filters."""
     batches = audit.export(ports(), acting_member(), query_args.to_filter())
     return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
@@ -112,9 +94,9 @@ def _to_response(entry: AuditEntry) -> AuditEntryResponse:
 @routes.get(f"{LOG}/<entry_id>")
 @member_page(Capability.AUDIT_VIEW)
 @shows(f"GET {API}/<entry_id>")
-async def show_entry(org_slug: str, entry_id: str) -> Response:
+async def show_entry(org_slug: str, entry_id: UUID) -> Response:
     """Show an entry of the audit log."""
-    entry = await audit.get_entry(ports(), acting_member(), path_id(entry_id))
+    entry = await audit.get_entry(ports(), acting_member(), entry_id)
     return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), organization_path("/audit-log"), _to_response(entry))
 
 
@@ -130,9 +112,8 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 
 @routes.get(PLATFORM_LOG)
 @platform_page
-@validate_querystring(PlatformLogQuery)
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
-async def show_platform_log(query_args: PlatformLogQuery) -> Response:
+async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
     """List the platform's log."""
     entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
     return await _list_page(
@@ -142,9 +123,8 @@ async def show_platform_log(query_args: PlatformLogQuery) -> Response:
 
 @routes.get(f"{PLATFORM_LOG}/export")
 @platform_page
-@validate_querystring(PlatformFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
-async def export_platform_log(query_args: PlatformFileQuery) -> Response:
+async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
     """Export the entries of the platform's log that match the filters."""
     return await stream_entries(
         platform_log.export(ports(), query_args.to_platform_filter()), query_args.format, "platform-log", _to_platform_response
@@ -158,7 +138,7 @@ def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
 @routes.get(f"{PLATFORM_LOG}/<entry_id>")
 @platform_page
 @shows(f"GET {PLATFORM_API}/<entry_id>")
-async def show_platform_entry(entry_id: str) -> Response:
+async def show_platform_entry(entry_id: UUID) -> Response:
     """Show an entry of the platform's log."""
-    entry = await platform_log.get_entry(ports(), path_id(entry_id))
+    entry = await platform_log.get_entry(ports(), entry_id)
     return await _entry_page(entry, PLATFORM_ACTIONS.get(entry.action), PLATFORM_LOG, _to_platform_response(entry))

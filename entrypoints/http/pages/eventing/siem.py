@@ -1,33 +1,31 @@
 """The page of the forwarding to a SIEM: configuration, state, test, and removal."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.eventing import siem
 from core.eventing.model.siem import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
-from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("siem_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/siem"
 API: Final = "/api/organizations/<org_slug>/siem"
-FIELDS: Final[Mapping[type[Refusal], str]] = {SiemTokenInvalid: "token", TargetInvalid: "endpoint_url"}
+FIELDS: Final[Fields] = {SiemTokenInvalid: "token", TargetInvalid: "endpoint_url"}
 PROVIDERS: Final = [
     (SiemProvider.HTTP.value, "Any server that accepts JSON"),
     (SiemProvider.SPLUNK_HEC.value, "Splunk (HTTP Event Collector)"),
     (SiemProvider.DATADOG.value, "Datadog"),
 ]
-TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+TESTED: Final = {200: "The result of the test."}
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
@@ -80,10 +78,8 @@ async def configure(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
-    await read_console_form()
     tested = await siem.send_test_entry(ports(), acting_member())
-    values = {**await _values(), "result": (tested is SiemResult.GOOD, tested.value)}
-    return await console_page("eventing/siem.html", **values)
+    return await console_page("eventing/siem.html", **{**await _values(), "result": (tested is SiemResult.GOOD, tested.value)})
 
 
 @routes.post(f"{PAGE}/remove")
@@ -91,6 +87,5 @@ async def test(org_slug: str) -> Response:
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Stop forwarding the audit log."""
-    await read_console_form()
     await siem.remove(ports(), acting_member())
     return redirect_with_notice("siem-removed", organization_path("/siem"))

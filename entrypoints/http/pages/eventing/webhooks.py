@@ -1,7 +1,7 @@
 """The pages of webhooks: the list, a webhook with its settings, and its secret."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -9,25 +9,13 @@ from core.eventing import webhooks
 from core.eventing.model import webhooks as webhooks_model
 from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
-from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Form,
-    accepts,
-    check_typed_name,
-    on_refusal,
-    once,
-    ports_once,
-    read_console_form,
-)
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -36,14 +24,13 @@ LIST: Final = "/app/organizations/<org_slug>/webhooks"
 ONE: Final = f"{LIST}/<webhook_id>"
 API: Final = "/api/organizations/<org_slug>/webhooks"
 API_OF_ONE: Final = f"{API}/<webhook_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     webhooks_model.WebhookNameTaken: "name",
     TargetInvalid: "url",
     webhooks_model.NoEvents: "events",
     webhooks_model.EventTypeUnknown: "events",
 }
 EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
-SHOWN_ONCE: Final = {200: "The secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 
 
 def _groups() -> dict[str, list[tuple[str, str]]]:
@@ -86,7 +73,7 @@ async def show_form(org_slug: str) -> Response:
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
-@accepts(f"POST {API}", answers=SHOWN_ONCE)
+@accepts(f"POST {API}", answers=answers_with("The secret."))
 @once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
 @on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
@@ -104,12 +91,8 @@ async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> R
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
-async def _find(webhook_id: str) -> Webhook:
-    return await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-
-
-async def _values(typed: Form | None, webhook_id: str) -> dict[str, Any]:
-    webhook = await _find(webhook_id)
+async def _values(typed: Form | None, webhook_id: UUID) -> dict[str, Any]:
+    webhook = await webhooks.find(ports(), acting_member(), webhook_id)
     stored = {"name": webhook.name, "url": webhook.url, "is_active": "yes" if webhook.is_active else ""}
     stored |= dict.fromkeys((f"{EVENT}{event}" for event in webhook.events), "yes")
     values = await _form_values(stored if typed is None else typed)
@@ -119,7 +102,7 @@ async def _values(typed: Form | None, webhook_id: str) -> dict[str, Any]:
 @routes.get(ONE)
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
-async def show_webhook(org_slug: str, webhook_id: str) -> Response:
+async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
     """Show the settings of a webhook."""
     return await console_page("eventing/webhook.html", **await _values(None, webhook_id))
 
@@ -128,30 +111,28 @@ async def show_webhook(org_slug: str, webhook_id: str) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _values, FIELDS)
-async def change(org_slug: str, webhook_id: str, form: Form) -> Response:
+async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Change a webhook."""
-    webhook = await _find(webhook_id)
     data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
     changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
-    await webhooks.update(ports(), acting_member(), webhook.id, changes)
-    return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook.id}")
+    await webhooks.update(ports(), acting_member(), webhook_id, changes)
+    return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook_id}")
 
 
 @routes.post(f"{ONE}/secret")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
-@accepts(f"POST {API_OF_ONE}/rotate-secret", answers=SHOWN_ONCE)
+@accepts(f"POST {API_OF_ONE}/rotate-secret", answers=answers_with("The secret."))
 @once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
-async def replace_secret(org_slug: str, webhook_id: str) -> Response:
+async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
     """Replace the secret of a webhook.
 
     The new secret is shown only once.
     """
-    await read_console_form()
-    webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), path_id(webhook_id))
+    webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), webhook_id)
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 
 
-async def _unchanged(_: Form, webhook_id: str) -> dict[str, Any]:
+async def _unchanged(_: Form, webhook_id: UUID) -> dict[str, Any]:
     return await _values(None, webhook_id)
 
 
@@ -159,9 +140,9 @@ async def _unchanged(_: Form, webhook_id: str) -> dict[str, Any]:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _unchanged, FIELDS)
-async def delete(org_slug: str, webhook_id: str, form: Form) -> Response:
+async def delete(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Delete a webhook and its deliveries."""
-    webhook = await _find(webhook_id)
+    webhook = await webhooks.find(ports(), acting_member(), webhook_id)
     check_typed_name(form, webhook.name)
     await webhooks.delete(ports(), acting_member(), webhook.id)
     return redirect_with_notice("webhook-deleted", webhooks_path())

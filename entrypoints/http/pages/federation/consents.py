@@ -13,7 +13,7 @@ from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, REDIRECTED, read_console_form
+from entrypoints.http.pages.console_forms import REDIRECTED, accepts
 
 routes = Blueprint("account_consents", __name__)
 
@@ -60,12 +60,11 @@ async def show_consent(service_id: str) -> Response:
 
 @routes.post(f"{CONSENTS}/<service_id>/withdraw")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: NOT_SHARED}, form=["form_token"])
+@accepts(answers={303: REDIRECTED, 404: NOT_SHARED})
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.
 
     Its access ends, and it asks you again the next time you sign in.
     """
-    await read_console_form()
     await consents.withdraw(ports(), signed_in(), path_id(service_id))
     return redirect_with_notice("consent-removed", CONSENTS)

@@ -1,6 +1,7 @@
 """The pages of all organizations: the list, and an organization with its lifecycle, tier and limits."""
 
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -17,8 +18,8 @@ from entrypoints.http.api.tenancy.governance import (
 )
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
@@ -33,15 +34,10 @@ STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize(
 MOST_WAITING: Final = 20  # shown above the list
 
 
-class OrganizationListQuery(ListQuery, OrganizationsQuery):
-    """The search, the filters, and the part of the list."""
-
-
 @routes.get(LIST)
 @platform_page
-@validate_querystring(OrganizationListQuery)
 @shows(f"GET {API}")
-async def show_organizations(query_args: OrganizationListQuery) -> Response:
+async def show_organizations(query_args: OrganizationsQuery) -> Response:
     """List all organizations. Those that wait for approval come first."""
     query, tier_id = query_args, None if query_args.tier_id is None else path_id(query_args.tier_id)
     result = await governance.list_organizations(
@@ -63,8 +59,8 @@ async def show_organizations(query_args: OrganizationListQuery) -> Response:
     )
 
 
-async def _values(typed: Form, org_id: str) -> dict[str, Any]:
-    details = await governance.describe(ports(), path_id(org_id))
+async def _values(typed: Form, org_id: UUID) -> dict[str, Any]:
+    details = await governance.describe(ports(), org_id)
     organization = details.organization
     stored = {
         "tier_id": str(organization.tier.id) if organization.tier else "",
@@ -90,7 +86,7 @@ async def _tiers() -> list[tuple[str, str]]:
 @routes.get(ONE)
 @platform_page
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}/tier", f"DELETE {API_OF_ONE}")
-async def show_organization(org_id: str) -> Response:
+async def show_organization(org_id: UUID) -> Response:
     """Show an organization in any state."""
     return await console_page("platform/organization.html", **await _values({}, org_id))
 
@@ -99,70 +95,68 @@ async def show_organization(org_id: str) -> Response:
 @platform_page
 @accepts(f"POST {API_OF_ONE}/approve")
 @on_refusal("platform/organization.html", _values)
-async def approve(org_id: str, form: Form) -> Response:
+async def approve(org_id: UUID, form: Form) -> Response:
     """Approve a pending organization.
 
     The owner of the organization goes on to its overview.
     """
     data = to_model(ApprovalRequest, form, {"tier_id": to_optional})
-    await governance.approve(ports(), signed_in(), path_id(org_id), data.tier_id)
-    details = await governance.describe(ports(), path_id(org_id))
+    await governance.approve(ports(), signed_in(), org_id, data.tier_id)
+    details = await governance.describe(ports(), org_id)
     if details.owner.id == str(signed_in().user_id):
         return redirect_with_notice("organization-approved", ORGANIZATION_PATH.format(slug=details.organization.slug))
-    return redirect_with_notice("organization-approved", f"{LIST}/{path_id(org_id)}")
+    return redirect_with_notice("organization-approved", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/reject")
 @platform_page
 @accepts(f"POST {API_OF_ONE}/reject")
 @on_refusal("platform/organization.html", _values)
-async def reject(org_id: str, form: Form) -> Response:
+async def reject(org_id: UUID, form: Form) -> Response:
     """Reject a pending organization."""
-    await governance.reject(ports(), signed_in(), path_id(org_id), to_model(RejectionRequest, form).reason)
-    return redirect_with_notice("organization-rejected", f"{LIST}/{path_id(org_id)}")
+    await governance.reject(ports(), signed_in(), org_id, to_model(RejectionRequest, form).reason)
+    return redirect_with_notice("organization-rejected", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/suspend")
 @platform_page
 @accepts(f"POST {API_OF_ONE}/suspend")
 @on_refusal("platform/organization.html", _values)
-async def suspend(org_id: str, form: Form) -> Response:
+async def suspend(org_id: UUID, form: Form) -> Response:
     """Suspend an active organization."""
-    check_typed_name(form, (await governance.get(ports(), path_id(org_id))).slug)
+    check_typed_name(form, (await governance.get(ports(), org_id)).slug)
     data = to_model(SuspensionRequest, form, {"reason": to_optional})
-    await governance.suspend(ports(), signed_in(), path_id(org_id), data.reason)
-    return redirect_with_notice("organization-suspended", f"{LIST}/{path_id(org_id)}")
+    await governance.suspend(ports(), signed_in(), org_id, data.reason)
+    return redirect_with_notice("organization-suspended", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/activate")
 @platform_page
 @accepts(f"POST {API_OF_ONE}/activate")
 @on_refusal("platform/organization.html", _values, refusals=(WrongOrganizationStatus,))
-async def activate(org_id: str, form: Form) -> Response:
+async def activate(org_id: UUID, form: Form) -> Response:
     """Activate a suspended organization."""
-    await governance.activate(ports(), signed_in(), path_id(org_id))
-    return redirect_with_notice("organization-activated", f"{LIST}/{path_id(org_id)}")
+    await governance.activate(ports(), signed_in(), org_id)
+    return redirect_with_notice("organization-activated", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/tier")
 @platform_page
 @accepts(f"PATCH {API_OF_ONE}/tier")
 @on_refusal("platform/organization.html", _values)
-async def change_tier(org_id: str, form: Form) -> Response:
+async def change_tier(org_id: UUID, form: Form) -> Response:
     """Change the tier and the limits of an organization. An empty limit is that of the tier."""
     data = to_model(OrganizationTierRequest, form, {"max_services": to_number, "max_users": to_number})
-    await governance.change_tier(
-        ports(), signed_in(), path_id(org_id), data.tier_id, max_services=data.max_services, max_users=data.max_users
-    )
-    return redirect_with_notice("tier-changed", f"{LIST}/{path_id(org_id)}")
+    await governance.change_tier(ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users)
+    return redirect_with_notice("tier-changed", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/delete")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("platform/organization.html", _values)
-async def delete(org_id: str, form: Form) -> Response:
+async def delete(org_id: UUID, form: Form) -> Response:
     """Delete an organization permanently."""
-    check_typed_name(form, (await governance.get(ports(), path_id(org_id))).slug)
-    await governance.delete(ports(), signed_in(), path_id(org_id))
+    check_typed_name(form, (await governance.get(ports(), org_id)).slug)
+    await governance.delete(ports(), signed_in(), org_id)
     return redirect_with_notice("organization-deleted", LIST)

@@ -18,22 +18,21 @@ from core.privacy import personal_data
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
-from entrypoints.http.api.privacy import export_package
+from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_again
-from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console import console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
+    ANSWERS_TO_FORM,
     Form,
     accepts,
     check_typed_name,
     on_refusal,
-    read_console_form,
     refused_console_page,
     wrong_field,
 )
@@ -51,15 +50,10 @@ OWNERS_API: Final = "/api/platform/owners"
 Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 
 
-class PeopleQuery(ListQuery, UserSearchQuery):
-    """The search, and the last person of the page before."""
-
-
 @routes.get(LIST)
 @platform_page
-@validate_querystring(PeopleQuery)
 @shows(f"GET {SEARCH}")
-async def show_people(query_args: PeopleQuery) -> Response:
+async def show_people(query_args: UserSearchQuery) -> Response:
     """Search all people of the platform."""
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
@@ -73,8 +67,8 @@ async def show_people(query_args: PeopleQuery) -> Response:
     )
 
 
-async def _values(_: Form, user_id: str) -> dict[str, Any]:
-    details = await user_access.find(ports(), signed_in(), path_id(user_id))
+async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
+    details = await user_access.find(ports(), signed_in(), user_id)
     return {
         "typed": {},
         "details": details,
@@ -97,15 +91,14 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
     "GET /api/privacy/export/<user_id>",
     "DELETE /api/privacy/forget/<user_id>",
 )
-async def show_person(user_id: str) -> Response:
+async def show_person(user_id: UUID) -> Response:
     """Show a person with memberships, sessions, devices, linked accounts and second factor."""
     return await console_page("platform/person.html", **await _values({}, user_id))
 
 
-async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Response:
+async def _act(user_id: UUID, form: Form, prefix: str, action: Action, notice: str) -> Response:
     """Run an action on an account with the reason from the form. `prefix` is that of the ids of its fields."""
-    form = await read_console_form()
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     try:
         await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
     except Refusal as refusal:
@@ -114,65 +107,65 @@ async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Respon
     return redirect_with_notice(notice, f"{LIST}/{account.id}")
 
 
-async def _typed_values(typed: Form, user_id: str) -> dict[str, Any]:
+async def _typed_values(typed: Form, user_id: UUID) -> dict[str, Any]:
     return {**await _values({}, user_id), "typed": typed}
 
 
 def _field_of(prefix: str, refusal: Refusal) -> str | None:
-    field = wrong_field(refusal, {})
+    field = wrong_field(refusal)
     return None if field is None else f"{prefix}-{field}"
 
 
 @routes.post(f"{ONE}/end-sessions")
 @platform_page
 @accepts(f"POST {API}/end-sessions")
-async def end_sessions(user_id: str) -> Response:
+async def end_sessions(user_id: UUID, form: Form) -> Response:
     """End all sessions of a person."""
-    return await _act(user_id, "end-sessions", user_access.end_sessions, "all-sessions-ended")
+    return await _act(user_id, form, "end-sessions", user_access.end_sessions, "all-sessions-ended")
 
 
 @routes.post(f"{ONE}/password-reset")
 @platform_page
 @accepts(f"POST {API}/password-reset")
-async def send_password_reset(user_id: str) -> Response:
+async def send_password_reset(user_id: UUID, form: Form) -> Response:
     """Send a person a link to set a new password."""
-    return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-form")
+    return await _act(user_id, form, "password-reset", user_access.send_password_reset, "reset-form")
 
 
 @routes.post(f"{ONE}/second-factor")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API}/mfa")
-async def remove_second_factor(user_id: str) -> Response:
+async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a person."""
-    return await _act(user_id, "second-factor", platform_users.remove_mfa, "second-factor-removed")
+    return await _act(user_id, form, "second-factor", platform_users.remove_mfa, "second-factor-removed")
 
 
 @routes.post(f"{ONE}/deactivate")
 @platform_page
 @accepts(f"POST {API}/deactivate")
-async def deactivate(user_id: str) -> Response:
+async def deactivate(user_id: UUID, form: Form) -> Response:
     """Deactivate the account of a person."""
-    return await _act(user_id, "deactivate", user_access.deactivate, "account-deactivated")
+    return await _act(user_id, form, "deactivate", user_access.deactivate, "account-deactivated")
 
 
 @routes.post(f"{ONE}/reactivate")
 @platform_page
 @accepts(f"POST {API}/reactivate")
-async def reactivate(user_id: str) -> Response:
+async def reactivate(user_id: UUID, form: Form) -> Response:
     """Undo the deactivation of an account."""
-    return await _act(user_id, "reactivate", platform_users.reactivate, "account-reactivated")
+    return await _act(user_id, form, "reactivate", platform_users.reactivate, "account-reactivated")
 
 
 @routes.post(f"{ONE}/impersonate")
 @platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/impersonate/<user_id>")
 @on_refusal("platform/person.html", _typed_values, lambda refusal, _: _field_of("impersonate", refusal))
-async def start_impersonation(user_id: str, form: Form) -> Response:
+async def start_impersonation(user_id: UUID, form: Form) -> Response:
     """Act as a person in the console of this browser.
 
     The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
     """
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     data = to_model(ImpersonationRequest, form)
     await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
     return redirect(HOME_PATH)
@@ -180,7 +173,7 @@ async def start_impersonation(user_id: str, form: Form) -> Response:
 
 @routes.post("/app/impersonation/end")
 @page_session(outlives=False)
-@accepts("POST /api/auth/logout")
+@describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
 async def end_impersonation() -> Response:
     """End the impersonation in this browser."""
     form, person = await read_form(), signed_in()
@@ -193,23 +186,19 @@ async def end_impersonation() -> Response:
 
 @routes.post(f"{ONE}/export")
 @platform_page(sign_in=SignInAge.FRESH)
-@describes_page({200: "The data, as a JSON file.", 403: FOREIGN_FORM}, form=["form_token"], api=["GET /api/privacy/export/<user_id>"])
-async def export(user_id: str) -> Response:
+@accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file."})
+async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
-    await read_console_form()
-    response = await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
-    response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return await export_file(await personal_data.export(ports(), signed_in(), user_id))
 
 
 @routes.post(f"{ONE}/anonymize")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("DELETE /api/privacy/forget/<user_id>")
 @on_refusal("platform/person.html", _values)
-async def anonymize(user_id: str, form: Form) -> Response:
+async def anonymize(user_id: UUID, form: Form) -> Response:
     """Anonymize a person permanently."""
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     check_typed_name(form, account.email)
     await personal_data.anonymize(ports(), signed_in(), account.id)
     return redirect_with_notice("person-anonymized", LIST)
@@ -248,22 +237,22 @@ def _promotion(account: Account) -> Question:
 @routes.get(f"{ONE}/promote")
 @platform_page
 @shows(f"POST {OWNERS_API}")
-async def show_promotion(user_id: str) -> Response:
+async def show_promotion(user_id: UUID) -> Response:
     """Show what it means to make a person a platform owner, and ask for a reason."""
-    return await ask(_promotion(await platform_users.find(ports(), path_id(user_id))))
+    return await ask(_promotion(await platform_users.find(ports(), user_id)))
 
 
 @routes.post(f"{ONE}/promote")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {OWNERS_API}")
-async def promote(user_id: str) -> Response:
+async def promote(user_id: UUID, form: Form) -> Response:
     """Make a person a platform owner."""
-    return await _change_owners(user_id, _promotion, platform.promote, "owner-added")
+    return await _change_owners(user_id, form, _promotion, platform.promote, "owner-added")
 
 
-async def _change_owners(user_id: str, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
+async def _change_owners(user_id: UUID, form: Form, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
     """Change the platform owners, with the reason and the address from the form."""
-    form, account = await read_console_form(), await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     try:
         reason = to_model(UserAccessRequest, form).reason
         check_typed_name(form, account.email)
@@ -294,17 +283,17 @@ def _demotion(account: Account) -> Question:
 @routes.get(f"{OWNERS}/<user_id>/remove")
 @platform_page
 @shows(f"DELETE {OWNERS_API}/<user_id>")
-async def show_demotion(user_id: str) -> Response:
+async def show_demotion(user_id: UUID) -> Response:
     """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
-    return await ask(_demotion(await platform_users.find(ports(), path_id(user_id))))
+    return await ask(_demotion(await platform_users.find(ports(), user_id)))
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
-async def demote(user_id: str) -> Response:
+async def demote(user_id: UUID, form: Form) -> Response:
     """Take the role of a platform owner from a person."""
-    return await _change_owners(user_id, _demotion, platform.demote, "owner-removed")
+    return await _change_owners(user_id, form, _demotion, platform.demote, "owner-removed")
 
 
 # Second factors

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.users import AssigneeNotFound
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
@@ -23,10 +23,10 @@ from entrypoints.http.api.programs.api_resources import (
 )
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
@@ -35,7 +35,7 @@ LIST: Final = "/app/organizations/<org_slug>/api-resources"
 ONE: Final = f"{LIST}/<resource_id>"
 API: Final = "/api/organizations/<org_slug>/api-resources"
 API_OF_ONE: Final = f"{API}/<resource_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.IdentifierInvalid: "identifier",
     model.IdentifierUrnInvalid: "identifier",
     model.IdentifierReserved: "identifier",
@@ -53,13 +53,13 @@ LIFETIMES: Final = [("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minute
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 
 
-def _path(resource: ApiResource, below: str = "") -> str:
-    return organization_path(f"/api-resources/{resource.id}{below}")
+def _path(resource_id: UUID, below: str = "") -> str:
+    return organization_path(f"/api-resources/{resource_id}{below}")
 
 
 def resource_values(resource: ApiResource) -> dict[str, Any]:
     """Return the values of the frame of an API resource's pages."""
-    return {"resource": resource, "path": _path(resource), "list_path": organization_path("/api-resources")}
+    return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 
 
 def _to_scopes(text: str) -> list[dict[str, str]]:
@@ -81,11 +81,7 @@ def _lifetimes(seconds: str) -> list[tuple[str, str]]:
     return [*LIFETIMES, (seconds, f"{seconds} seconds" if rest else f"{minutes} minutes")]
 
 
-async def _new_values(typed: Form) -> dict[str, Any]:
-    return _form_values(typed)
-
-
-def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     seconds = str(typed.get("token_seconds") or model.DEFAULT_TOKEN_SECONDS)
     return {
         "typed": {**typed, "token_seconds": seconds},
@@ -114,35 +110,35 @@ async def show_resources(org_slug: str) -> Response:
 @shows(f"POST {API}")
 async def show_form(org_slug: str) -> Response:
     """Show the form that creates an API resource."""
-    return await console_page("programs/new_api_resource.html", **_form_values({}))
+    return await console_page("programs/new_api_resource.html", **await _form_values({}))
 
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open API resources", "The API resource is in the list.")
-@on_refusal("programs/new_api_resource.html", _new_values, FIELDS)
+@on_refusal("programs/new_api_resource.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
     """Create an API resource."""
     data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
     scopes = to_scopes(data.scopes)
     resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
-    return redirect_with_notice("resource-created", _path(resource, "/applications"))
+    return redirect_with_notice("resource-created", _path(resource.id, "/applications"))
 
 
-async def _find(resource_id: str) -> ApiResource:
-    return await api_resources.find(ports(), acting_member(), path_id(resource_id))
+async def _find(resource_id: UUID) -> ApiResource:
+    return await api_resources.find(ports(), acting_member(), resource_id)
 
 
-async def _settings(typed: Form, resource_id: str) -> dict[str, Any]:
+async def _settings(typed: Form, resource_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
-    return {**resource_values(resource), **_form_values({**_stored(resource), **typed})}
+    return {**resource_values(resource), **await _form_values({**_stored(resource), **typed})}
 
 
 @routes.get(ONE)
 @member_page(Capability.RESOURCES_VIEW)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_resource(org_slug: str, resource_id: str) -> Response:
+async def show_resource(org_slug: str, resource_id: UUID) -> Response:
     """Show an API resource with its settings."""
     return await console_page("programs/api_resource.html", **await _settings({}, resource_id))
 
@@ -151,19 +147,18 @@ async def show_resource(org_slug: str, resource_id: str) -> Response:
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
-async def change(org_slug: str, resource_id: str, form: Form) -> Response:
+async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change an API resource."""
-    resource = await _find(resource_id)
     data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
-    await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
-    return redirect_with_notice("resource-saved", _path(resource))
+    await api_resources.update(ports(), acting_member(), resource_id, to_changes(data))
+    return redirect_with_notice("resource-saved", _path(resource_id))
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings)
-async def delete(org_slug: str, resource_id: str, form: Form) -> Response:
+async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Delete an API resource."""
     resource = await _find(resource_id)
     check_typed_name(form, resource.name)
@@ -174,12 +169,8 @@ async def delete(org_slug: str, resource_id: str, form: Form) -> Response:
 # The users that applications get tokens for
 
 
-class AssignedUsersQuery(ListQuery, AssignmentsQuery):
-    """The search, and the page."""
-
-
-async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or AssignedUsersQuery()
+async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or AssignmentsQuery()
     listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
         **resource_values(resource),
@@ -194,7 +185,6 @@ async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuer
 
 @routes.get(f"{ONE}/access")
 @member_page(Capability.RESOURCES_VIEW)
-@validate_querystring(AssignedUsersQuery)
 @shows(
     f"GET {API_OF_ONE}/assignments",
     f"GET {API_OF_ONE}/access",
@@ -203,7 +193,7 @@ async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuer
     f"PUT {API_OF_ONE}/assignments/<user_id>",
     f"DELETE {API_OF_ONE}/assignments/<user_id>",
 )
-async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsersQuery) -> Response:
+async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
     """Show the users that applications get tokens for."""
     return await console_page("programs/api_resource_access.html", **await _access_values({}, resource_id, query_args))
 
@@ -212,43 +202,36 @@ async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsers
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
-async def change_policy(org_slug: str, resource_id: str, form: Form) -> Response:
+async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change the users that applications get tokens for."""
-    resource = await _find(resource_id)
-    await api_resources.save_policy(ports(), acting_member(), resource.id, to_model(ApiResourceAccessRequest, form).policy)
-    return redirect_with_notice("access-saved", _path(resource, "/access"))
+    await api_resources.save_policy(ports(), acting_member(), resource_id, to_model(ApiResourceAccessRequest, form).policy)
+    return redirect_with_notice("access-saved", _path(resource_id, "/access"))
 
 
 @routes.post(f"{ONE}/assignments")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/assignments")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
-async def assign(org_slug: str, resource_id: str, form: Form) -> Response:
+async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Assign a user to an API resource."""
-    resource = await _find(resource_id)
-    await api_resources.assign_by_email(ports(), acting_member(), resource.id, Email(to_model(AssignmentRequest, form).email))
-    return redirect_with_notice("user-assigned", _path(resource, "/access"))
+    await api_resources.assign_by_email(ports(), acting_member(), resource_id, Email(to_model(AssignmentRequest, form).email))
+    return redirect_with_notice("user-assigned", _path(resource_id, "/access"))
 
 
 @routes.post(f"{ONE}/assignments/<user_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>")
-async def unassign(org_slug: str, resource_id: str, user_id: str) -> Response:
+async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
-    await read_console_form()
-    await api_resources.unassign(ports(), acting_member(), path_id(resource_id), path_id(user_id))
-    return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{path_id(resource_id)}/access"))
+    await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
+    return redirect_with_notice("assignment-removed", _path(resource_id, "/access"))
 
 
 # The applications that may ask for it
 
 
-class ListedClientsQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
-async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuery | None = None) -> dict[str, Any]:
-    resource, query = await _find(resource_id), query or ListedClientsQuery()
+async def _client_values(typed: Form, resource_id: UUID, query: PageQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or PageQuery()
     listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
@@ -263,9 +246,8 @@ async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuer
 
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.RESOURCES_VIEW)
-@validate_querystring(ListedClientsQuery)
 @shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def show_clients(org_slug: str, resource_id: str, query_args: ListedClientsQuery) -> Response:
+async def show_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) -> Response:
     """List the applications that may ask for an API resource."""
     return await console_page("programs/api_resource_clients.html", **await _client_values({}, resource_id, query_args))
 
@@ -274,23 +256,22 @@ async def show_clients(org_slug: str, resource_id: str, query_args: ListedClient
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
-async def add_client(org_slug: str, resource_id: str, form: Form) -> Response:
+async def add_client(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Let an application ask for an API resource, with the chosen scopes for itself."""
-    resource = await _find(resource_id)
-    await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), checked(form, SCOPE))
-    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+    await api_resources.save_client(ports(), acting_member(), resource_id, path_id(form.get("client_id", "")), checked(form, SCOPE))
+    return redirect_with_notice("resource-client-saved", _path(resource_id, "/applications"))
 
 
-async def _one_client_values(typed: Form | None, resource_id: str, client_id: str) -> dict[str, Any]:
+async def _one_client_values(typed: Form | None, resource_id: UUID, client_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
-    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+    client = await api_resources.find_client(ports(), acting_member(), resource.id, client_id)
     return {"client": client, "chosen": client.scopes if typed is None else checked(typed, SCOPE), **resource_values(resource)}
 
 
 @routes.get(f"{ONE}/applications/<client_id>")
 @member_page(Capability.RESOURCES_MANAGE)
 @shows(f"PUT {API_OF_ONE}/clients/<client_id>")
-async def show_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+async def show_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Show the scopes that an application gets for itself."""
     return await console_page("programs/api_resource_client.html", **await _one_client_values(None, resource_id, client_id))
 
@@ -299,19 +280,17 @@ async def show_client(org_slug: str, resource_id: str, client_id: str) -> Respon
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)
-async def change_client(org_slug: str, resource_id: str, client_id: str, form: Form) -> Response:
+async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form: Form) -> Response:
     """Change the scopes that an application gets for itself."""
-    resource = await _find(resource_id)
-    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
-    await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, checked(form, SCOPE))
-    return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
+    client = await api_resources.find_client(ports(), acting_member(), resource_id, client_id)
+    await api_resources.save_client(ports(), acting_member(), resource_id, client.client_id, checked(form, SCOPE))
+    return redirect_with_notice("resource-client-saved", _path(resource_id, "/applications"))
 
 
 @routes.post(f"{ONE}/applications/<client_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def remove_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""
-    await read_console_form()
-    await api_resources.remove_client(ports(), acting_member(), path_id(resource_id), path_id(client_id))
-    return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{path_id(resource_id)}/applications"))
+    await api_resources.remove_client(ports(), acting_member(), resource_id, client_id)
+    return redirect_with_notice("resource-client-removed", _path(resource_id, "/applications"))

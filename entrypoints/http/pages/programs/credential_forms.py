@@ -8,7 +8,7 @@ from pydantic import Field
 from quart import Response
 
 from core.applications.model.client_settings import PrivateKeySent
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
@@ -17,13 +17,14 @@ from entrypoints.http.api.programs.credential_models import CredentialRequest, t
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.pages.console import ListQuery, redirect_with_notice, secret_page
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.console import redirect_with_notice, secret_page
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields
 from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
-ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+ANSWERS: Final = {200: "The secret.", **ANSWERS_TO_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.CredentialExpiryInvalid: "expires_at",
     model.IssuerInvalid: "issuer",
     KeyPortNotAllowed: "issuer",
@@ -35,7 +36,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
-class NewCredentialQuery(ListQuery):
+class NewCredentialQuery(Query):
     """The kind of the credential that a form creates."""
 
     kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")

@@ -1,18 +1,18 @@
 """The pages of the platform's service accounts: the list, one with its settings, and its credentials."""
 
 from typing import Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import shows
-from entrypoints.http.pages.console_forms import accepts, once
+from entrypoints.http.pages.console_forms import Form, accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
-from entrypoints.http.pages.programs.service_account_views import AccountsQuery
 
 routes = Blueprint("platform_service_account_pages", __name__)
 
@@ -23,9 +23,8 @@ API_OF_ONE: Final = f"{API}/<account_id>"
 
 @routes.get(LIST)
 @platform_page
-@validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
-async def show_accounts(query_args: AccountsQuery) -> Response:
+async def show_accounts(query_args: PageQuery) -> Response:
     """List the service accounts of the platform."""
     return await service_account_views.show_accounts(query_args)
 
@@ -42,15 +41,15 @@ async def show_form() -> Response:
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
-async def create() -> Response:
+async def create(form: Form) -> Response:
     """Create a service account of the platform."""
-    return await service_account_views.create()
+    return await service_account_views.create(form=form)
 
 
 @routes.get(ONE)
 @platform_page
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(account_id: str) -> Response:
+async def show_account(account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await service_account_views.show_account(account_id)
 
@@ -58,17 +57,17 @@ async def show_account(account_id: str) -> Response:
 @routes.post(ONE)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(account_id: str) -> Response:
+async def change(account_id: UUID, form: Form) -> Response:
     """Change a service account of the platform."""
-    return await service_account_views.change(account_id)
+    return await service_account_views.change(account_id, form)
 
 
 @routes.post(f"{ONE}/delete")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(account_id: str) -> Response:
+async def delete(account_id: UUID, form: Form) -> Response:
     """Delete a service account of the platform."""
-    return await service_account_views.delete(account_id)
+    return await service_account_views.delete(account_id, form)
 
 
 # Credentials
@@ -77,16 +76,15 @@ async def delete(account_id: str) -> Response:
 @routes.get(f"{ONE}/credentials")
 @platform_page
 @shows(f"GET {API_OF_ONE}/credentials", f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def show_credentials(account_id: str) -> Response:
+async def show_credentials(account_id: UUID) -> Response:
     """List the credentials of a service account of the platform."""
     return await service_account_views.show_credentials(account_id)
 
 
 @routes.get(f"{ONE}/credentials/new")
 @platform_page
-@validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
-async def show_credential_form(account_id: str, query_args: NewCredentialQuery) -> Response:
+async def show_credential_form(account_id: UUID, query_args: NewCredentialQuery) -> Response:
     """Show the form that creates a credential of a service account of the platform."""
     return await service_account_views.show_credential_form(account_id, query_args)
 
@@ -95,17 +93,17 @@ async def show_credential_form(account_id: str, query_args: NewCredentialQuery) 
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(account_id: str) -> Response:
+async def create_credential(account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account of the platform.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id)
+    return await service_account_views.create_credential(account_id, form)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def revoke_credential(account_id: str, credential_id: str) -> Response:
+async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account of the platform."""
     return await service_account_views.revoke_credential(account_id, credential_id)

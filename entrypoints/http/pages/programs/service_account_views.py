@@ -5,6 +5,7 @@ A caller who is a `Member` sees the accounts of their organization, and a platfo
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Response
 
@@ -33,15 +34,15 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field
+from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once, refused_console_page
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.ServiceAccountRoleUnknown: "role",
     model.ServiceAccountAboveRole: "role",
     model.OwnerCannotOwnServiceAccount: "owner_id",
@@ -56,19 +57,15 @@ SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 GRANT: Final = "grant:"  # and that of a capability with this
 
 
-class AccountsQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 def path_of(account_id: object = None, below: str = "") -> str:
     """Return the path of the list, or of the page of a service account, or of a page below it, such as `/credentials`."""
     path = organization_path("/service-accounts") if isinstance(signed_in(), Member) else PLATFORM_LIST
     return path if account_id is None else f"{path}/{account_id}{below}"
 
 
-async def find(account_id: str) -> ListedServiceAccount:
+async def find(account_id: UUID) -> ListedServiceAccount:
     """Return the service account of the path. Raises: ServiceAccountNotFound."""
-    return await service_accounts.find(ports(), signed_in(), path_id(account_id))
+    return await service_accounts.find(ports(), signed_in(), account_id)
 
 
 def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
@@ -134,7 +131,7 @@ async def _settings_values(listed: ListedServiceAccount, form: Mapping[str, str]
     return {**await _form_values(stored if form is None else form, listed), **values_of(listed)}
 
 
-async def show_accounts(query: AccountsQuery) -> Response:
+async def show_accounts(query: PageQuery) -> Response:
     """Show a page of the list."""
     result = await service_accounts.list_page(ports(), signed_in(), query.page_request())
     return await console_page("programs/service_accounts.html", accounts=result.items, path=path_of(), **neighbors(query, result.total))
@@ -146,48 +143,41 @@ async def show_form() -> Response:
     return await console_page("programs/new_service_account.html", **await _form_values(typed))
 
 
-async def create() -> Response:
+@on_refusal("programs/new_service_account.html", _form_values, FIELDS)
+async def create(form: Form) -> Response:
     """Create a service account."""
-    form, caller = await read_console_form(), signed_in()
-    try:
-        model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
-        listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form)}
-        return await refused_console_page(refusal, "programs/new_service_account.html", **values)
+    caller = signed_in()
+    model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
+    listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
     return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
 
-async def show_account(account_id: str) -> Response:
+async def show_account(account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
 
 
-async def change(account_id: str) -> Response:
+async def change(account_id: UUID, form: Form) -> Response:
     """Change a service account."""
-    form, caller = await read_console_form(), signed_in()
-    listed = await find(account_id)
+    listed, caller = await find(account_id), signed_in()
     try:
         model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
         await service_accounts.update(
             ports(), caller, listed.account.id, to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
         )
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _settings_values(listed, form)}
-        return await refused_console_page(refusal, "programs/service_account.html", **values)
+        return await refused_console_page(refusal, "programs/service_account.html", FIELDS, **await _settings_values(listed, form))
     return redirect_with_notice("service-account-saved", path_of(listed.account.id))
 
 
-async def delete(account_id: str) -> Response:
+async def delete(account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
-    form = await read_console_form()
     listed = await find(account_id)
     try:
         check_typed_name(form, listed.account.name)
         await service_accounts.delete(ports(), signed_in(), listed.account.id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **await _settings_values(listed)}
-        return await refused_console_page(refusal, "programs/service_account.html", **values)
+        return await refused_console_page(refusal, "programs/service_account.html", **await _settings_values(listed))
     return redirect_with_notice("service-account-deleted", await _path_after_deletion(listed.account))
 
 
@@ -199,7 +189,7 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
     return path_of()
 
 
-async def show_credentials(account_id: str) -> Response:
+async def show_credentials(account_id: UUID) -> Response:
     """Show the credentials of a service account."""
     listed = await find(account_id)
     credentials = await service_accounts.list_credentials(ports(), signed_in(), listed.account.id)
@@ -207,29 +197,25 @@ async def show_credentials(account_id: str) -> Response:
     return await console_page("programs/service_account_credentials.html", **values)
 
 
-async def show_credential_form(account_id: str, query: NewCredentialQuery) -> Response:
+async def show_credential_form(account_id: UUID, query: NewCredentialQuery) -> Response:
     """Show the form that creates a credential."""
     values = {**values_of(await find(account_id)), **credential_forms.form_values(query.kind, {})}
     return await console_page("programs/new_credential.html", **values)
 
 
-async def create_credential(account_id: str) -> Response:
+async def create_credential(account_id: UUID, form: Form) -> Response:
     """Create a credential."""
-    form = await read_console_form()
     listed = await find(account_id)
     try:
         request = credential_forms.read_credential(form)
         credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
     except Refusal as refusal:
-        wrong = wrong_field(refusal, credential_forms.FIELDS)
-        values = {"wrong": wrong, **values_of(listed), **credential_forms.typed_values(form)}
-        return await refused_console_page(refusal, "programs/new_credential.html", **values)
+        values = {**values_of(listed), **credential_forms.typed_values(form)}
+        return await refused_console_page(refusal, "programs/new_credential.html", credential_forms.FIELDS, **values)
     return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
 
 
-async def revoke_credential(account_id: str, credential_id: str) -> Response:
+async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential."""
-    await read_console_form()
-    account = path_id(account_id)
-    await service_accounts.revoke_credential(ports(), signed_in(), account, path_id(credential_id))
-    return redirect_with_notice("credential-revoked", path_of(account, "/credentials"))
+    await service_accounts.revoke_credential(ports(), signed_in(), account_id, credential_id)
+    return redirect_with_notice("credential-revoked", path_of(account_id, "/credentials"))

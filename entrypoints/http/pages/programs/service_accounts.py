@@ -1,11 +1,10 @@
 """The pages of an organization's service accounts: the list, one with its settings, its credentials, and its API resources."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
@@ -14,13 +13,13 @@ from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once
 from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
-from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, find, path_of, values_of
+from entrypoints.http.pages.programs.service_account_views import SCOPE, find, path_of, values_of
 
 routes = Blueprint("service_account_pages", __name__)
 
@@ -28,14 +27,13 @@ LIST: Final = "/app/organizations/<org_slug>/service-accounts"
 ONE: Final = f"{LIST}/<account_id>"
 API: Final = "/api/organizations/<org_slug>/service-accounts"
 API_OF_ONE: Final = f"{API}/<account_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
+FIELDS: Final[Fields] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
 
 
 @routes.get(LIST)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
-async def show_accounts(org_slug: str, query_args: AccountsQuery) -> Response:
+async def show_accounts(org_slug: str, query_args: PageQuery) -> Response:
     """List the service accounts of an organization."""
     return await service_account_views.show_accounts(query_args)
 
@@ -52,15 +50,15 @@ async def show_form(org_slug: str) -> Response:
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
-async def create(org_slug: str) -> Response:
+async def create(org_slug: str, form: Form) -> Response:
     """Create a service account."""
-    return await service_account_views.create()
+    return await service_account_views.create(form=form)
 
 
 @routes.get(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(org_slug: str, account_id: str) -> Response:
+async def show_account(org_slug: str, account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await service_account_views.show_account(account_id)
 
@@ -68,17 +66,17 @@ async def show_account(org_slug: str, account_id: str) -> Response:
 @routes.post(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(org_slug: str, account_id: str) -> Response:
+async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Change a service account."""
-    return await service_account_views.change(account_id)
+    return await service_account_views.change(account_id, form)
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str, account_id: str) -> Response:
+async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
-    return await service_account_views.delete(account_id)
+    return await service_account_views.delete(account_id, form)
 
 
 # Credentials
@@ -87,16 +85,15 @@ async def delete(org_slug: str, account_id: str) -> Response:
 @routes.get(f"{ONE}/credentials")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}/credentials", f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def show_credentials(org_slug: str, account_id: str) -> Response:
+async def show_credentials(org_slug: str, account_id: UUID) -> Response:
     """List the credentials of a service account."""
     return await service_account_views.show_credentials(account_id)
 
 
 @routes.get(f"{ONE}/credentials/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
-async def show_credential_form(org_slug: str, account_id: str, query_args: NewCredentialQuery) -> Response:
+async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewCredentialQuery) -> Response:
     """Show the form that creates a credential of a service account."""
     return await service_account_views.show_credential_form(account_id, query_args)
 
@@ -105,18 +102,18 @@ async def show_credential_form(org_slug: str, account_id: str, query_args: NewCr
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(org_slug: str, account_id: str) -> Response:
+async def create_credential(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id)
+    return await service_account_views.create_credential(account_id, form)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
+async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account."""
     return await service_account_views.revoke_credential(account_id, credential_id)
 
@@ -124,7 +121,7 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
 # API resources
 
 
-async def _resource_values(_: Form, account_id: str, resource_id: str = "") -> dict[str, Any]:
+async def _resource_values(_: Form, account_id: UUID, resource_id: UUID | None = None) -> dict[str, Any]:
     listed = await find(account_id)
     grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
     scopes = {grant.resource_id: grant.scopes for grant in grants}
@@ -135,7 +132,7 @@ async def _resource_values(_: Form, account_id: str, resource_id: str = "") -> d
 @routes.get(f"{ONE}/api-resources")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}/api-resources", f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
-async def show_resources(org_slug: str, account_id: str) -> Response:
+async def show_resources(org_slug: str, account_id: UUID) -> Response:
     """List the API resources of the organization, with the scopes that a service account has there."""
     return await console_page("programs/service_account_resources.html", **await _resource_values({}, account_id))
 
@@ -144,23 +141,20 @@ async def show_resources(org_slug: str, account_id: str) -> Response:
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
 @on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
-async def save_resource(org_slug: str, account_id: str, resource_id: str, form: Form) -> Response:
+async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
     """Give a service account the checked scopes of an API resource."""
-    listed, resource = await find(account_id), path_id(resource_id)
     scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
-    await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
-    return redirect_with_notice("resource-scopes-saved", path_of(listed.account.id, "/api-resources"))
+    await service_account_resources.save(ports(), acting_member(), account_id, resource_id, scopes)
+    return redirect_with_notice("resource-scopes-saved", path_of(account_id, "/api-resources"))
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>/remove")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
-async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> Response:
+async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
     """Take away the scopes of an API resource."""
-    await read_console_form()
-    account = path_id(account_id)
-    await service_account_resources.remove(ports(), acting_member(), account, path_id(resource_id))
-    return redirect_with_notice("resource-scopes-removed", path_of(account, "/api-resources"))
+    await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)
+    return redirect_with_notice("resource-scopes-removed", path_of(account_id, "/api-resources"))
 
 
 # Secrets that it created
@@ -169,19 +163,16 @@ async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> R
 @routes.get(f"{ONE}/created-secrets")
 @member_page(Capability.ORGANIZATION_OWN)
 @shows(f"GET {API_OF_ONE}/created-secrets", f"DELETE {API_OF_ONE}/created-secrets")
-async def show_created_secrets(org_slug: str, account_id: str) -> Response:
+async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """List the API keys and SCIM tokens that a service account created. It may be deleted."""
-    account = path_id(account_id)
-    secrets = await created_secrets.list_created(ports(), acting_member(), account)
-    return await console_page("programs/created_secrets.html", secrets=secrets, path=path_of(account), list_path=path_of())
+    secrets = await created_secrets.list_created(ports(), acting_member(), account_id)
+    return await console_page("programs/created_secrets.html", secrets=secrets, path=path_of(account_id), list_path=path_of())
 
 
 @routes.post(f"{ONE}/created-secrets/end")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.RECENT)
 @accepts(f"DELETE {API_OF_ONE}/created-secrets")
-async def end_created_secrets(org_slug: str, account_id: str) -> Response:
+async def end_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """End the API keys and SCIM tokens that a service account created."""
-    await read_console_form()
-    account = path_id(account_id)
-    ended = await created_secrets.end_created(ports(), acting_member(), account)
-    return redirect_with_notice("created-secrets-ended", path_of(account, "/created-secrets"), count=len(ended))
+    ended = await created_secrets.end_created(ports(), acting_member(), account_id)
+    return redirect_with_notice("created-secrets-ended", path_of(account_id, "/created-secrets"), count=len(ended))

@@ -1,12 +1,11 @@
 """The pages of an organization's directory: SCIM tokens, the last requests, and the users that it blocks."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
@@ -15,10 +14,10 @@ from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
@@ -27,7 +26,7 @@ PAGE: Final = "/app/organizations/<org_slug>/directory"
 TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
 REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
 BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
-FIELDS: Final[Mapping[type[Refusal], str]] = {directories.ScimTokenExpiryPast: "expires_at"}
+FIELDS: Final[Fields] = {directories.ScimTokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:
@@ -56,7 +55,7 @@ async def show_directory(org_slug: str) -> Response:
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(f"POST {TOKENS}", answers=answers_with("The token."))
 @once(PAGE, "Open the directory", "The token was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("provisioning/directory.html", _values, FIELDS)
 async def create_token(org_slug: str, form: Form) -> Response:
@@ -77,9 +76,9 @@ async def create_token(org_slug: str, form: Form) -> Response:
 @routes.get(f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"DELETE {TOKENS}/<token_id>")
-async def show_revocation(org_slug: str, token_id: str) -> Response:
+async def show_revocation(org_slug: str, token_id: UUID) -> Response:
     """Show what the revocation of a SCIM token means."""
-    end = await scim_tokens.describe_end(ports(), acting_member(), path_id(token_id))
+    end = await scim_tokens.describe_end(ports(), acting_member(), token_id)
     users = count(end.users, "user")
     return await ask(
         Question(
@@ -105,48 +104,35 @@ async def show_revocation(org_slug: str, token_id: str) -> Response:
 @routes.post(f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {TOKENS}/<token_id>")
-async def revoke_token(org_slug: str, token_id: str) -> Response:
+async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     """Revoke a SCIM token."""
-    await read_console_form()
-    await scim_tokens.revoke(ports(), acting_member(), path_id(token_id))
+    await scim_tokens.revoke(ports(), acting_member(), token_id)
     return redirect_with_notice("token-revoked", _path())
-
-
-class RequestsQuery(ListQuery, ScimRequestsQuery):
-    """The filter of the requests."""
 
 
 @routes.get(f"{PAGE}/requests")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(RequestsQuery)
 @shows(REQUESTS)
-async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
+async def show_requests(org_slug: str, query_args: ScimRequestsQuery) -> Response:
     """List the last requests of the directory, without values."""
     requests = await request_log.list_last(ports(), acting_member(), failed=query_args.failed)
     failed = "" if query_args.failed is None else str(query_args.failed).lower()
     return await console_page("provisioning/requests.html", requests=requests, path=_path(), failed=failed)
 
 
-class BlocksQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(f"{PAGE}/blocks")
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(BlocksQuery)
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
-async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
+async def show_blocks(org_slug: str, query_args: PageQuery) -> Response:
     """List the users that the directory blocks."""
-    page = query_args.page_request()
-    result = await blocks.list_page(ports(), acting_member(), page)
+    result = await blocks.list_page(ports(), acting_member(), query_args.page_request())
     return await console_page("provisioning/blocks.html", blocks=result.items, path=_path(), **neighbors(query_args, result.total))
 
 
 @routes.post(f"{PAGE}/blocks/<user_id>/remove")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"DELETE {BLOCKS}/<user_id>")
-async def remove_block(org_slug: str, user_id: str) -> Response:
+async def remove_block(org_slug: str, user_id: UUID) -> Response:
     """Remove the block of a user."""
-    await read_console_form()
-    await blocks.remove(ports(), acting_member(), path_id(user_id))
+    await blocks.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("user-unblocked", f"{_path()}/blocks")

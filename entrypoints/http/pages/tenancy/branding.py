@@ -1,11 +1,9 @@
 """The page of an organization's branding, with a preview of the sign-in page."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import branding, organizations
@@ -15,14 +13,14 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/branding"
 API: Final = "/api/organizations/<org_slug>/branding"
-FIELDS: Final[Mapping[type[Refusal], str]] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
+FIELDS: Final[Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 

@@ -1,12 +1,10 @@
 """The page of an organization's domain: the DNS record that verifies it, and the identity provider of each domain."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
@@ -15,9 +13,9 @@ from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines, to_model
 
 routes = Blueprint("domain_pages", __name__)
@@ -25,7 +23,7 @@ routes = Blueprint("domain_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/domain"
 API: Final = "/api/organizations/<org_slug>/domain"
 ROUTES_API: Final = "/api/organizations/<org_slug>/hrd"
-FIELDS: Final[Mapping[type[Refusal], str]] = {DuplicateDomain: "domains"}
+FIELDS: Final[Fields] = {DuplicateDomain: "domains"}
 
 
 async def _values(typed: Form) -> dict[str, Any]:
@@ -119,18 +117,12 @@ async def remove(org_slug: str, form: Form) -> Response:
 # What other organizations have at the domain
 
 
-class OthersQuery(ListQuery, PageQuery):
-    """The page of the list."""
-
-
 @routes.get(f"{PAGE}/accounts")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(OthersQuery)
 @shows(f"GET {API}/accounts")
-async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Response:
+async def show_foreign_accounts(org_slug: str, query_args: PageQuery) -> Response:
     """List the accounts at the verified domain that other organizations created."""
-    page = query_args.page_request()
-    result = await domains.list_foreign_accounts(ports(), acting_member(), page)
+    result = await domains.list_foreign_accounts(ports(), acting_member(), query_args.page_request())
     return await console_page(
         "tenancy/domain_others.html", path=_path(), tab="accounts", rows=result.items, **neighbors(query_args, result.total)
     )
@@ -138,12 +130,10 @@ async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Respo
 
 @routes.get(f"{PAGE}/invitations")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(OthersQuery)
 @shows(f"GET {API}/invitations")
-async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Response:
+async def show_foreign_invitations(org_slug: str, query_args: PageQuery) -> Response:
     """List the pending invitations of other organizations to addresses at the verified domain."""
-    page = query_args.page_request()
-    result = await domains.list_foreign_invitations(ports(), acting_member(), page)
+    result = await domains.list_foreign_invitations(ports(), acting_member(), query_args.page_request())
     return await console_page(
         "tenancy/domain_others.html", path=_path(), tab="invitations", rows=result.items, **neighbors(query_args, result.total)
     )

@@ -1,12 +1,11 @@
 """The pages of invitations: the list, and the form that invites many addresses at once."""
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
@@ -16,14 +15,13 @@ from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
 
-FIELDS: Final[Mapping[type[Refusal], str]] = {RoleUnknown: "role", OwnerNotInvitable: "role"}
+FIELDS: Final[Fields] = {RoleUnknown: "role", OwnerNotInvitable: "role"}
 LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
@@ -35,24 +33,19 @@ CELLS: Final = re.compile(r"[,;\t]+")
 HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
 
 
-class InvitationListQuery(ListQuery, InvitationsQuery):
-    """The page of the list, and the filters."""
-
-
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(InvitationListQuery)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
-async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
+async def show_invitations(org_slug: str, query_args: InvitationsQuery) -> Response:
     """List the invitations of an organization."""
     return await console_page("tenancy/invitations.html", **await _list_values(query_args))
 
 
-async def _all(_: Form, invitation_id: str) -> dict[str, Any]:
-    return await _list_values(InvitationListQuery())
+async def _all(_: Form, invitation_id: UUID) -> dict[str, Any]:
+    return await _list_values(InvitationsQuery())
 
 
-async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
+async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
     result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search)
     return {"invitations": result.items, "query": query, "statuses": STATUSES, **neighbors(query, result.total)}
 
@@ -60,10 +53,9 @@ async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
 @routes.post(f"{LIST}/<invitation_id>/cancel")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<invitation_id>")
-async def cancel(org_slug: str, invitation_id: str) -> Response:
+async def cancel(org_slug: str, invitation_id: UUID) -> Response:
     """Cancel a pending invitation."""
-    await read_console_form()
-    await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
+    await invitations.cancel(ports(), acting_member(), invitation_id)
     return redirect_with_notice("invitation-canceled", organization_path("/invitations"))
 
 
@@ -71,9 +63,9 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<invitation_id>/resend")
 @on_refusal("tenancy/invitations.html", _all)
-async def resend(org_slug: str, invitation_id: str, form: Form) -> Response:
+async def resend(org_slug: str, invitation_id: UUID, form: Form) -> Response:
     """Send a pending or expired invitation again."""
-    await inviting.resend(ports(), acting_member(), path_id(invitation_id))
+    await inviting.resend(ports(), acting_member(), invitation_id)
     return redirect_with_notice("invitation-resent", organization_path("/invitations"))
 
 
@@ -91,7 +83,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
-@accepts(BULK, answers={200: "The result for each address.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@accepts(BULK, answers=answers_with("The result for each address."))
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 @on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)
 async def invite(org_slug: str, form: Form) -> Response:

@@ -1,36 +1,33 @@
 """The page of an organization's mail server: settings, test, and removal."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
-from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model import settings as model
-from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/mail-server"
 API: Final = "/api/organizations/<org_slug>/smtp"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.MailHostInvalid: "host",
     model.MailPortInvalid: "port",
     model.MailCredentialsIncomplete: "password",
     model.MailUsernameInvalid: "username",
     model.MailPasswordInvalid: "password",
 }
-TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
+TESTED: Final = {200: "The result of the test."}
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
@@ -73,17 +70,7 @@ async def show_mail_server(org_slug: str) -> Response:
 async def configure(org_slug: str, form: Form) -> Response:
     """Set the mail server of an organization."""
     data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
-    server = MailServer(
-        org_id=acting_member().acts_in.id,
-        host=data.host,
-        port=data.port,
-        username=data.username,
-        password=data.password,
-        from_email=Email(data.from_email),
-        from_name=data.from_name,
-        tls=data.tls,
-    )
-    await mail_server.configure(ports(), acting_member(), server)
+    await mail_server.configure(ports(), acting_member(), data.build(acting_member().acts_in.id))
     return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
 
 
@@ -92,10 +79,8 @@ async def configure(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
-    await read_console_form()
     check = await samples.send_test(ports(), acting_member())
-    values = {**await _values(), "result": (check is MailServerCheck.GOOD, check.value)}
-    return await console_page("tenancy/mail_server.html", **values)
+    return await console_page("tenancy/mail_server.html", **{**await _values(), "result": (check is MailServerCheck.GOOD, check.value)})
 
 
 @routes.post(f"{PAGE}/remove")
@@ -103,6 +88,5 @@ async def test(org_slug: str) -> Response:
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Remove the mail server of an organization."""
-    await read_console_form()
     await mail_server.remove(ports(), acting_member())
     return redirect_with_notice("mail-server-removed", organization_path("/mail-server"))

@@ -1,29 +1,27 @@
 """The pages of members: the list, and a member with their role, sessions and second factor."""
 
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.tenancy import members
-from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
+from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 
 routes = Blueprint("member_pages", __name__)
 
 LIST: Final = "/app/organizations/<org_slug>/members"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/members"
-ROLE_FIELDS: Final[Mapping[type[Refusal], str]] = {
+ROLE_FIELDS: Final[Fields] = {
     RoleUnknown: "role",
     OwnershipNotAssignable: "role",
     CannotChangeOwnRole: "role",
@@ -32,15 +30,10 @@ ROLE_FIELDS: Final[Mapping[type[Refusal], str]] = {
 ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
 
 
-class MembersListQuery(ListQuery, MembersQuery):
-    """The page of the list, the filters and the order."""
-
-
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@validate_querystring(MembersListQuery)
 @shows(f"GET {API}")
-async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
+async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     """List the members of an organization."""
     page = query_args.page_request()
     result = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
@@ -56,8 +49,8 @@ async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
     )
 
 
-async def _values(_: Form, user_id: str) -> dict[str, Any]:
-    details = await _find(user_id)
+async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
+    details = await members.find(ports(), acting_member(), user_id)
     member = details.account.member
     return {
         "path": organization_path(f"/members/{member.user_id}"),
@@ -70,14 +63,10 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
     }
 
 
-async def _find(user_id: str) -> MemberDetails:
-    return await members.find(ports(), acting_member(), path_id(user_id))
-
-
 @routes.get(ONE)
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", f"PATCH {API}/<user_id>", f"DELETE {API}/<user_id>/sessions", f"POST {API}/<user_id>/password-reset")
-async def show_member(org_slug: str, user_id: str) -> Response:
+async def show_member(org_slug: str, user_id: UUID) -> Response:
     """Show a member, with their role and their sessions in the organization."""
     return await console_page("tenancy/member.html", **await _values({}, user_id))
 
@@ -86,44 +75,41 @@ async def show_member(org_slug: str, user_id: str) -> Response:
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"PATCH {API}/<user_id>")
 @on_refusal("tenancy/member.html", _values, ROLE_FIELDS)
-async def change_role(org_slug: str, user_id: str, form: Form) -> Response:
+async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Change the role of a member."""
-    member = (await _find(user_id)).account.member
-    await members.change_role(ports(), acting_member(), member.user_id, form.get("role", ""))
-    return redirect_with_notice("role-changed", organization_path(f"/members/{member.user_id}"))
+    await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
+    return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
 
 
 @routes.post(f"{ONE}/end-sessions")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<user_id>/sessions")
-async def end_sessions(org_slug: str, user_id: str) -> Response:
+async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a member in the organization and its applications."""
-    await read_console_form()
-    count = await members.revoke_sessions(ports(), acting_member(), path_id(user_id))
-    return redirect_with_notice("sessions-ended", organization_path(f"/members/{path_id(user_id)}"), count=count)
+    count = await members.revoke_sessions(ports(), acting_member(), user_id)
+    return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
 
 
 @routes.post(f"{ONE}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>/password-reset")
 @on_refusal("tenancy/member.html", _values)
-async def send_password_reset(org_slug: str, user_id: str, form: Form) -> Response:
+async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a member a link to set a new password."""
-    member = (await _find(user_id)).account.member
-    await members.send_password_reset(ports(), acting_member(), member.user_id)
-    return redirect_with_notice("reset-sent", organization_path(f"/members/{member.user_id}"))
+    await members.send_password_reset(ports(), acting_member(), user_id)
+    return redirect_with_notice("reset-sent", organization_path(f"/members/{user_id}"))
 
 
 @routes.get(f"{ONE}/remove")
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
-async def show_removal(org_slug: str, user_id: str) -> Response:
+async def show_removal(org_slug: str, user_id: UUID) -> Response:
     """Show what the removal of a member means, and ask for their address."""
     return await ask(await _removal(user_id))
 
 
-async def _removal(user_id: str) -> Question:
-    details = await _find(user_id)
+async def _removal(user_id: UUID) -> Question:
+    details = await members.find(ports(), acting_member(), user_id)
     member = details.account.member
     sessions = count(details.sessions.count, "session")
     return Question(
@@ -146,8 +132,8 @@ async def _removal(user_id: str) -> Question:
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>")
 @ask_on_refusal(_removal)
-async def remove(org_slug: str, user_id: str, form: Form) -> Response:
+async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a member from the organization."""
-    check_typed_name(form, (await _find(user_id)).account.member.email)
-    await members.remove(ports(), acting_member(), path_id(user_id))
+    check_typed_name(form, (await members.find(ports(), acting_member(), user_id)).account.member.email)
+    await members.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("member-removed", organization_path("/members"))

@@ -1,12 +1,10 @@
 """The pages of an organization itself: its creation, its settings, the transfer of its ownership, and its deletion."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Refusal
 from core.kernel.roles import ADMIN, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import NameUsedTooOften, Page, SlugInvalid, SlugReserved
@@ -19,7 +17,7 @@ from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
 
 routes = Blueprint("organization_pages", __name__)
@@ -28,8 +26,8 @@ NEW: Final = "/app/organizations/new"
 SETTINGS: Final = "/app/organizations/<org_slug>/settings"
 API: Final = "/api/organizations"
 API_OF_ONE: Final = f"{API}/<org_slug>"
-SLUG_FIELDS: Final[Mapping[type[Refusal], str]] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug", NameUsedTooOften: "name"}
-TRANSFER_FIELDS: Final[Mapping[type[Refusal], str]] = {
+SLUG_FIELDS: Final[Fields] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug", NameUsedTooOften: "name"}
+TRANSFER_FIELDS: Final[Fields] = {
     AlreadyOwner: "new_owner_user_id",
     NewOwnerNotMember: "new_owner_user_id",
     NewOwnerNotActive: "new_owner_user_id",

@@ -18,7 +18,7 @@ from lxml import html
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.edge.openapi import is_page
+from entrypoints.http.edge.openapi import docs_of
 from tests.proof.access.calls import Request, call, routes
 from tests.proof.access.pages.opening import Opened, open_all, operations
 from tests.proof.access.state import mark, undo
@@ -138,7 +138,7 @@ async def parameters(app: QuartTrio, world: World) -> dict[str, list[str]]:
     found, console = {}, operations(app)
     for route, view in routes(app):
         method, rule = route.split()
-        if is_page(view) is False or route in console:
+        if docs_of(view).is_page is False or route in console:
             continue
         described = json.loads(answer.text)["paths"].get(re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule), {}).get(method.lower(), {})
         body = described.get("requestBody", {}).get("content", {}).get("application/x-www-form-urlencoded", {}).get("schema", {})

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.console_forms import ONCE_ATTRIBUTE
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
@@ -51,7 +51,7 @@ def test_every_form_that_makes_something_works_once() -> None:
     makes = set()
     for route, view in VIEWS.items():
         if route.startswith("POST /app/") and access_of(view).credentials.scheme == "cookie":
-            main = next(iter(api_of(view)), "")
+            main = next(iter(docs_of(view).api), "")
             if "200" in documented[path_of(route)] or (main.startswith("POST") and documented[path_of(main)] & {"201", "202"}):
                 makes.add(route)
     assert makes - ONCE == set(HARMLESS)

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import KEEP
-from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.edge.openapi import docs_of
 from tests.proof.access.calls import Request, call, prepare, routes
 from tests.proof.access.pages.opening import caller_of, open_all, operations
 from tests.proof.access.state import Changes, changes_since, mark, undo
@@ -53,7 +53,7 @@ async def test_every_field_refuses_what_it_cannot_take(app: QuartTrio, pool: Poo
 def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
     """Return whether the API takes a text in this field, and neither null nor a request without it, unless that changes nothing."""
     views = dict(routes(app))
-    operation = next(iter(api_of(views[route])), "")
+    operation = next(iter(docs_of(views[route]).api), "")
     model = getattr(views.get(operation), QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0]
     if model is None or field not in model.model_fields or field in MAY_BE_EMPTY:
         return False

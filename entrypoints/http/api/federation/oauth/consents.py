@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.authentication.model.openid import Scope
 from core.federation.oauth import consents
@@ -11,12 +11,10 @@ from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
 from core.programs.model.api_resources import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
-from entrypoints.http.base.context import no_content, ports, signed_in
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("consents", __name__)
 
@@ -63,7 +61,6 @@ def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
 
 @routes.get("/api/user/consents")
 @person_anywhere(area=Area.ACCOUNT)
-@returns(ConsentListResponse)
 async def list_own() -> ConsentListResponse:
     """List your consents to applications.
 
@@ -87,10 +84,9 @@ async def list_own() -> ConsentListResponse:
 @routes.delete("/api/user/consents/<service_id>")
 @person_anywhere(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @describes({204: "The consent is withdrawn."})
-async def withdraw(service_id: str) -> Response:
+async def withdraw(service_id: UUID) -> None:
     """Withdraw your consent to an application.
 
     Your sessions there that have scopes end. At the next sign-in, the application asks you again.
     """
-    await consents.withdraw(ports(), signed_in(), path_id(service_id))
-    return no_content()
+    await consents.withdraw(ports(), signed_in(), service_id)

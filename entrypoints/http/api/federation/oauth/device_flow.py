@@ -17,7 +17,6 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("device_flow", __name__)
 
@@ -57,7 +56,6 @@ class DeviceCodeResponse(ResponseModel):
 @refuses(400, 401, 403, 404)
 @speaks_oauth
 @takes(DeviceCodeRequest)
-@returns(DeviceCodeResponse)
 async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     """Request a device code and a user code.
 

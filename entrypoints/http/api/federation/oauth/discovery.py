@@ -17,7 +17,6 @@ from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import any_origin
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("discovery", __name__)
 
@@ -115,7 +114,6 @@ def _metadata() -> ProviderMetadataResponse:
 @routes.get("/.well-known/openid-configuration")
 @operations
 @any_origin
-@returns(ProviderMetadataResponse)
 async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
     """Show the provider metadata of OpenID Connect.
 
@@ -127,7 +125,6 @@ async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dic
 @routes.get("/.well-known/oauth-authorization-server")
 @operations
 @any_origin
-@returns(ProviderMetadataResponse)
 async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
     """Show the OAuth server metadata.
 

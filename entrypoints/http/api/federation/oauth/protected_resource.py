@@ -12,7 +12,6 @@ from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.challenges import RESOURCE_METADATA_PATH
 from entrypoints.http.edge.openapi import any_origin
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("protected_resource", __name__)
 
@@ -32,7 +31,6 @@ class ProtectedResourceResponse(ResponseModel):
 @routes.get(RESOURCE_METADATA_PATH)
 @operations
 @any_origin
-@returns(ProtectedResourceResponse)
 async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]]:
     """Show the metadata of this API as a protected resource.
 

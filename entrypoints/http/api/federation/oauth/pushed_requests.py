@@ -18,7 +18,7 @@ from entrypoints.http.edge.limits import limited_if_refused
 from entrypoints.http.edge.openapi import any_origin, authenticates, refuses, speaks_oauth, takes
 from entrypoints.http.edge.openapi.security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("pushed_requests", __name__)
 
@@ -69,7 +69,7 @@ class PushedRequestResponse(ResponseModel):
 @any_origin
 @speaks_oauth
 @takes(PushedAuthorizationRequest)
-@returns(PushedRequestResponse, 201)
+@returns(201)
 async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
     """Push an authorization request.
 

@@ -29,13 +29,12 @@ from entrypoints.http.api.federation.oauth.client_authentication import (
 )
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import application
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText, absent_if_none
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.openapi.security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
 
@@ -60,7 +59,7 @@ class GrantMismatch(Invalid):
 
 
 def _if_known(description: str) -> Any:
-    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if it has none.")
+    return absent_if_none(f"{description} Left out if it has none.")
 
 
 class TokenRequest(ClientRequest):
@@ -102,19 +101,11 @@ class TokenResponse(ResponseModel):
         description="How to send the access token: `DPoP` if it is bound to the key of the request's proof (RFC 9449), or else `Bearer`."
     )
     expires_in: int = Field(description="The lifetime of the access token in seconds.")
-    refresh_token: str | None = Field(
-        default=None,
-        exclude_if=lambda token: token is None,
-        description="The refresh token. It works once: each refresh returns a new one. Left out with `client_credentials`.",
+    refresh_token: str | None = absent_if_none(
+        "The refresh token. It works once: each refresh returns a new one. Left out with `client_credentials`."
     )
-    id_token: str | None = Field(
-        default=None,
-        exclude_if=lambda token: token is None,
-        description="The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.",
-    )
-    scope: str | None = Field(
-        default=None, exclude_if=lambda scope: scope is None, description="The granted scopes. Left out if there are none."
-    )
+    id_token: str | None = absent_if_none("The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.")
+    scope: str | None = absent_if_none("The granted scopes. Left out if there are none.")
 
 
 class RevocationRequest(ClientRequest):
@@ -131,7 +122,6 @@ class RevocationRequest(ClientRequest):
 @any_origin
 @speaks_oauth
 @takes(TokenRequest)
-@returns(TokenResponse)
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
@@ -264,7 +254,6 @@ class IntrospectionResponse(ResponseModel):
 @refuses(400, 401, 415, 429)
 @speaks_oauth
 @takes(IntrospectionRequest)
-@returns(IntrospectionResponse)
 async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 

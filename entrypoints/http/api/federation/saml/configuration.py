@@ -17,11 +17,10 @@ from core.federation.saml.model.configuration import (
 )
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.base.context import acting, app_context, no_content, ports
+from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("saml", __name__)
 
@@ -65,17 +64,8 @@ class SamlConfigurationRequest(RequestModel):
 
     def build(self) -> SamlConfiguration:
         """Return the configuration. Raises: NameIdFormatUnknown."""
-        return SamlConfiguration(
-            enabled=self.enabled,
-            entity_id=self.entity_id,
-            acs_url=self.acs_url,
-            slo_url=self.slo_url,
-            slo_certificate=self.slo_certificate,
-            name_id_format=NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format),
-            attribute_mapping=self.attribute_mapping,
-            sign_assertions=self.sign_assertions,
-            sign_response=self.sign_response,
-        )
+        name_id_format = NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format)
+        return SamlConfiguration(**{**dict(self), "name_id_format": name_id_format})
 
 
 class SamlIdentityProviderResponse(ResponseModel):
@@ -133,8 +123,6 @@ def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> Sam
 @routes.post(SAML)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @existing_service
-@validate_request(SamlConfigurationRequest)
-@returns(SamlChangeResponse)
 async def configure(org_slug: str, service_slug: str, data: SamlConfigurationRequest) -> SamlChangeResponse:
     """Replace the SAML configuration of a service.
 
@@ -147,7 +135,6 @@ async def configure(org_slug: str, service_slug: str, data: SamlConfigurationReq
 
 @routes.get(SAML)
 @member(Capability.SERVICES_VIEW)
-@returns(SamlConfigurationResponse)
 async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurationResponse:
     """Get the SAML configuration of a service.
 
@@ -172,7 +159,6 @@ def _identity_provider(org_slug: str, service_slug: str) -> SamlIdentityProvider
 
 @routes.delete(SAML)
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@returns(SamlChangeResponse)
 async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
     """Disable SAML for a service.
 
@@ -186,7 +172,6 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 @routes.post(f"{SAML}/certificate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400)
-@returns(SamlCertificateResponse)
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
 
@@ -199,7 +184,6 @@ async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificat
 
 @routes.get(f"{SAML}/certificate")
 @member(Capability.SERVICES_VIEW)
-@returns(SamlCertificateResponse)
 async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Get the active certificate.
 
@@ -211,7 +195,6 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
 @routes.post(f"{SAML}/certificate/next")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-@returns(SamlCertificateResponse)
 async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create the certificate that will replace the active one.
 
@@ -223,7 +206,6 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCerti
 
 @routes.get(f"{SAML}/certificate/next")
 @member(Capability.SERVICES_VIEW)
-@returns(SamlCertificateResponse)
 async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Get the next certificate.
 
@@ -235,15 +217,13 @@ async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertific
 @routes.delete(f"{SAML}/certificate/next")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The next certificate is deleted."})
-async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
+async def delete_next_certificate(org_slug: str, service_slug: str) -> None:
     """Delete the next certificate. The active one stays."""
     await saml.delete_next_certificate(ports(), acting(), service_slug)
-    return no_content()
 
 
 @routes.post(f"{SAML}/certificate/activate")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@returns(ActivatedSamlCertificateResponse)
 async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSamlCertificateResponse:
     """Sign with the next certificate from now on.
 
@@ -256,7 +236,6 @@ async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSam
 @routes.post(f"{SAML}/certificate/undo")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(409)
-@returns(SamlCertificateResponse)
 async def undo_activation(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Sign with the previous certificate again.
 

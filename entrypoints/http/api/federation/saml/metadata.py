@@ -10,8 +10,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, validate_request
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel
 
 routes = Blueprint("saml_metadata", __name__)
 
@@ -55,8 +54,6 @@ class SamlCheckResponse(ResponseModel):
 @routes.post(f"{SAML}/metadata")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @existing_service
-@validate_request(SamlMetadataRequest)
-@returns(SamlMetadataResponse)
 async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequest) -> SamlMetadataResponse:
     """Read the metadata of an application.
 
@@ -71,7 +68,6 @@ async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequ
 
 @routes.get(f"{SAML}/check")
 @member(Capability.SERVICES_VIEW)
-@returns(SamlCheckResponse)
 async def check(org_slug: str, service_slug: str) -> SamlCheckResponse:
     """Check the SAML configuration of a service.
 

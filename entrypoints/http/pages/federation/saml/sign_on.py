@@ -28,7 +28,7 @@ from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
-from entrypoints.http.edge.queries import Query, validate_querystring
+from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
 from entrypoints.http.pages.flow.flows import path_of, require_tab
 from entrypoints.http.pages.form_pages import no_access_page
@@ -116,7 +116,6 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @serves_both
 @succeeds_with_page
-@validate_querystring(SamlLoginQuery)
 @document_response(SamlLoginResponse)
 async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) -> Response | SamlLoginResponse:
     """Sign in to an application that did not send a SAML request.
