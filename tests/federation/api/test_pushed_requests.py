@@ -215,6 +215,14 @@ async def test_other_parameters_in_the_browser_are_ignored(relying_party: Relyin
     assert "code" in fields
 
 
+async def test_a_reference_can_be_sent_as_a_form(relying_party: RelyingParty) -> None:
+    request_uri = await pushed(relying_party)
+    sent = await relying_party.post(AUTHORIZE, client_id=str(relying_party.client_id), request_uri=request_uri, state="other")
+    assert leads_to(sent) == path(relying_party, request_uri)
+    _, fields = redirect_parts(await relying_party.browser.open(leads_to(sent)))
+    assert fields["state"] == "af0ifjsldkj"
+
+
 async def test_a_request_object_and_foreign_request_uris_are_refused_as_before(relying_party: RelyingParty) -> None:
     answer = await relying_party.open_request(request_uri="https://shop.example.com/request")
     assert redirect_parts(answer)[1]["error"] == "request_uri_not_supported"
