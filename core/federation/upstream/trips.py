@@ -84,7 +84,7 @@ class Authenticated:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class TripCompleted:
     """The user of a session signed in again, and continues at `next_path`. Without it, the identity was linked to their account."""
 
     next_path: str | None
@@ -98,7 +98,7 @@ class NotSignedInAgain:
     next_path: str
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | Returned | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | TripCompleted | NotSignedInAgain
 
 
 # The sign-in page
@@ -326,7 +326,7 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return Returned(flow.request or None)
+    return TripCompleted(flow.request or None)
 
 
 async def _fetch_identity(
