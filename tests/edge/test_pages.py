@@ -20,7 +20,6 @@ from core.kernel.connections import CODEHOST
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
-from entrypoints.http.base.rendering.form_targets import LEADING_AWAY, WITHOUT_FORMS
 from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
@@ -367,6 +366,19 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+# A form of these pages is followed by redirects to an application or an identity provider.
+LEADING_AWAY = {
+    "accounts/sign_up.html",
+    "accounts/verified.html",
+    "authentication/email_sign_in_code.html",
+    "authentication/email_sign_in_link.html",
+    "authentication/reauthentication.html",
+    "authentication/sign_in.html",
+    "authentication/sign_in_code.html",
+    "federation/authorize.html",
+    "federation/end_session.html",
+    "tenancy/invitation.html",
+}
 # These pages post to an application.
 POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
@@ -385,6 +397,27 @@ ENDING_HERE = {
     "federation/device_confirm.html",
     "federation/no_access.html",
     "tenancy/invitation_accepted.html",
+}
+# These pages have no form, or one that must send nothing.
+WITHOUT_FORMS = {
+    "accounts/deleted.html",
+    "accounts/email_changed.html",
+    "accounts/forgot_password_done.html",
+    "accounts/password_reset_done.html",
+    "accounts/undone.html",
+    "authentication/email_sign_in_ended.html",
+    "authentication/flow_ended.html",
+    "authentication/kept_form_ended.html",
+    "authentication/not_confirmed.html",
+    "error.html",
+    "federation/device_done.html",
+    "federation/logout_error.html",
+    "federation/signed_out.html",
+    "federation/signing_out.html",
+    "home.html",
+    "tenancy/invitation_declined.html",
+    "tenancy/invitation_ended.html",
+    "tenancy/sign_in_preview.html",
 }
 PARTS = {"base.html", "ui.html", "docs.html"}
 TEMPLATES = assets.HTTP / "templates"
@@ -427,7 +460,6 @@ def test_every_template_is_in_the_table() -> None:
 
 
 def test_every_template_says_where_its_forms_lead() -> None:
-    """Each template has one kind, and those that end here are listed apart from the product. So no page can have a wrong kind."""
     kinds = (LEADING_AWAY, POSTING_AWAY, ENDING_HERE, WITHOUT_FORMS, {name for name in all_templates() if is_in_console(name)})
     assert sorted(name for kind in kinds for name in kind) == sorted(all_templates() - PARTS - {"console.html"})
     assert {name: form_targets.form_action(name) for name in all_templates()} == {
