@@ -165,8 +165,8 @@ async def sign_in_browser(
     """Verify one factor. Return a browser session, or the flow that still needs the second factor.
 
     `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
-    application of that organization. A sign-in at an identity provider does not do so: where the user has a
-    session there, opening a link can be enough, which does not show that they want the membership.
+    application of that organization, with any method but an identity provider. Where the user has a session
+    there, opening a link can be enough to sign in, so that does not show that they want the membership.
 
     Raises: the errors of `prove`.
     """

@@ -23,7 +23,6 @@ from core.authentication.model.openid import SESSION_EXPIRY
 from core.federation.destination import Destination
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
-    AUTHORIZE_PATH,
     Authorization,
     AuthorizationRefused,
     AuthorizationRequest,
@@ -244,10 +243,8 @@ async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
 
     Raises: FlowEnded if it no longer accepts the request, or asks for more of the sign-in than when the flow began.
     """
-    fields = dict(parse_qsl(flow.request))
-    request = PushedRequest(**fields) if is_pushed(fields.get("request_uri")) else AuthorizationRequest.from_fields(fields)
     try:
-        waiting = await check(ports, request, base_url)
+        waiting = await check(ports, _request_of(flow), base_url)
     except Refusal:
         raise FlowEnded from None
     if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
@@ -265,9 +262,11 @@ def address(flow: Flow) -> str:
 
     The parameters of a pushed request stay secret (RFC 9126 section 1).
     """
+    request = _request_of(flow)
+    prompts = " ".join(prompt for prompt in (request.prompt or "").split(" ") if prompt != Prompt.CREATE)
+    return replace(request, prompt=prompts or None).path
+
+
+def _request_of(flow: Flow) -> AuthorizationRequest:
     fields = dict(parse_qsl(flow.request))
-    if is_pushed(fields.get("request_uri")):
-        fields = {name: fields[name] for name in ("client_id", "request_uri")}
-    if "prompt" in fields:
-        fields["prompt"] = " ".join(prompt for prompt in fields["prompt"].split(" ") if prompt != Prompt.CREATE)
-    return f"{AUTHORIZE_PATH}?{urlencode(fields)}"
+    return PushedRequest(**fields) if is_pushed(fields.get("request_uri")) else AuthorizationRequest.from_fields(fields)

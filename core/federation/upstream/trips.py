@@ -37,6 +37,7 @@ from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse
 from core.federation.oauth.model.openid_requests import check_request
+from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.upstream import session_links
 from core.federation.upstream.provider_method import ProviderIdentity
 from core.kernel.access import OrganizationNotFound, require_sign_in
@@ -83,7 +84,7 @@ class Authenticated:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class TripCompleted:
     """The user of a session signed in again, and continues at `next_path`. Without it, the identity was linked to their account."""
 
     next_path: str | None
@@ -97,7 +98,7 @@ class NotSignedInAgain:
     next_path: str
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | Returned | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | TripCompleted | NotSignedInAgain
 
 
 # The sign-in page
@@ -140,7 +141,7 @@ async def begin_flow(
     browser_hash: bytes,
     base_url: str,
 ) -> Flow | None:
-    """Return the flow of a sign-in that starts here. None: the authorization endpoint reports to the application why it refuses.
+    """Return the flow of a sign-in that starts here. None: the authorization endpoint answers the request.
 
     With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
     comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
@@ -156,13 +157,16 @@ async def begin_flow(
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    waiting = await requests.check(ports, request, base_url)
-    if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
-        return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    if waiting.refusal is not None:
-        check_request(waiting.authorization)
+    try:
+        waiting = await requests.check(ports, request, base_url)
+        if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+            return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
+        if waiting.refusal is None:
+            return await requests.begin(ports, caller, visitor, waiting, browser_hash)
+    except RequestUriInvalid:  # this browser may have begun a flow with it
         return None
-    return await requests.begin(ports, caller, visitor, waiting, browser_hash)
+    check_request(waiting.authorization)
+    return None
 
 
 async def _require_active(ports: Ports, org_slug: str) -> None:
@@ -322,7 +326,7 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return Returned(flow.request or None)
+    return TripCompleted(flow.request or None)
 
 
 async def _fetch_identity(

@@ -215,6 +215,14 @@ async def test_other_parameters_in_the_browser_are_ignored(relying_party: Relyin
     assert "code" in fields
 
 
+async def test_a_reference_can_be_sent_as_a_form(relying_party: RelyingParty) -> None:
+    request_uri = await pushed(relying_party)
+    sent = await relying_party.post(AUTHORIZE, client_id=str(relying_party.client_id), request_uri=request_uri, state="other")
+    assert leads_to(sent) == path(relying_party, request_uri)
+    _, fields = redirect_parts(await relying_party.browser.open(leads_to(sent)))
+    assert fields["state"] == "af0ifjsldkj"
+
+
 async def test_a_request_object_and_foreign_request_uris_are_refused_as_before(relying_party: RelyingParty) -> None:
     answer = await relying_party.open_request(request_uri="https://shop.example.com/request")
     assert redirect_parts(answer)[1]["error"] == "request_uri_not_supported"
@@ -295,6 +303,20 @@ async def test_one_browser_without_a_session_opens_a_request_in_eight_tabs(relyi
     assert {answer.status for answer in answers} == {303}
     [(flow,)] = await run_sql(pool, "select id from sign_in_flows")
     assert {leads_to(answer).removesuffix("/sign-in") for answer in answers} == {f"/app/flow/{flow}"}
+
+
+async def test_one_browser_opens_a_request_twice_at_a_provider(
+    relying_party: RelyingParty, provider_sign_in: ProviderSignIn, pool: Pool
+) -> None:
+    request_uri, browser = await pushed(relying_party), relying_party.browser
+    at_provider = path(relying_party, request_uri).replace(AUTHORIZE, f"/auth/{provider_sign_in.name}")
+    first, again = [(await browser.open(at_provider)).headers["Location"] for _ in range(2)]
+    assert first.startswith(provider_sign_in.provider.issuer)
+    assert again == path(relying_party, request_uri)
+    [(flow,)] = await run_sql(pool, "select id from sign_in_flows")
+    assert leads_to(await browser.open(again, follows=False)) == f"/app/flow/{flow}"
+    assert (await browser.open(at_provider.replace(request_uri[-9:], "x" * 9), follows=False)).status == 302
+    assert (await open_pushed(relying_party, f"{request_uri[:-9]}{'x' * 9}")).status == 400
 
 
 async def test_a_request_to_continue_at_an_identity_provider_is_bound_too(

@@ -51,6 +51,11 @@ class PushedRequest(AuthorizationRequest):
     """
 
     @property
+    def query(self) -> str:
+        fields_in_url = {"client_id": self.client_id, "request_uri": self.request_uri}
+        return urlencode({name: value for name, value in fields_in_url.items() if value is not None})
+
+    @property
     def parameters(self) -> str:
         """The parameters that the client has pushed, as a query string."""
         pushed = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "request_uri"}
