@@ -11,40 +11,21 @@ from typing import Final
 from entrypoints.http.base.rendering.assets import HTTP
 
 LEADS_AWAY: Final = "{# leads away #}\n"
+SENDS_NOTHING: Final = "{# sends nothing #}\n"  # the comment of a template with a form that only shows how it looks
+EXTENDS_BASE: Final = '{% extends "base.html" %}'  # the frame of the console has forms, and that of other pages has none
 
 # Pages that post an answer to an application, which may check the header Origin. So the browser must send it.
 POSTING_AWAY: Final = frozenset({"federation/form_post.html", "federation/saml_response.html"})
-# Pages without forms, or with forms that must send nothing. All other pages post to this server.
-WITHOUT_FORMS: Final = frozenset(
-    {
-        "accounts/deleted.html",
-        "accounts/email_changed.html",
-        "accounts/forgot_password_done.html",
-        "accounts/password_reset_done.html",
-        "accounts/undone.html",
-        "authentication/email_sign_in_ended.html",
-        "authentication/flow_ended.html",
-        "authentication/kept_form_ended.html",
-        "authentication/not_confirmed.html",
-        "error.html",
-        "federation/device_done.html",
-        "federation/logout_error.html",
-        "federation/signed_out.html",
-        "federation/signing_out.html",
-        "home.html",
-        "tenancy/invitation_declined.html",
-        "tenancy/invitation_ended.html",
-        "tenancy/sign_in_preview.html",
-    }
-)
 
 
 @cache
 def form_action(template: str) -> str:
     """Return the directive `form-action` of a template, or an empty text if it has none."""
-    if template in POSTING_AWAY or LEADS_AWAY in (HTTP / "templates" / template).read_text("utf-8"):
+    source = (HTTP / "templates" / template).read_text("utf-8")
+    if template in POSTING_AWAY or LEADS_AWAY in source:
         return ""
-    return "form-action 'none'; " if template in WITHOUT_FORMS else "form-action 'self'; "
+    can_send = SENDS_NOTHING not in source and ("<form" in source or EXTENDS_BASE not in source)
+    return f"form-action '{'self' if can_send else 'none'}'; "
 
 
 def referrer_policy(template: str) -> str:
