@@ -1,11 +1,8 @@
 """Browser sessions on our own pages, and the tokens that protect their forms (security G-2)."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.access import (
@@ -21,10 +18,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import Forbidden, SessionEnded, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 class FormTokenInvalid(Forbidden):

@@ -4,10 +4,6 @@ Each function reads the token, uses up its DPoP proof, loads the facts with one 
 route. A token with scopes is refused if a scope is missing. A personal access token is never bound to a key.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.accounts.model.profiles import OwnProfile
 from core.authentication import sessions
 from core.authentication.model.dpop import BearerTokenAsBound, PresentedToken
@@ -18,9 +14,7 @@ from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
 from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
 from core.programs import service_account_callers
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def authenticate(

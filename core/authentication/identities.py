@@ -6,11 +6,8 @@ service (security J-9). On our pages, an identity of any context signs the user 
 account. Therefore a user who unlinks a provider in the account also unlinks it in all services.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events
@@ -36,10 +33,8 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.proofs import ways_in
 from core.kernel.values import digest, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:

@@ -5,12 +5,10 @@ Sources: decision 151; security I-2, I-3, I-4, I-5.
 An impersonation is a session of the user with an `impersonator_id`. `SessionContextsRead.load` says when it ends early.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.accounts import devices, platform
@@ -28,10 +26,8 @@ from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 TTL: Final = timedelta(hours=1)
 ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name

@@ -1,9 +1,6 @@
 """The answer to an invitation, on the page that its email links to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -19,10 +16,8 @@ from core.kernel.values import digest
 from core.tenancy import invitations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.settings import Design
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)

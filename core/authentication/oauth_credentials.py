@@ -1,9 +1,6 @@
 """OAuth credentials of services at identity providers, used instead of the platform's own credentials."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import services
@@ -15,9 +12,7 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.providers import ProviderClient
 from core.kernel.roles import Capability
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 def platform_providers(ports: Ports) -> frozenset[ConnectionSlug]:

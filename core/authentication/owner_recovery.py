@@ -1,9 +1,7 @@
 """Recovery of a platform owner: a sign-in link that the operator of the machine creates (security I-7)."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
@@ -11,10 +9,8 @@ from core.authentication import events
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.values import Email, digest, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 LIFETIME: Final = timedelta(minutes=15)
 FIRST_LIFETIME: Final = timedelta(minutes=10)

@@ -1,22 +1,18 @@
 """Forms of our pages that make something, or show a secret. Each copy of a form works once (security G-2)."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Autocommit, Reading, Storage, Transaction
+from ports import Ports
+from ports.storage import Autocommit, Reading, Storage, Transaction
 
 MIN_KEY_LENGTH: Final = 16
 

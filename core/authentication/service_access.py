@@ -15,10 +15,7 @@ and rotation of refresh tokens (`RefreshTokenRotation.rotate`) apply it inside t
 and the device flow also check it before they ask the user.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import services
@@ -29,10 +26,8 @@ from core.authentication.model.login import NeedsCodeFlow
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def require_service_access(read: Reading | Transaction, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:

@@ -1,11 +1,8 @@
 """The start of a session after all required factors were verified: devices, login records and events."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts import devices
 from core.accounts.model.accounts import Account
@@ -18,10 +15,8 @@ from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.proofs import Method, methods_of
 from core.kernel.values import digest, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:

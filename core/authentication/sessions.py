@@ -1,11 +1,8 @@
 """Sessions: authenticate requests, refresh tokens, and end sessions. `session_start` and `login` start them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
@@ -47,9 +44,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
 from core.tenancy.model.organizations import Membership
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False) -> Person:

@@ -1,10 +1,8 @@
 """Use cases of platform owners for the access of other users: its details, its end, and password resets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.accounts import events as account_events
@@ -21,11 +19,8 @@ from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.values import PageResult
 from core.tenancy import members
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
-
+from ports import Ports
+from ports.storage import Transaction
 
 # A user rarely has more. The numbers of all sessions and memberships are still complete.
 MAX_LISTED_SESSIONS: Final = 100

@@ -1,9 +1,6 @@
 """The links of verification and reset emails, as the pages behind them use them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from core.accounts import accounts
 from core.accounts.model.accounts import VerifiedEmail
@@ -16,9 +13,7 @@ from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

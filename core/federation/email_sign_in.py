@@ -1,9 +1,6 @@
 """Sign-in by email for API clients, and its links in browsers. `core.authentication.methods.email` verifies the answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import EmailChallenge, Flow, FlowTarget, new_flow
@@ -15,9 +12,7 @@ from core.federation.saml import target as saml_target
 from core.federation.sign_in import ApiSignIn, ApiTarget
 from core.kernel.causes import Caller
 from core.kernel.values import Email, digest, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

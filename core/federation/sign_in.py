@@ -4,11 +4,8 @@
 request or a SAML sign-on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
@@ -35,9 +32,7 @@ from core.kernel.errors import Invalid
 from core.kernel.proofs import is_by_provider
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 class SamlStateAndService(Invalid):

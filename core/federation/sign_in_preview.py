@@ -4,10 +4,7 @@ The rules of the authorization endpoint and of SAML decide. Nothing is stored, s
 is no code, token or assertion that could leak, and no session starts.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service, ServiceNotFound
@@ -32,9 +29,7 @@ from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityP
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.values import new_id, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 DEFAULT_SCOPE = "openid profile email org roles"
 

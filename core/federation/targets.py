@@ -1,9 +1,7 @@
 """The targets of sign-ins in a browser. `pages.flow.steps` has their pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from core.applications.model.services import Service
@@ -13,9 +11,7 @@ from core.federation.destination import Destination
 from core.federation.oauth import requests
 from core.federation.saml import target as saml_target
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 class _TargetArea(Protocol):

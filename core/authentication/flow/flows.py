@@ -1,18 +1,13 @@
 """Reading sign-ins in progress."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.kernel.errors import refuse
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow | None:

@@ -1,10 +1,8 @@
 """What every sign-in method promises, and how failures are recorded. The methods: `core.authentication.methods`, `core.federation`."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -15,10 +13,8 @@ from core.authentication.model.login import LoginFailure
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 Lock = Callable[["Transaction", Caller], Awaitable[tuple[Account, PendingIdentity | None]]]
 

@@ -1,7 +1,5 @@
 """A sign-in in progress: what waits for it, and what was proved so far."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta

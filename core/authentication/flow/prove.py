@@ -4,11 +4,8 @@ All methods are treated alike: the second factor is required (security A-10), th
 same records are written.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import devices
@@ -28,10 +25,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof, Proofs, complete, first_method_of
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice) -> SignedIn | Flow:

@@ -3,8 +3,6 @@
 Sources: OpenID Connect Core section 3.1.2, SAML 2.0 Core section 3.4.1, security A-10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta

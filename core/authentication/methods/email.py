@@ -8,11 +8,8 @@ for the user to open the link.
 A request costs the same for every address. The mailer looks up the account later (security B-2, docs/adr/0003).
 """
 
-from __future__ import annotations
-
 import hmac
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mailbox
 from core.accounts.model import attempt_limits as attempt_limits_model
@@ -40,10 +37,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email, digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service: Service | None) -> EmailChallenge:

@@ -5,10 +5,7 @@ That works only for an account that has no user yet. Otherwise a forwarded invit
 account of its recipient: it lives for days, unlike a reset link.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from core.accounts import accounts, events, profiles
 from core.accounts.model.accounts import Account, EmailNotFree, check_new_password
@@ -27,10 +24,8 @@ from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
 from core.tenancy.model.members import AlreadyMember
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,6 @@
 """Sign-in with an email address and a password."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits
 from core.accounts.model import attempt_limits as attempt_limits_model
@@ -18,10 +15,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,6 @@
 """The link that the operator of the machine creates for a platform owner (security I-7)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
@@ -16,10 +13,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,6 @@
 """A code of the second factor, of any kind (security J-8, M-1, M-2, M-3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mfa
 from core.accounts.factors import codes
@@ -20,10 +17,8 @@ from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS,
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Proof, first_method_of
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,9 @@ user chose the password. In any other browser, it verifies the address, and the 
 the password (security A-7).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime
 from hmac import compare_digest
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import accounts
@@ -25,10 +22,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> bool:

@@ -1,18 +1,13 @@
 """Forms that were sent with a sign-in that is too old. They wait for the reauthentication, and are then sent again (security A-12, G-2)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.authentication.model.sessions import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
 from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def keep(ports: Ports, caller: Person, path: str, label: str, fields: Mapping[str, str]) -> UUID:

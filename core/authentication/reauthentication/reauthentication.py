@@ -5,12 +5,9 @@ emailed to them, or a sign-in at a linked identity provider, and with the second
 has one. The session stays the same, and its last sign-in becomes this one.
 """
 
-from __future__ import annotations
-
 import hmac
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import attempt_limits
@@ -49,10 +46,8 @@ from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:

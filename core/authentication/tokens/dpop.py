@@ -4,25 +4,25 @@ Each proof needs a nonce of ours, and works once. All processes issue and accept
 (docs/adr/0033).
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import (
     NONCE_SECRET_BYTES,
     BearerTokenAsBound,
     BoundTokenAsBearer,
     KeyBinding,
+    NonceKey,
     NonceKeyLost,
     NonceMissing,
     NonceRequired,
+    PresentedToken,
     ProofMissing,
     ProofRefused,
     ProofReplayed,
     ProofUse,
+    SentProof,
     check_claims,
     is_nonce_of,
     is_outdated,
@@ -34,11 +34,8 @@ from core.authentication.model.dpop import (
 from core.authentication.tokens import signing_keys
 from core.kernel.claims import Claims, ProgramClaims
 from core.kernel.errors import refuse
-
-if TYPE_CHECKING:
-    from core.authentication.model.dpop import NonceKey, PresentedToken, SentProof
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 async def current_nonce(ports: Ports) -> str:

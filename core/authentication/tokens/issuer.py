@@ -1,15 +1,9 @@
 """The issuer of all tokens: the base URL of the installation, which clients have stored."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.kernel import uris
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 class IssuerMisspelled(Invalid):

@@ -1,9 +1,6 @@
 """The tokens of a session: access token, refresh token and ID token."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
@@ -11,9 +8,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
 from core.kernel.proofs import acr_of, amr_of, proved_at
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 def limited_lifetime(limit: timedelta, seconds: int | None) -> timedelta:

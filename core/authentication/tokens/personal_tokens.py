@@ -5,11 +5,9 @@ password reset, for example, or a deactivation. Its rights are those that the us
 of a request, narrowed by its scopes (security J-5, J-7).
 """
 
-from __future__ import annotations
-
 import hmac
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
@@ -55,10 +53,8 @@ from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 # Users manage their own tokens
 

@@ -1,19 +1,14 @@
 """The keys that sign access tokens: creation, and rotation (security J-1, L-2; decision 380)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from core.authentication import events
 from core.authentication.model.tokens import Rotation, SigningKey, UnknownKey, newest_key
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
 from core.programs.model.api_resources import MAX_TOKEN_SECONDS
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def load(ports: Ports) -> SigningKey:

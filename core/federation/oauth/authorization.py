@@ -7,11 +7,9 @@ the browser is redirected back with a code. The application exchanges the code f
 never appear in a URL (security O-1, O-2, O-3, O-4).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.accounts import own_account
@@ -59,9 +57,7 @@ from core.kernel.proofs import Strength, strength_of
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.model.api_resources import NoAccessToResource
 from core.programs.model.credentials import ProgramClient, ProgramKind
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
 

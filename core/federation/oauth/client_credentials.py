@@ -5,11 +5,8 @@ application and a service account get tokens for an API resource of their organi
 scopes that an admin granted to them there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.openid import split_scope
@@ -24,9 +21,7 @@ from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
 from core.kernel.values import new_id
 from core.programs.model.credentials import ProgramClient, ProgramKind
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def issue(

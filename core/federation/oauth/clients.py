@@ -1,16 +1,21 @@
 """How applications authenticate at the endpoints for programs (RFC 6749 section 2.3, RFC 7523)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from core.applications.model.services import Service
 from core.federation.oauth.model import clients as clients_model
-from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
+from core.federation.oauth.model.clients import (
+    TOKEN_PATH,
+    AssertionKeyUnknown,
+    ClientAssertionInvalid,
+    ClientCredentials,
+    OAuthClient,
+    check_claims,
+)
 from core.kernel import scannable_secrets
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
@@ -18,10 +23,7 @@ from core.kernel.rate_limits import Bucket
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
 from core.programs.model.credentials import ProgramClient, StoredCredential
-
-if TYPE_CHECKING:
-    from core.federation.oauth.model.clients import ClientCredentials
-    from ports import Ports
+from ports import Ports
 
 
 async def identify_client(

@@ -1,9 +1,7 @@
 """Consents: the scopes that users share with applications (OpenID Connect Core section 3.1.2.4)."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
@@ -13,10 +11,8 @@ from core.federation.oauth import events
 from core.federation.oauth.model.authorization import Agreement, Consent, ConsentNotFound, consent_scopes
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 MAX_LISTED: Final = 200
 

@@ -5,12 +5,9 @@ shows the application and the IP address of the device, and the user approves or
 Until then the device polls for tokens with the device code (security V-1, V-2, V-3, V-4).
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import attempt_limits, devices
@@ -63,10 +60,8 @@ from core.kernel.proofs import methods_of
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
 from core.programs.model.api_resources import NoAccessToResource
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 # The device
 

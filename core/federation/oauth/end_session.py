@@ -6,9 +6,6 @@ returns to an application only at a registered URI, and only with such a hint or
 agreed. Without a session in this browser, any ID token of the application is enough.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from core.applications.model.services import Service, ServiceNotFound
@@ -27,10 +24,8 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Refusal, refuse
 from core.kernel.values import digest, is_printable, parse_id
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | None) -> LogoutRequestFacts:

@@ -1,9 +1,7 @@
 """Token introspection for applications (RFC 7662)."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from core.authentication.model.sessions import IntrospectedSession
@@ -13,9 +11,7 @@ from core.kernel.claims import Claims, ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
 from core.programs.model.credentials import ProgramClient, ProgramKind
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 INACTIVE = {"active": False}
 

@@ -7,10 +7,7 @@ A request must be presented within 60 seconds. It is used up when a code or an e
 when a sign-in begins with it, which then keeps it (`requests.begin`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import ProofInvalid, ProofUse
 from core.federation.oauth import requests
@@ -28,9 +25,7 @@ from core.federation.oauth.model.pushed_requests import (
 from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
 from core.programs.model.credentials import ProgramClient
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def push(

@@ -6,11 +6,8 @@ A request that a session is enough for is answered at once. Otherwise a flow beg
 request, so that no user can change it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from core.applications import services
@@ -49,10 +46,8 @@ from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Acr, Strength
 from core.kernel.values import is_printable, parse_id
 from core.programs import api_resources
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,8 @@
 Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded
@@ -23,9 +21,7 @@ from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs
 from core.kernel.callers import Visitor
 from core.kernel.proofs import Factor, Strength
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 _REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
 

@@ -1,9 +1,7 @@
 """The userinfo endpoint (OpenID Connect Core section 5.3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from core.authentication.model.dpop import PresentedToken
@@ -15,9 +13,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Anonymous
 from core.kernel.claims import Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,8 @@
 Sources: security X-7 and X-8.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -25,10 +22,8 @@ from core.kernel.callers import BrowserSession, Person, Visitor
 from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, strength_of
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,9 @@ Each service can have one SAML identity provider here, which signs users in to t
 `sign_on` and `assertions` sign users in, and `logout` signs them out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import services
@@ -39,10 +36,8 @@ from core.federation.saml.model.configuration import (
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 # The machine that created the certificate may have a faster clock than this one.
 CLOCK_TOLERANCE = timedelta(minutes=1)

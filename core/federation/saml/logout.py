@@ -11,12 +11,9 @@ certificate, a request without SessionIndex that is signed with it ends the user
 browsers that are signed in to this service.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.federation.saml import configuration as saml
@@ -51,10 +48,8 @@ from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,14 @@
 The other services of these browsers cannot be notified, because a logout needs the browser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.federation.saml.model.sign_on import EndedSessions, InitiatingRequest
 from core.kernel.callers import ServiceContext
 from core.tenancy import events
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def find_users(tx: Transaction, service: ServiceContext, initiating: InitiatingRequest, now: datetime) -> Collection[UUID]:

@@ -1,9 +1,6 @@
 """The import of a service provider's metadata, and the check of a SAML configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from core.applications import services
 from core.federation.saml.model.configuration import (
@@ -28,9 +25,7 @@ from core.federation.saml.model.metadata import (
     choose_name_id_format,
 )
 from core.kernel.callers import OrganizationCaller
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names
 

@@ -6,11 +6,8 @@ The response to the request of a sign-on (`core.federation.saml.target`) has an 
 signed in on our pages.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from hmac import compare_digest
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications.model.users import NoAccessToService
@@ -32,9 +29,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import proved_at
 from core.kernel.values import digest, new_id, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def resume(

@@ -7,11 +7,8 @@ cookie of this flow, because a form of another site arrives without our other co
 both. If its session is not enough, the flow moves to the browser's device cookie, as all flows.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -32,9 +29,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,5 @@
 """The start of a sign-in at the identity provider of an email domain (decisions 103, 423)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
@@ -10,10 +7,8 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 from core.tenancy.model.domains import HomeRealmMatch
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service_slug: str | None) -> tuple[HomeRealmMatch, str] | None:

@@ -1,10 +1,7 @@
 """Sign-in with an account at an identity provider (security A-4, A-7, O-5)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
@@ -23,10 +20,8 @@ from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, Refusal, refuse
 from core.kernel.proofs import first_proof
 from core.kernel.providers import FederatedIdentity
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,6 @@
 """The return from an identity provider to a signed-in session, to link an account or to confirm that it is the user (security O-6)."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events as accounts_events
@@ -21,10 +18,8 @@ from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import first_proof
 from core.kernel.providers import FederatedIdentity
 from core.kernel.sign_in_age import SignInAge, check_sign_in
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def complete_for_session(

@@ -5,13 +5,11 @@ We exchange the code for the identity of the user. Applications get no code or t
 continues at their request (security A-4, A-7, O-1, O-5, O-6).
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -46,13 +44,10 @@ from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.providers import AuthenticationRequest, ReauthenticationNotConfirmed
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
-
-if TYPE_CHECKING:
-    from core.kernel.providers import FederatedIdentity
-    from ports import Ports
+from ports import Ports
 
 _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 and A.11
 
