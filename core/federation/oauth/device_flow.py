@@ -280,19 +280,26 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     if decision is DeviceDecision.APPROVE:
         require_mfa(caller)
     request = await find_request(ports, caller, user_code, network)
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        await lock_own_account(tx, caller, now)
-        if decision is DeviceDecision.APPROVE:
-            await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
-            if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
-                raise NoAccessToResource
-        session_id = caller.session_id if decision is DeviceDecision.APPROVE else None
-        if not await tx.device_codes.decide(digest(normalize_user_code(user_code) or ""), decision.status, session_id, now):
-            raise UserCodeUnknown
-        if decision is DeviceDecision.APPROVE and request.openid is not None:
-            service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
-            await consents.remember(tx, service, caller.user_id, request.openid, now)
+    try:
+        await _store_decision(ports, caller, request, digest(normalize_user_code(user_code) or ""), decision)
+    except NotFound:  # the service or its organization was deleted
+        raise UserCodeUnknown from None
     if decision is DeviceDecision.DENY:
         ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
     return request
+
+
+async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, user_code_hash: bytes, decision: DeviceDecision) -> None:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        await lock_own_account(tx, caller, now)
+        if decision is DeviceDecision.DENY:
+            await tx.device_codes.decide(user_code_hash, decision.status, None, now) or refuse(UserCodeUnknown)
+            return
+        await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
+        if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
+            raise NoAccessToResource
+        await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)
+        if request.openid is not None:
+            service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
+            await consents.remember(tx, service, caller.user_id, request.openid, now)

@@ -15,7 +15,17 @@ from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import VERIFY, DeviceClient
 from tests.federation.api.device_flow.values import TTL
 from tests.proof.access.belongings import wait_for_code
-from tests.support.builders import Api, add_account, add_platform_owner, add_provisioned, impersonate, run_concurrently, run_sql, sign_in
+from tests.support.builders import (
+    Api,
+    add_account,
+    add_platform_owner,
+    add_provisioned,
+    impersonate,
+    run_concurrently,
+    run_during,
+    run_sql,
+    sign_in,
+)
 from tests.support.refusals import BAD, FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import sign_in_to
 from tests.support.tenants import Tenant
@@ -240,3 +250,11 @@ async def test_of_a_parallel_approval_and_denial_one_wins(cli: DeviceClient, por
     [first] = [answer for answer in answers if answer.status == 200]
     assert await cli.status() == [first.json["status"]]
     assert {refused(answer) for answer in answers if answer.status != 200} == {BAD}
+
+
+async def test_a_device_of_a_service_that_is_deleted_meanwhile_cannot_be_approved(cli: DeviceClient, token: str, pool: Pool) -> None:
+    """The decision has found the code and waits for the account lock, which the deletion holds."""
+    await cli.begin()
+    steps = [("select from users where email = 'ada@example.com' for update", None), ("delete from services", None)]
+    answer = await run_during(pool, steps, lambda: cli.decide(token))
+    assert refused(answer) == BAD
