@@ -1,5 +1,6 @@
 """A running Gatehouse with one organization and one user, who is its owner."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,13 +59,17 @@ class Gatehouse:
 
     def sign_in(self, browser: FormBrowser) -> None:
         """Sign the user in on the page that is open, and agree to the application's scopes. It leads back to the application."""
-        assert browser.address.startswith(f"{self.address}/app/sign-in"), (browser.address, browser.text)
+        assert self.asks(browser, "sign-in"), (browser.address, browser.text)
         browser.sign_in(EMAIL, PASSWORD)
         self.agree(browser)
 
+    def asks(self, browser: FormBrowser, step: str) -> bool:
+        """Return whether the page that is open asks for this step of a sign-in."""
+        return re.fullmatch(rf"{re.escape(self.address)}/app/flow/[0-9a-f-]{{36}}/{step}", browser.address) is not None
+
     def agree(self, browser: FormBrowser) -> None:
         """Agree to the application's scopes on the page that is open."""
-        assert browser.address.startswith(f"{self.address}/auth/authorize"), (browser.address, browser.text)
+        assert self.asks(browser, "consent"), (browser.address, browser.text)
         browser.answer("answer", "continue")
         assert not browser.address.startswith(self.address), (browser.address, browser.text)
 

@@ -62,7 +62,7 @@ def tokens_of_user(gatehouse: Gatehouse, guide: Guide, browser: FormBrowser, **f
     client = guide.value("client"), guide.value("secret")
     request = {"client_id": client[0], "redirect_uri": CALLBACK, "response_type": "code", **fields}
     browser.open(f"{gatehouse.address}/auth/authorize?{urlencode(request)}")
-    if browser.address.startswith(f"{gatehouse.address}/app/sign-in"):
+    if gatehouse.asks(browser, "sign-in"):
         gatehouse.sign_in(browser)
     elif browser.address.startswith(gatehouse.address):
         gatehouse.agree(browser)

@@ -44,7 +44,7 @@ def sign_in_and_out(gatehouse: Gatehouse, quickstart: Quickstart, browser: FormB
         browser.open(f"{quickstart.address}/logout")
     if browser.address.startswith(quickstart.address):  # a page that anyone may see
         browser.open(f"{quickstart.address}/login")
-    assert browser.address.startswith(f"{gatehouse.address}/app/sign-in"), browser.text
+    assert gatehouse.asks(browser, "sign-in"), browser.text
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)
@@ -136,6 +136,6 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
                 browser.open(f"{apache.address}/private/callback?{urlencode({'logout': apache.address + '/'})}")
                 assert (browser.address, browser.text) == (f"{apache.address}/", "Welcome"), apache.log
                 browser.open(f"{apache.address}/private/")
-                assert browser.address.startswith(f"{gatehouse.address}/app/sign-in")
+                assert gatehouse.asks(browser, "sign-in")
         finally:
             apache.stop()
