@@ -101,7 +101,7 @@ async def issue_code(
         if grant is not None and authorization.service is not None:
             if agreed:
                 await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
-            elif not (await consents.load_agreement(tx, authorization.service, visitor.user_id, grant)).covers(grant):
+            elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant):
                 raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 

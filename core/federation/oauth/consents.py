@@ -1,5 +1,6 @@
 """Consents: the scopes that users share with applications (OpenID Connect Core section 3.1.2.4)."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -8,7 +9,7 @@ from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.authorization import Agreement, Consent, ConsentNotFound, consent_scopes
+from core.federation.oauth.model.consents import Agreement, Consent, ConsentNotFound, consent_scopes
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from ports import Ports
@@ -17,14 +18,34 @@ from ports.storage import Reading, Transaction
 MAX_LISTED: Final = 200
 
 
-async def load_agreement(
-    read: Reading | Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, *, counts_trust: bool = True
-) -> Agreement:
-    """Return the scopes that the user need not be asked for, of OpenID Connect and of the API resource of the grant.
+async def compare(
+    read: Reading | Transaction,
+    service: Service,
+    user_id: UUID,
+    grant: OpenIdGrant,
+    *,
+    is_asked: bool,
+    counts_trust: bool,
+) -> tuple[OpenIdGrant, bool]:
+    """Return the grant that the user can give, and whether they need not be asked for anything in it.
 
-    These are the scopes that they agreed to. Confirmed members of the organization of a trusted
-    application are asked for none, if trust counts.
+    They agree once to each scope. Confirmed members of the organization of a trusted application are asked for none, if
+    trust counts. `offline_access` is left out, unless they agreed to it before or the request `is_asked`, with `prompt=consent`.
     """
+    agreement = await _load_agreement(read, service, user_id, grant, counts_trust=counts_trust)
+    if Scope.OFFLINE_ACCESS not in agreement.scope and not is_asked:
+        grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
+    return grant, agreement.covers(grant)
+
+
+async def are_given(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant) -> bool:
+    """Return whether the user still need not be asked for anything in this grant."""
+    return (await _load_agreement(tx, service, user_id, grant, counts_trust=True)).covers(grant)
+
+
+async def _load_agreement(
+    read: Reading | Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, *, counts_trust: bool
+) -> Agreement:
     if counts_trust and service.is_trusted and await read.end_users.is_confirmed_member(service.org_id, user_id):
         return Agreement(frozenset(Scope), None if grant.api is None else frozenset(grant.api.scope))
     return await read.consents.agreement(service.org_id, service.id, user_id, None if grant.api is None else grant.api.id)

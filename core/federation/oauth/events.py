@@ -7,7 +7,7 @@ from uuid import UUID
 from core.applications.events import service_details
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope
-from core.federation.oauth.model.authorization import Consent
+from core.federation.oauth.model.consents import Consent
 from core.kernel.event_catalog import EVENT_KINDS, Event
 
 

@@ -11,12 +11,10 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
 
 from core.applications import services
-from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
-from core.authentication.model.openid import SESSION_EXPIRY
 from core.federation.destination import Destination
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
@@ -157,19 +155,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
         openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
     except AuthorizationRefused as refusal:
         return WaitingRequest(authorization, refusal=refusal)
-    if authorization.service is not None:
-        openid = _with_settings(openid, authorization.service)
     return WaitingRequest(authorization, openid, _needs(openid, authorization.service))
-
-
-def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdRequest:
-    """Return the request with the claims and the authentication class that the application's settings add to each request."""
-    if settings.required_acr is not None:
-        openid = replace(openid, required_acr=Acr(settings.required_acr))
-    if settings.enterprise:
-        names = {*openid.claims.id_token, SESSION_EXPIRY}
-        openid = replace(openid, claims=replace(openid.claims, id_token=tuple(sorted(names))))
-    return openid
 
 
 def _needs(openid: OpenIdRequest, service: Service | None) -> Needs:

@@ -9,11 +9,10 @@ from typing import Final
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
-from core.authentication.model.openid import OpenIdGrant, Scope
+from core.authentication.model.openid import OpenIdGrant
 from core.federation.destination import Asked
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import requests
-from core.federation.oauth.consents import load_agreement
+from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
@@ -105,12 +104,13 @@ async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> t
 
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
     """Check that the user may use the application and the API resource of the request. Raises: AccessDenied."""
-    context, api = waiting.authorization.context, waiting.openid.api
+    context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None:
         return
     async with ports.storage.reading() as read:
         if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
             raise AccessDenied
+        api = None if grant is None else grant.api
         if api is not None and not await read.api_resources.may_use(context.org_id, api.id, visitor.user_id):
             raise AccessDenied("The user may not use this API.")
 
@@ -143,11 +143,9 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
         if grant is None:
             is_asked = always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
             return None, Consents.FIRST_TIME if is_asked else Consents.COVERED
-        agreement = await load_agreement(read, service, visitor.user_id, grant, counts_trust=is_https)
-    if Scope.OFFLINE_ACCESS not in agreement.scope and Prompt.CONSENT not in waiting.openid.prompt:
-        grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
-    is_covered = agreement.covers(grant) and not always and not is_claimable
-    return grant, Consents.COVERED if is_covered else Consents.SCOPES
+        is_asked = Prompt.CONSENT in waiting.openid.prompt
+        grant, is_covered = await consents.compare(read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https)
+    return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES
 
 
 async def finish(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:

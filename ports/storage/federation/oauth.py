@@ -8,7 +8,8 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment
 from core.authentication.model.openid import ResourceGrant, Scope
-from core.federation.oauth.model.authorization import Agreement, AuthorizationCode, Consent, RedeemedAuthorizationCode
+from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
+from core.federation.oauth.model.consents import Agreement, Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext

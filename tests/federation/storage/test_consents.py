@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT
-from core.federation.oauth.model.authorization import Consent
+from core.federation.oauth.model.consents import Consent
 from core.kernel.callers import ServiceContext
 from core.kernel.roles import ADMIN
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql

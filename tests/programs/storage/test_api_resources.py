@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
-from core.federation.oauth.model.authorization import Agreement
+from core.federation.oauth.model.consents import Agreement
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest

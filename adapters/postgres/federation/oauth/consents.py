@@ -9,7 +9,7 @@ from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
 from core.authentication.model.openid import ResourceGrant, Scope, in_order
-from core.federation.oauth.model.authorization import Agreement, Consent
+from core.federation.oauth.model.consents import Agreement, Consent
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
 API_ACCESS: Final = f"""

@@ -17,12 +17,12 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
-from core.authentication.model.openid import OpenIdGrant, Scope, scopes_of
+from core.authentication.model.openid import OpenIdGrant
 from core.kernel import uris
 from core.kernel.callers import BrowserSession, ServiceContext
-from core.kernel.errors import GrantInvalid, Invalid, NotFound
+from core.kernel.errors import GrantInvalid, Invalid
 from core.kernel.values import base64url, digest, is_printable
-from core.programs.model.api_resources import ApiResource, ResourceAccess
+from core.programs.model.api_resources import ApiResource
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 MAX_STATE_LENGTH: Final = 4096
@@ -276,46 +276,3 @@ def _read_request_object(text: str) -> dict[str, str]:
     if isinstance(mode := members.get("response_mode"), str):
         fields["response_mode"] = mode
     return fields
-
-
-class ConsentNotFound(NotFound):
-    """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
-
-    `api` is None if the user has not agreed to the API resource at all. It can be empty.
-    """
-
-    scope: frozenset[Scope]
-    api: frozenset[str] | None = None
-
-    def covers(self, grant: OpenIdGrant) -> bool:
-        """Return whether the user need not be asked for anything in this grant."""
-        if not self.scope >= consent_scopes(grant):
-            return False
-        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consent:
-    """A user's consent to an application, with the names that the user knows."""
-
-    service_id: UUID
-    service_slug: str
-    service: str
-    org_id: UUID
-    org_slug: str
-    organization: str  # the name that its pages show
-    logo_url: str | None  # of the organization
-    scope: tuple[Scope, ...]
-    granted_at: datetime  # UTC; when the user last agreed to a new scope
-    last_sign_in_at: datetime | None = None  # UTC; at the application
-    apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
-
-
-def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
-    """Return the scopes of OpenID Connect that the user agrees to: the scopes of the grant, and of the claims that it names."""
-    return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))

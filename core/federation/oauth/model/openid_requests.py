@@ -13,7 +13,6 @@ from uuid import UUID
 from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import (
     API_PATH,
-    NO_CLAIMS,
     SESSION_EXPIRY,
     USER_CLAIMS,
     USERINFO_PATH,
@@ -166,27 +165,18 @@ class Prompt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIdRequest:
-    """The parameters of a request, checked. Without the scope `openid`, `scope` is empty.
+    """The parameters of a request, checked.
 
-    `required_acr` must be met, while `wished_acr` is met if the user can. `subject` is the user that
-    the answer must be about. `resource` is the audience of the access token, or None for the default.
-    `api` is the requested access to an API resource.
+    `grant` is what it asks for, or None for a request of OAuth without a resource. `required_acr` must be met, while
+    `wished_acr` is met if the user can. `subject` is the user that the answer must be about.
     """
 
-    scope: tuple[Scope, ...] = ()
-    claims: RequestedClaims = NO_CLAIMS
+    grant: OpenIdGrant | None = None
     prompt: frozenset[Prompt] = frozenset()
     max_age: timedelta | None = None
     required_acr: Acr | None = None
     wished_acr: Acr | None = None
     subject: UUID | None = None
-    resource: str | None = None
-    api: ResourceGrant | None = None
-
-    @property
-    def grant(self) -> OpenIdGrant | None:
-        """The requested grant, or None for a request of OAuth without a resource."""
-        return OpenIdGrant(self.scope, self.claims, self.resource, self.api) if self.scope or self.api is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +188,9 @@ class _RequestedMember:
 
 
 def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None) -> OpenIdRequest:
-    """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
+    """Return the checked parameters, with what the application's settings add to each request.
 
-    A request that names an API resource needs no scope `openid`.
+    `hint_subject` is the user of `id_token_hint`. A request that names an API resource needs no scope `openid`.
 
     Raises: the subclasses of AuthorizationRefused.
     """
@@ -223,16 +213,24 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
         raise NonceInvalid
     id_token, userinfo = _parse_claims(request.claims if is_openid else None)
     required_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
-    openid = OpenIdRequest(
+    service = authorization.service
+    if service is not None and service.required_acr is not None:
+        required_acr = Acr(service.required_acr)
+    if service is not None and service.enterprise:
+        id_token[SESSION_EXPIRY] = _RequestedMember(is_essential=False, values=())
+    grant = OpenIdGrant(
         scope=scope if is_openid else (),
         claims=RequestedClaims(_user_claims(id_token), _user_claims(userinfo)),
+        resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
+        api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
+    )
+    openid = OpenIdRequest(
+        grant=grant if is_openid or api is not None else None,
         prompt=_parse_prompt(request.prompt),
         max_age=_parse_max_age(request.max_age),
         required_acr=required_acr,
         wished_acr=wished_acr,
         subject=_subject(id_token.get("sub"), userinfo.get("sub"), hint_subject),
-        resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
-        api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
     )
     check_request(authorization)
     return openid

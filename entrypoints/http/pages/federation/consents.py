@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.federation.oauth import consents
-from core.federation.oauth.model.authorization import Consent
+from core.federation.oauth.model.consents import Consent
 from core.kernel.display import format_utc
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in

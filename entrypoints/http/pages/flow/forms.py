@@ -10,7 +10,7 @@ from core.authentication.flow.steps import Step
 from core.authentication.model.login import EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.destination import Asked, Destination
-from core.federation.oauth.model.authorization import consent_scopes
+from core.federation.oauth.model.consents import consent_scopes
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
