@@ -75,7 +75,7 @@ class SignInOptions:
     """The contents of a sign-in page."""
 
     destination: Destination
-    providers: dict[ConnectionSlug, str]  # the path that starts the sign-in at each available identity provider
+    providers: list[ConnectionSlug]  # the available identity providers
     design: Design | None  # of the service's organization
     email_sign_in: bool  # whether users can sign in by email
 

@@ -15,7 +15,7 @@ from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowTarget, read_stored
+from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowEnded, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
@@ -111,9 +111,17 @@ class StoredFlows(SealingRepository):
         return self._vault.seal(json.dumps(asdict(flow.identity), default=str).encode(), identity_context(flow.id))
 
     def _to_flow(self, row: Row) -> Flow:
-        """Convert the columns of FLOW and the identity. Raises: FlowEnded, SealBroken."""
+        """Convert the columns of FLOW and the identity. Without it, if another release stored other fields, the proofs do not count.
+
+        Raises: SealBroken.
+        """
         flow, sealed = FLOW.read(row), row[FLOW.width]
-        return flow if sealed is None else replace(flow, identity=_to_identity(self._vault.open(sealed, identity_context(flow.id))))
+        if sealed is None:
+            return flow
+        try:
+            return replace(flow, identity=_to_identity(self._vault.open(sealed, identity_context(flow.id))))
+        except FlowEnded:
+            return replace(flow, user_id=None, proofs=(), proofs_expire_at=None)
 
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
@@ -189,8 +197,10 @@ class StoredFlows(SealingRepository):
             **attempt_parameters(SecretKind.MFA, attempt_limit, now),
         )
 
-    def _to_attempt(self, row: Row) -> CodeAttempt:
+    def _to_attempt(self, row: Row) -> CodeAttempt | None:
         flow, (blocked_until, *rest) = self._to_flow(row), row[FLOW.width + 1 :]
+        if not flow.proofs:
+            return None
         account = ACCOUNT.read(tuple(rest[ENROLLMENT_COLUMN_COUNT:]))
         enrollment = tuple(rest[:ENROLLMENT_COLUMN_COUNT])
         return CodeAttempt(

@@ -250,4 +250,4 @@ def address(flow: Flow) -> str:
 
 def _request_of(flow: Flow) -> AuthorizationRequest:
     fields = dict(parse_qsl(flow.request))
-    return PushedRequest(**fields) if is_pushed(fields.get("request_uri")) else AuthorizationRequest.from_fields(fields)
+    return (PushedRequest if is_pushed(fields.get("request_uri")) else AuthorizationRequest).from_fields(fields)

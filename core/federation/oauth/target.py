@@ -22,6 +22,7 @@ from core.kernel.callers import Visitor
 from core.kernel.proofs import Factor, Strength
 from ports import Ports
 
+ANSWERS: Final = ("continue", "select")  # of users who go on; every other one refuses
 _REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
 
 
@@ -42,7 +43,7 @@ async def advance(
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request;
     the errors of `oauth.issue_code`.
     """
-    if answer not in (None, "continue", "select"):
+    if answer is not None and answer not in ANSWERS:
         raise AccessDenied
     step, grant = await find_step(ports, visitor, waiting, flow, agreed=answer == "continue", selected=answer == "select")
     authorization = waiting.authorization

@@ -126,9 +126,13 @@ async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
         provider = await saml.require_provider(read, returned.org_slug, setup, now)
     if flow is None:
         raise SignOnNotFound
+    try:
+        sign_on = _sign_on_of(flow)
+    except FlowEnded:  # another release stored it
+        raise SignOnNotFound from None
     if returned.cookie is not None and flow.browser_hash == digest(returned.cookie):
         flow = replace(flow, first_session_id=returned.session_id)
-    return WaitingSignOn(flow, _sign_on_of(flow), provider)
+    return WaitingSignOn(flow, sign_on, provider)
 
 
 async def load(ports: Ports, flow: Flow) -> WaitingSignOn:

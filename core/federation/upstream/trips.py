@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
-from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
@@ -36,6 +35,7 @@ from core.federation.oauth.model import device_flow
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse
 from core.federation.oauth.model.openid_requests import check_request
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
+from core.federation.oauth.requests import WaitingRequest
 from core.federation.upstream import session_links
 from core.federation.upstream.provider_method import ProviderIdentity
 from core.kernel.access import OrganizationNotFound, require_sign_in
@@ -99,8 +99,8 @@ TripResult: TypeAlias = ErrorReported | Authenticated | TripCompleted | NotSigne
 # The sign-in page
 
 
-async def available_providers(ports: Ports, flow: Flow, service: Service | None) -> dict[ConnectionSlug, str]:
-    """Return the path that starts a sign-in at each available identity provider.
+async def available_providers(ports: Ports, flow: Flow, service: Service | None) -> list[ConnectionSlug]:
+    """Return the identity providers at which a user can sign in.
 
     A provider is available if the platform, or the application whose authorization request waits, has credentials there,
     and if it can reauthenticate the user, in case the flow wants that.
@@ -111,8 +111,7 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None)
     if configured and service is not None and flow.target is FlowTarget.OAUTH:
         async with ports.storage.reading() as read:
             available |= (await read.oauth_credentials.list_of_service(service.org_id, service.id)).keys()
-    query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
-    return {provider: f"/auth/{provider}?{query}" for provider in configured if provider in available}
+    return [provider for provider in configured if provider in available]
 
 
 # To the provider
@@ -132,16 +131,17 @@ async def begin_flow(
     caller: Caller,
     visitor: Visitor | None,
     request: AuthorizationRequest,
+    provider: ConnectionSlug,
     user_code: str | None,
     browser_hash: bytes,
     base_url: str,
 ) -> Flow | None:
-    """Return the flow of a sign-in that starts here. None: the authorization endpoint answers the request.
+    """Return the flow of a sign-in that starts at this provider. None: the authorization endpoint answers the request.
 
     With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
     comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
 
-    Raises: the errors of `requests.check` and `openid_requests.check_request`.
+    Raises: ProviderUnknown; the errors of `requests.check` and `openid_requests.check_request`.
     """
     now = ports.clock.now()
     if user_code is not None:
@@ -157,11 +157,24 @@ async def begin_flow(
         if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
             return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
         if waiting.refusal is None:
-            return await requests.begin(ports, caller, visitor, waiting, browser_hash)
+            return await begin_request(ports, caller, visitor, waiting, provider, browser_hash)
     except RequestUriInvalid:  # this browser may have begun a flow with it
         return None
     check_request(waiting.authorization)
     return None
+
+
+async def begin_request(
+    ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, provider: ConnectionSlug, browser_hash: bytes
+) -> Flow:
+    """Begin the sign-in of a request at this provider.
+
+    Raises: ProviderUnknown if neither the application nor the platform has credentials there; RequestUriInvalid.
+    """
+    context = waiting.authorization.context
+    org_id, service_id = (None, None) if context is None else (context.org_id, context.id)
+    await oauth_credentials.load_client(ports, provider, org_id, service_id)
+    return await requests.begin(ports, caller, visitor, waiting, browser_hash)
 
 
 async def _require_active(ports: Ports, org_slug: str) -> None:

@@ -59,10 +59,13 @@ async def give_back_taken(device_id: str | None) -> None:
         await _give_back(device_id or "", buckets)
 
 
-async def give_back_email(email_id: UUID) -> None:
-    """Give back the tokens that the request of an email took. Its code or link has proven that the address is the user's own."""
-    if g.get("taken"):
-        await _give_back(str(email_id), ())
+async def give_back_kept(sign_in: str) -> None:
+    """Give back the tokens that were kept for this sign-in, by a request that took none.
+
+    The code or link of an email has proven that the address is the user's own, or the user has answered the question of an application.
+    """
+    if app_context().limits.are_on:
+        await _give_back(sign_in, ())
 
 
 async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:

@@ -14,6 +14,7 @@ class RateLimits:
 
     def __init__(self, factor: float | None, client_rate: float) -> None:
         self._factor = factor
+        self.are_on = factor is not None
         self.of = lru_cache(maxsize=1024)(self._of)  # bounded by the number of routes
         self.of_client = self.additional(AUTH.scaled(client_rate * AUTH.period))
         self.of_session = self.additional(AUTH)

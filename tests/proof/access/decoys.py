@@ -33,7 +33,7 @@ DECOYS: Final = {
     "email": "decoy@decoy.example",
     "url": "https://decoy.example/decoy",
     "domain": "decoy.example",
-    "text": "decoy",
+    "text": "decoy-text",  # random tokens, whose case is ignored, do not contain it
 }
 
 # Columns that have a time if the row is not valid any longer.

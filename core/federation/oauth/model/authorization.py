@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -114,12 +114,12 @@ class AuthorizationRequest:
     dpop_jkt: str | None = None  # the thumbprint of the key that may redeem the code (RFC 9449 section 10)
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
+    def from_fields(cls, fields: Mapping[str, str]) -> Self:
         """Return the request with the parameters in these query or form fields.
 
         Empty and unknown fields are ignored (RFC 6749 section 3.1).
         """
-        return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
+        return cls(**{name: fields[name] for name in AuthorizationRequest.__slots__ if fields.get(name)})
 
     @property
     def query(self) -> str:

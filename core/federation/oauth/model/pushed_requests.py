@@ -64,7 +64,7 @@ class PushedRequest(AuthorizationRequest):
     @classmethod
     def from_parameters(cls, parameters: str, request_uri: str) -> PushedRequest:
         """Return the request with these stored parameters."""
-        return cls(**{**dict(parse_qsl(parameters)), "request_uri": request_uri})
+        return cls.from_fields({**dict(parse_qsl(parameters)), "request_uri": request_uri})
 
     @property
     def hash(self) -> bytes:

@@ -11,7 +11,7 @@ from core.accounts import accounts, undo
 from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
 from core.authentication import joining
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, FlowEnded
 from core.federation import email_links, targets
 from core.federation.email_links import AccountLink
 from core.kernel.callers import Visitor
@@ -65,7 +65,11 @@ async def verify_email() -> Response:
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
     link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
     flow = await _flow(link)
-    values = await page_values(flow)
+    try:
+        values = await page_values(flow)
+    except FlowEnded:  # the application no longer accepts its request
+        flow = _page_flow(link)
+        values = await page_values(flow)
     try:
         result = await email_links.verify(ports(), caller(), link, user, flow, cookies.session_cookie(), presented_browser())
     except LinkInvalid as refusal:
@@ -82,8 +86,12 @@ async def _verify_for_program() -> Response:
 
 async def _flow(link: AccountLink) -> Flow:
     """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
-    flow = page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
+    flow = _page_flow(link)
     return await targets.find_open(ports(), flow.request, cookies.device_cookie()) or flow if leads_to_request(flow) else flow
+
+
+def _page_flow(link: AccountLink) -> Flow:
+    return page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
 
 
 async def _refused_verification(refusal: LinkInvalid, link: AccountLink, user: Visitor | None, values: dict[str, Any]) -> Response:

@@ -20,7 +20,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.limits import give_back_email, keep_taken
+from entrypoints.http.edge.limits import give_back_kept, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
@@ -117,7 +117,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
     except (EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, Limited) as refusal:
         values = {"email": challenge.email, "is_again": False, **await page_values(flow)}
         return refused_form_page(refusal, "authentication/email_sign_in_code.html", **values)
-    await give_back_email(challenge.id)
+    await give_back_kept(str(challenge.id))
     return response
 
 
@@ -185,7 +185,7 @@ async def sign_in_with_link() -> Response:
     except (LinkInvalid, EmailSignInOff, FlowEnded) as refusal:
         return _link_refused(refusal)
     if link.origin is None:
-        await give_back_email(link.challenge.id)
+        await give_back_kept(str(link.challenge.id))
     return response
 
 

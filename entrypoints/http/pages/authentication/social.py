@@ -82,7 +82,7 @@ async def start(provider: str) -> Response:
             flow = page_flow(safe_next(after))
         else:
             of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
-            begun = await trips.begin_flow(ports(), caller(), user, of_application, user_code, digest(browser), base_url)
+            begun = await trips.begin_flow(ports(), caller(), user, of_application, slug, user_code, digest(browser), base_url)
             if begun is None:
                 return redirect(of_application.path, 302)
             flow = begun

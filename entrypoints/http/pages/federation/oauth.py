@@ -35,10 +35,10 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_request_of_application
-from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
+from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import path_of, require_tab
+from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -114,9 +114,9 @@ async def authorize() -> Response:
 async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
     """Answer the request, or begin its sign-in. Only this, and an error, count against the limit."""
     _record(waiting.authorization)
-    slug = None
+    slug, step = None, ""
     if provider and waiting.refusal is None:
-        slug, step = trips.find_provider(ports(), provider), ""
+        slug = trips.find_provider(ports(), provider)
     else:
         outcome = await _advance(user, waiting, None, None)
         if not isinstance(outcome, Asked):
@@ -125,15 +125,20 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     require_tab()
     await take_token(())
     await keep_taken(cookies.browser_id())
-    flow = await requests.begin(ports(), user or caller(), user, waiting, browser)
-    return redirect(path_of(flow, step) if slug is None else f"/auth/{slug}?flow={flow.id}")
+    by = user or caller()
+    if slug is not None:
+        return redirect(provider_path(await trips.begin_request(ports(), by, user, waiting, slug, browser), slug))
+    return redirect(path_of(await requests.begin(ports(), by, user, waiting, browser), step))
 
 
 async def resume(flow: Flow, user: Visitor | None, answer: str | None) -> Asked | Response:
     """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
     waiting = await requests.load(ports(), flow, app_context().base_url)
     _record(waiting.authorization)
-    return await _advance(user, waiting, flow, answer)
+    outcome = await _advance(user, waiting, flow, answer)
+    if answer in target.ANSWERS and not isinstance(outcome, Asked):
+        await give_back_kept(cookies.device_cookie() or "")
+    return outcome
 
 
 async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, answer: str | None) -> Asked | Response:

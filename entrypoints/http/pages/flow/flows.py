@@ -20,6 +20,7 @@ from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
@@ -119,6 +120,14 @@ def _prefix_of(flow: Flow) -> str:
     return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
 
 
+def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
+    """Return the path that starts the sign-in of a flow at this identity provider."""
+    fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
+    if flow.is_stored and app_context().was_upgraded:  # version 0.9.0 does not know `flow`
+        fields["next"] = targets.address(flow)
+    return f"/auth/{provider}?{urlencode(fields)}"
+
+
 class SignInUnseen(Forbidden):
     """Open this page in a tab of the browser. A sign-in does not start in a frame, or in a page that is loaded ahead."""
 
@@ -167,7 +176,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
     service = options.destination.service
     return {
         **links(flow),
-        "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
+        "providers": {ports().policy.provider_names[provider]: provider_path(flow, provider) for provider in options.providers},
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],

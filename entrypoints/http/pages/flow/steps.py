@@ -11,12 +11,10 @@ from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
-from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, request_record
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
@@ -119,11 +117,7 @@ def _question(step: Step) -> None:
             response = await step_page(flow, step)
             response.status_code = 403 if response.status_code == 200 else response.status_code
             return response
-        chosen = form.get("answer", "")
-        response = await step_page(flow, step, chosen)
-        if chosen in ("continue", "select"):
-            await give_back_taken(cookies.device_cookie())
-        return response
+        return await step_page(flow, step, form.get("answer", ""))
 
     name = step.name.lower()
     show.__doc__ = f"""Ask the user about the step `{step.value}` of a sign-in.

@@ -17,6 +17,7 @@ from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal, refuse
+from core.kernel.rate_limits import AUTH
 from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, signed_in
@@ -27,6 +28,7 @@ from entrypoints.http.edge.access.declaration import Access, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.errors import wants_page
+from entrypoints.http.edge.limits import keep_taken, take_token
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
@@ -104,6 +106,8 @@ async def _authenticate(access: Access) -> Response | None:
 async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
     require_tab()
     relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
+    await take_token((AUTH,))
+    await keep_taken(browser)
     try:
         flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
     except Refusal:  # told to signed-in users only
@@ -114,6 +118,7 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
 @routes.get(f"{SAML}/login")
 @AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, outlives=True), _authenticate)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
+@refuses(429)
 @serves_both
 @succeeds_with_page
 @document_response(SamlLoginResponse)
