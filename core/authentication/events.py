@@ -22,10 +22,8 @@ _SERVICE_SIGN_IN: Final = replace(EVENT_KINDS["user.login.success"], audited=Fal
 def signed_in(user_id: UUID, methods: Sequence[str], service: ServiceContext | None = None) -> Event:
     """A user signed in with all required factors. The audit log has only the sign-ins of members to Gatehouse itself.
 
-    `methods` are those of `proofs.methods_of`: `password`, `email` or the name of an identity provider, and then
-    perhaps that of the second factor. The organization of the service
-    receives the event. Without a service, the organizations of the user's confirmed memberships
-    receive it.
+    `methods` are those of `proofs.methods_of`: the first factor, and then perhaps the second one. The organization of the
+    service receives the event. Without a service, the organizations of the user's confirmed memberships receive it.
     """
     second = {"second_method": methods[1]} if len(methods) > 1 else {}
     details = {"provider": methods[0], "service_id": str(service.id) if service else None} | second

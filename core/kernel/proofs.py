@@ -21,7 +21,7 @@ class Method(StrEnum):
 
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
-_OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER}
+OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER}
 # The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
 _NAMES: Final[Mapping[Method | None, str]] = MappingProxyType({Method.PASSWORD: "pwd", Method.EMAIL: "otp"})
 
@@ -87,7 +87,7 @@ class Factor:
 
 def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
     """Return the proof of a first factor. `name` is that of the method or the identity provider, as in the login records."""
-    if name in _OWN_FIRST_METHODS:
+    if name in OWN_FIRST_METHODS:
         return Proof(Method(name), at, is_fresh=is_fresh)
     return Proof(Method.PROVIDER, at, provider=name, is_fresh=is_fresh)
 

@@ -6,6 +6,7 @@ from typing import Final, LiteralString, cast
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.engine.flow_columns import NO_PROOFS
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.mfa import FAILURES, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
@@ -166,7 +167,7 @@ class Mfa(MfaLog, SealingRepository):
             with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
             redeemed as (
                 update sign_in_flows f set
-                    user_id = null, proofs = '[]', identity = null, proofs_expire_at = null,
+                    user_id = null, {NO_PROOFS},
                     closed_at = case when browser_hash is null then %(now)s end,
                     expires_at = %(now)s + case when browser_hash is null then %(closed_ttl)s else %(flow_ttl)s end
                 from locked

@@ -9,14 +9,13 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
 from adapters.postgres.authentication.flows import (
     FLOW,
-    NO_CHALLENGE,
-    NO_PROOFS,
     StoredFlows,
     add_flow_sql,
     code_context,
     push_out_parameters,
 )
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind

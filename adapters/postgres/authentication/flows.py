@@ -12,6 +12,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
+from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
@@ -36,11 +37,6 @@ FLOW: Final = Record(
 OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
 CLOSE: Final = f"""
     update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s returning 1"""
-NO_PROOFS: Final = "proofs = '[]', identity = null, proofs_expire_at = null"
-# Attempts start again.
-NO_CHALLENGE: Final = """
-    challenge_id = null, challenge = null, challenge_email = null, challenge_begun_at = null, challenge_expires_at = null,
-    challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0"""
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted
 # for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
 # it does with all other counters (docs/adr/0002).

@@ -6,6 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS, OwnedRecords
 from core.maintenance.model.housekeeping import Sweep
@@ -56,10 +57,8 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.SIGN_IN_FLOWS: _past("sign_in_flows", "expires_at"),
     # The user stays: a sign-in over the API may have completed the flow.
-    Sweep.FLOW_SECRETS: """
-        update sign_in_flows set
-            proofs = '[]', identity = null, proofs_expire_at = null, challenge_id = null, challenge = null, challenge_hash = null,
-            challenge_code = null, challenge_email = null, challenge_user_id = null, challenge_begun_at = null, challenge_expires_at = null
+    Sweep.FLOW_SECRETS: f"""
+        update sign_in_flows set {NO_PROOFS}, {NO_CHALLENGE}
         where id = any(array(
             select id from sign_in_flows where greatest(proofs_expire_at, challenge_expires_at) < %(before)s
             limit %(limit)s for update skip locked))""",

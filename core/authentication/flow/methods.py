@@ -1,4 +1,4 @@
-"""What every sign-in method promises, and how failures are recorded. The methods: `core.authentication.methods`, `core.federation`."""
+"""The protocol of sign-in methods, and the record of failures. The methods: `core.authentication.methods`, `core.federation`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from core.kernel.proofs import Proof
 from ports import Ports
 from ports.storage import Transaction
 
-Lock = Callable[["Transaction", Caller], Awaitable[tuple[Account, PendingIdentity | None]]]
+Lock = Callable[[Transaction, Caller], Awaitable[tuple[Account, PendingIdentity | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

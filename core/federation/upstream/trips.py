@@ -79,10 +79,15 @@ class Authenticated:
 
 
 @dataclass(frozen=True, slots=True)
-class TripCompleted:
-    """The user of a session signed in again, and continues at `next_path`. Without it, the identity was linked to their account."""
+class IdentityLinked:
+    """The identity was linked to the account of the session."""
 
-    next_path: str | None
+
+@dataclass(frozen=True, slots=True)
+class SignedInAgain:
+    """The user of a session signed in again, and continues at `next_path`."""
+
+    next_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class NotSignedInAgain:
     next_path: str
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | TripCompleted | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | NotSignedInAgain
 
 
 # The sign-in page
@@ -334,7 +339,7 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return TripCompleted(flow.request or None)
+    return IdentityLinked() if flow.target is FlowTarget.LINK else SignedInAgain(flow.request)
 
 
 async def _fetch_identity(

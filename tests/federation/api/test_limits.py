@@ -35,6 +35,7 @@ from tests.support.browser import SIGN_IN, FakeBrowser, action_of, form_token, i
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, deliver, link, make_edge, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.mfa import add_mfa
+from tests.support.saml import SamlApplication
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -277,6 +278,14 @@ async def test_only_as_many_sign_ins_begin_as_the_limit_allows(
         stranger.cookies.update(cookies)
         stranger.cookies.pop("gatehouse-device", None)
         statuses.append((await stranger.open(path, follows=False)).status)
+    assert statuses == [303] * 20 + [429] * 10
+    assert await run_sql(pool, "select count(*) from sign_in_flows") == [(20,)]
+
+
+async def test_only_as_many_bookmarks_of_saml_begin_a_sign_in_as_the_limit_allows(
+    app: QuartTrio, shop: SamlApplication, pool: Pool
+) -> None:
+    statuses = [(await FakeBrowser(app).open(f"{shop.management}/login", follows=False)).status for _ in range(30)]
     assert statuses == [303] * 20 + [429] * 10
     assert await run_sql(pool, "select count(*) from sign_in_flows") == [(20,)]
 

@@ -9,6 +9,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.flows import FLOW
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.engine.flow_columns import NO_PROOFS
 from adapters.postgres.engine.statements import DeferredRow, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
@@ -71,7 +72,7 @@ class SamlSignOns(SealingRepository):
             f"""
             update sign_in_flows f set
                 user_id = %(user_id)s, session_id = %(session_id)s, ticket_hash = %(ticket_hash)s,
-                proofs = '[]', proofs_expire_at = null, identity = null
+                {NO_PROOFS}
             from services v join organizations o on o.id = v.org_id
             where {PENDING} and v.id = f.service_id
             returning o.id, o.slug, v.id, v.slug""",

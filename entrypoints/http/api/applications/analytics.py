@@ -12,6 +12,7 @@ from quart_schema import document_response
 from core.applications import analytics
 from core.applications.model.analytics import DailyLogins, DateRange, resolve_range
 from core.applications.model.plans import SubscriptionStatus
+from core.kernel.proofs import OWN_FIRST_METHODS
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, acting_key, ports
@@ -22,6 +23,7 @@ from entrypoints.http.edge.streaming import stream_list
 
 routes = Blueprint("analytics", __name__)
 
+_METHODS = ", ".join(f"`{method}`" for method in sorted(OWN_FIRST_METHODS))
 _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -120,7 +122,7 @@ class RecentLoginResponse(ResponseModel):
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
     service_id: UUID | None = Field(description="The id of the service. Null for the login of a member to Gatehouse itself.")
-    provider: str = Field(description="The identity provider, `password`, `email`, `saml` or `owner_recovery`.")
+    provider: str = Field(description=f"The identity provider, {_METHODS} or `saml`.")
     created_at: Timestamp = Field(description="The time of the login, in UTC.")
 
 

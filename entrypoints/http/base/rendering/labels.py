@@ -63,7 +63,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
-# Of the ways to sign in whose names are no words
+# Of ways to sign in. All others are shown as words by `to_words`.
 WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
 
 

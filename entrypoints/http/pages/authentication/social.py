@@ -13,7 +13,15 @@ from core.authentication.flow.model import FlowEnded
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
-from core.federation.upstream.trips import Authenticated, ErrorReported, NotSignedInAgain, ProviderReturn, TripCompleted, TripResult
+from core.federation.upstream.trips import (
+    Authenticated,
+    ErrorReported,
+    IdentityLinked,
+    NotSignedInAgain,
+    ProviderReturn,
+    SignedInAgain,
+    TripResult,
+)
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
@@ -151,7 +159,9 @@ async def _to_response(result: TripResult) -> Response:
                 return await sign_in_browser(method, flow)
             except FlowEnded:  # in another tab
                 return await ended_page(str(flow.id))
-        case TripCompleted(next_path):
-            return redirect(next_path) if next_path else redirect(IDENTITIES_PATH, notice="account-linked")
+        case IdentityLinked():
+            return redirect(IDENTITIES_PATH, notice="account-linked")
+        case SignedInAgain(next_path):
+            return redirect(next_path)
         case NotSignedInAgain(refusal, next_path):
             return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)

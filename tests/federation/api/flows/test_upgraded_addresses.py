@@ -2,17 +2,22 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from entrypoints.http.base.context import app_context, bind_context
 from ports import Ports
-from tests.fakes.outside import FakeMailTransport
+from ports.outside import IdentityProviders
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.fakes.provider import FakeProvider
 from tests.federation.api.relying import RelyingParty, redirect_parts
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, hidden_fields, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, deliver
 from tests.support.direct import change_ports
@@ -27,6 +32,11 @@ def upgraded(app: QuartTrio, ports: Ports) -> None:
     """A database that has been that of version 0.9.0, with sign-in by email."""
     change_ports(app, policy=replace(ports.policy, email_sign_in=True))
     bind_context(app, replace(app_context(app), was_upgraded=True))
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders([provider.connection()], clock)
 
 
 async def follow(browser: FakeBrowser, answer: Answer, request: str) -> Answer:
@@ -94,6 +104,18 @@ async def test_the_pages_around_a_sign_in_have_such_addresses(
     [code] = re.findall(r"(?m)^\d{6}$", sent.emails[-1].text)
     page = await follow(browser, await browser.fill(page, code=code), request)
     assert step_of(page) == "/consent"
+
+
+async def test_a_provider_gets_the_request_too(
+    upgraded: None, relying_party: RelyingParty, provider_sign_in: ProviderSignIn, browser: FakeBrowser
+) -> None:
+    request, page = await open_request(relying_party)
+    [link] = re.findall(rf'href="(/auth/{provider_sign_in.name}\?[^"]*)"', page.text)
+    at_once = leads_to(await browser.open(relying_party.request(**REQUEST, provider=provider_sign_in.name), follows=False))
+    for path in (unescape(link), at_once):
+        fields = parse_qs(urlsplit(path).query)
+        assert parse_qs(urlsplit(fields["next"][0]).query) == parse_qs(urlsplit(request).query)
+        assert fields.keys() == {"flow", "next"}
 
 
 async def test_another_browser_learns_nothing_at_such_an_address(upgraded: None, app: QuartTrio, relying_party: RelyingParty) -> None:

@@ -183,6 +183,17 @@ async def test_an_application_can_choose_the_identity_provider(app: QuartTrio, p
     assert re.fullmatch("/auth/codehost\\?flow=[0-9a-f-]{36}", target)
 
 
+async def test_no_sign_in_begins_at_a_provider_without_credentials(
+    app: QuartTrio, ports: Ports, relying_party: RelyingParty, pool: Pool
+) -> None:
+    with FakeProvider(CODEHOST) as provider:
+        change_ports(app, providers=HttpProviders([provider.connection(client=None)], ports.clock))
+        assert (await relying_party.open_request(provider="codehost")).status == 404
+        path = relying_party.request().replace("/auth/authorize", "/auth/codehost")
+        assert (await relying_party.browser.open(path)).status == 404
+    assert await run_sql(pool, "select 1 from sign_in_flows") == []
+
+
 # Confirmed memberships (docs/specification/security.md, Terms)
 
 

@@ -86,6 +86,18 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
     assert await run_sql(pool, "select origin, origin_org_id from users where email = %s", NEW) == [("platform", None)]
 
 
+async def test_the_link_works_if_the_application_no_longer_accepts_the_request(
+    shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    page = await browser.open(shop.request())
+    await browser.fill(await browser.open(step_of(page, "sign-up")), email=NEW, password=PASSWORD)
+    await run_sql(pool, "update services set redirect_uris = '{https://other.example/}'")
+    request = leads_to(await browser.open(await mailed_link(ports, sent)))
+    assert (await browser.open(request)).status == 400
+    assert await is_verified(pool)
+    assert (await browser.open(ACCOUNT)).status == 200
+
+
 @pytest.mark.parametrize("scope", [None, "openid"])
 async def test_prompt_create_opens_the_sign_up_page(
     shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, clock: FakeClock, scope: str | None
