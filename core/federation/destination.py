@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
-from core.authentication.model.openid import OpenIdGrant
+from core.authentication.model.openid import OpenIdGrant, in_order
+from core.federation.oauth.model.consents import consent_scopes
 from core.programs.model.api_resources import ApiResource
 
 
@@ -26,3 +27,24 @@ class Asked:
     step: Step
     destination: Destination | None = None
     grant: OpenIdGrant | None = None
+
+    @property
+    def question(self) -> str:
+        """What the page asks the user, as text. The application can ask for more by the time that the answer comes."""
+        if self.grant is None:
+            return self.step.value
+        scopes = in_order(consent_scopes(self.grant))
+        resource = [] if self.grant.api is None else [self.grant.resource or "", *self.grant.api.scope]
+        return " ".join([self.step.value, *scopes, *resource])
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of a user to the question of a page: `continue` or `select`. Every other text refuses."""
+
+    answer: str
+    question: str  # of `Asked`
+
+    @property
+    def is_yes(self) -> bool:
+        return self.answer in ("continue", "select")

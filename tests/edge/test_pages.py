@@ -185,6 +185,8 @@ PAGES: dict[str, dict[str, object]] = {
         "flow": "/app/flow/8f14e45f",
         "next": "/app/flow/8f14e45f",
         "step": "consent",
+        "question": "consent openid profile",
+        "problem": "This form has expired.",
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
         "email": "ada@example.org",

@@ -87,7 +87,7 @@ class FakeBrowser:
 
     async def answer(self, page: Answer, answer: str) -> Answer:
         """Answer the question of a page."""
-        return await self.fill(page, answer=answer)
+        return await self.fill(page, answer=answer, question=hidden_fields(page).get("question", ""))
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
         """Send a form with exactly these fields, without the page's token. Each form with a token is a new copy, unless it has a key."""

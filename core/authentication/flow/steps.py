@@ -63,6 +63,11 @@ class Needs:
     may_enroll: bool = False
     keeps_trust: bool = True  # a trusted device skips the second factor
 
+    @property
+    def refuses_stale(self) -> bool:
+        """Whether only a fresh sign-in, in the sense of `Facts`, can be enough, or shows that none is."""
+        return self.fresh or self.max_age is not None or self.required > Strength.ONE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -85,13 +90,18 @@ class Facts:
     has_selected: bool = False
 
     @property
+    def has_started(self) -> bool:
+        """Whether the session has started since the flow began."""
+        return self.session is not None and self.begun_at is not None and self.session.id != self.first_session_id
+
+    @property
     def is_fresh(self) -> bool:
         """Whether the user signed in after the flow began, with all factors of the account, and within FRESH_TTL.
 
         The clocks of two processes differ, so the time alone does not decide. The session that the browser
         had when the flow began is never fresh.
         """
-        if self.session is None or self.begun_at is None or self.session.id == self.first_session_id:
+        if self.session is None or self.begun_at is None or not self.has_started:
             return False
         proofs = self.session.proofs
         if not is_fresh(proofs) or proved_at(proofs) < max(self.begun_at - CLOCK_LEEWAY, self.now - FRESH_TTL):
@@ -104,7 +114,7 @@ def next_step(facts: Facts) -> Step:
     if facts.proofs:
         return _after_proofs(facts)
     needs, session = facts.needs, facts.session
-    if needs.sign_up and (session is None or session.id == facts.first_session_id or facts.begun_at is None):
+    if needs.sign_up and not facts.has_started:
         return Step.SIGN_UP
     refusal = Step.SIGN_IN if session is None else _refusal(facts, session)
     if refusal is Step.SIGN_IN and needs.is_silent:

@@ -200,7 +200,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
         secret_hash=None if pushed is None else pushed.hash,
         org_id=None if context is None else context.org_id,
         service_id=None if context is None else context.id,
-        wants_fresh=not waiting.needs.keeps_trust,
+        wants_fresh=waiting.needs.refuses_stale,
         keeps_trust=waiting.needs.keeps_trust,
         first_session_id=None if visitor is None else visitor.session_id,
     )
@@ -222,14 +222,17 @@ async def find_begun(ports: Ports, request: AuthorizationRequest, browser_hash: 
 async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
     """Return the request of a flow, checked again: the application may have changed.
 
-    Raises: FlowEnded if it no longer accepts the request, or asks for more of the sign-in than when the flow began.
+    If it asks for more of the sign-in than when the flow began, a trusted device no longer skips the second factor.
+
+    Raises: FlowEnded if the application no longer accepts the request.
     """
     try:
         waiting = await check(ports, _request_of(flow), base_url)
     except Refusal:
         raise FlowEnded from None
     if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
-        raise FlowEnded  # a trusted device would skip the second factor again and again
+        async with ports.storage.autocommit() as statements:
+            await statements.flows.end_trust(flow)
     return waiting
 
 

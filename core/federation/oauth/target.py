@@ -10,7 +10,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.openid import OpenIdGrant
-from core.federation.destination import Asked
+from core.federation.destination import Asked, Reply
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
@@ -22,7 +22,6 @@ from core.kernel.callers import Visitor
 from core.kernel.proofs import Factor, Strength
 from ports import Ports
 
-ANSWERS: Final = ("continue", "select")  # of users who go on; every other one refuses
 _REFUSALS: Final = {Step.LOGIN_REQUIRED: SignInRequired, Step.TOO_WEAK: AuthenticationUnmet, Step.CONSENT_REQUIRED: ConsentRequired}
 
 
@@ -34,24 +33,25 @@ class Answered:
 
 
 async def advance(
-    ports: Ports, visitor: Visitor | None, waiting: WaitingRequest, flow: Flow | None, base_url: str, answer: str | None = None
+    ports: Ports, visitor: Visitor | None, waiting: WaitingRequest, flow: Flow | None, base_url: str, reply: Reply | None = None
 ) -> Asked | Answered:
-    """Return the next step, or the answer to the application. `answer` is that of the user to our page, or None if it did not ask.
+    """Return the next step, or the answer to the application. `reply` is that of the user to our page, or None if it did not ask.
 
-    `continue` agrees to the scopes, `select` continues with this account, and every other answer refuses.
+    It counts only for what the application asks now.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request;
     the errors of `oauth.issue_code`.
     """
-    if answer is not None and answer not in ANSWERS:
+    if reply is not None and not reply.is_yes:
         raise AccessDenied
-    step, grant = await find_step(ports, visitor, waiting, flow, agreed=answer == "continue", selected=answer == "select")
+    step, grant = await find_step(ports, visitor, waiting, flow, reply)
     authorization = waiting.authorization
     if step is not Step.DONE or visitor is None:
         return Asked(step, waiting.destination, grant)
     if authorization.redirect_uri is None:
         return Answered(None)
-    code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=answer == "continue")
+    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant).question
+    code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=agreed)
     return Answered(respond(authorization, base_url, code=code))
 
 
@@ -60,11 +60,11 @@ async def find_step(
     visitor: Visitor | None,
     waiting: WaitingRequest,
     flow: Flow | None = None,
-    *,
-    agreed: bool = False,
-    selected: bool = False,
+    reply: Reply | None = None,
 ) -> tuple[Step, OpenIdGrant | None]:
     """Return the next step for this visitor, who has all required factors, and the grant of OpenID Connect, if any.
+
+    `reply` says yes. It counts if it answers what the step asks.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request.
     """
@@ -78,15 +78,16 @@ async def find_step(
         session=None if visitor is None else visitor.browser,
         user_id=None if visitor is None else visitor.user_id,
         factors=() if visitor is None else await _factors(ports, visitor, waiting),
-        has_agreed=agreed,
-        has_selected=selected,
     )
     step, grant = next_step(facts), None
     if step is Step.CHECK_ACCESS:
         assert visitor is not None, "the access of a user is checked"
         await _require_access(ports, visitor, waiting)
         grant, agreement = await _grant(ports, visitor, waiting)
-        step = next_step(replace(facts, agreement=agreement))
+        facts = replace(facts, agreement=agreement)
+        step = next_step(facts)
+        if reply is not None and reply.question == Asked(step, grant=grant).question:
+            step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:
         raise SignInRequired("Another user has signed in.")
     if step in _REFUSALS:

@@ -10,7 +10,7 @@ from core.authentication.model.openid import Scope
 from core.kernel.roles import ADMIN, MEMBER
 from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import action_of, form_token, leads_to
+from tests.support.browser import action_of, form_token, hidden_fields, leads_to
 from tests.support.builders import add_member, run_sql
 from tests.support.services import add_service_user
 
@@ -85,7 +85,7 @@ async def test_a_consent_covers_no_more_than_its_page_showed(shop: RelyingParty,
     """The answer belongs to the request of its flow, so that no field of the form widens it."""
     await run_sql(shop.tenant.pool, "delete from consents")
     page = await shop.browser.open(path_of(shop))
-    form = {"form_token": form_token(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
+    form = {**hidden_fields(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
     path = f"{action_of(page)}?{urlencode({'scope': EVERYTHING, 'claims': CLAIMS})}"
     code = answer_fields(await shop.browser.send(path, **form))["code"]
     assert (await shop.exchange(code)).json["scope"] == "openid"

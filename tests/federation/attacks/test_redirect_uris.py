@@ -11,7 +11,7 @@ import pytest
 from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, authorize, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import action_of, form_token, leads_to
+from tests.support.browser import action_of, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL
 
 REGISTERED: Final = "https://shop.example.com/callback"
@@ -134,7 +134,8 @@ async def test_the_answer_to_the_consent_page_cannot_change_the_redirect_uri(sho
             response = await shop.browser.send(other_request, form_token=token, answer=answer)
             assert (await shop.browser.open(leads_to(response))).status == 400
     other = {"redirect_uri": "https://evil.example.com/callback"}
-    page = await shop.browser.send(f"{action_of(page)}?{urlencode(other)}", form_token=token, answer="continue", **other)
+    form = {**hidden_fields(page), "answer": "continue", **other}
+    page = await shop.browser.send(f"{action_of(page)}?{urlencode(other)}", **form)
     assert page.headers["Location"].startswith(f"{REGISTERED}?"), "a field of the form counts for nothing"
 
 

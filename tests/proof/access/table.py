@@ -606,7 +606,7 @@ OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 IN_FLOW: Final[dict[str, Any]] = {"things": {"flow_id": "{flow}"}, "cookies": BROWSER}
 WITH_CODE: Final[dict[str, Any]] = {"things": {"flow_id": "{code_flow}"}, "cookies": BROWSER}
-AGREES: Final = Request(form={**OF_THE_SESSION, "answer": "continue"}, **IN_FLOW)
+AGREES: Final = Request(form={**OF_THE_SESSION, "answer": "continue", "question": "confirm"}, **IN_FLOW)
 WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
 # Only an account with a second factor can own the platform.
 WITH_SECOND_FACTOR: Final = "update users set mfa_enabled_at = now() where id = '{user_id}'"

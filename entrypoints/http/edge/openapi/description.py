@@ -90,6 +90,7 @@ FORM_FIELDS = {
     "asked": "Present if the form asked which sign-in methods to keep: `keep:` with the id of each. The others are removed.",
     "start": "The id of the first change to undo.",
     "answer": "`continue`, `select` or `refuse`.",
+    "question": "What the page asks, as it says itself: the answer counts for nothing else.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",
     "email": "The email address.",
     "name": "The new name.",

@@ -16,7 +16,7 @@ from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
-from entrypoints.http.pages.form_pages import form_page, refused_form_page, session_form_token
+from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 
 SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
 NOTICES: Final = {
@@ -59,24 +59,26 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
     return form_page("authentication/sign_in_code.html", problem=None, **values)
 
 
-async def question_page(flow: Flow, asked: Asked, user: Visitor) -> Response:
-    """Return the page that asks the user before an application gets an answer. Raises: FlowEnded."""
+async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:
+    """Return the page that asks the user before an application gets an answer, and says why an answer did not count. Raises: FlowEnded."""
     options = await load_options(flow, asked.destination)
     service, grant, api = options.destination.service, asked.grant, options.destination.api  # no service: the platform's own frontend
-    page = render(
-        "federation/authorize.html",
-        design=options.design,
-        form_token=session_form_token(),
-        step=asked.step.value,
-        service=None if service is None else service.name,
-        organization=options.design.organization_name if options.design else "",
-        email=user.email,
-        scopes=[] if grant is None else list(in_order(consent_scopes(grant))),
-        api=api.access(grant.api.scope) if api and grant and grant.api else None,
-        selects_account=asked.step is Step.SELECT,
+    values = {
+        "design": options.design,
+        "form_token": session_form_token(),
+        "step": asked.step.value,
+        "question": asked.question,
+        "service": None if service is None else service.name,
+        "organization": options.design.organization_name if options.design else "",
+        "email": user.email,
+        "scopes": [] if grant is None else list(in_order(consent_scopes(grant))),
+        "api": api.access(grant.api.scope) if api and grant and grant.api else None,
+        "selects_account": asked.step is Step.SELECT,
         **links(flow),
-    )
-    return page_response(page)
+    }
+    if problem is not None:
+        return refused_page(problem, "federation/authorize.html", **values)
+    return page_response(render("federation/authorize.html", problem=None, **values))
 
 
 FORMS: Final[Mapping[Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {

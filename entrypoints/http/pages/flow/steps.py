@@ -9,9 +9,10 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
-from core.federation.destination import Asked, Destination
+from core.federation.destination import Asked, Destination, Reply
 from core.kernel.callers import Visitor
-from entrypoints.http.base.context import ports, request_record
+from core.kernel.errors import Forbidden, Refusal
+from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
@@ -34,7 +35,14 @@ ANSWERS: Final = {
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 
 
-async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) -> Asked | Response:
+_OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it once more before you continue."
+
+
+class QuestionChanged(Forbidden):
+    """The application asks for something else by now. Read it before you continue."""
+
+
+async def _resume_page(flow: Flow, user: Visitor | None, _reply: Reply | None) -> Asked | Response:
     if user is None and (flow.is_stored or not leads_to_request(flow)):
         return Asked(Step.SIGN_IN, Destination())
     if flow.is_stored:
@@ -43,22 +51,22 @@ async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) ->
 
 
 # How the pages of each target of `core.federation.targets` continue.
-_RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
+_RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, Reply | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
     FlowTarget.SAML: continuation.resume,
 }
 
 
-async def step_page(flow: Flow, requested: Step | None = None, answer: str | None = None) -> Response:
+async def step_page(flow: Flow, requested: Step | None = None, reply: Reply | None = None, problem: Refusal | None = None) -> Response:
     """Return the page of the requested step, if it is a present one, and otherwise a redirect to the next step.
 
-    `answer` is that of the user to the question of the present step.
+    `reply` is that of the user to a question, and `problem` why it did not count.
 
     Raises: FlowEnded.
     """
     user = await visitor_with_mfa()
-    outcome = await _RESUME[flow.target](flow, user, answer)
+    outcome = await _RESUME[flow.target](flow, user, reply)
     if not isinstance(outcome, Asked):
         return outcome
     step = _present(flow, outcome.step, requested)
@@ -67,7 +75,7 @@ async def step_page(flow: Flow, requested: Step | None = None, answer: str | Non
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
-    return await question_page(flow, outcome, user)
+    return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
 
 
 def _present(flow: Flow, step: Step, requested: Step | None) -> Step:
@@ -103,7 +111,7 @@ def _question(step: Step) -> None:
     @anyone
     @describes_page(
         ANSWERS | {403: "The form was not sent by our page, or the user has no access."},
-        form=["form_token", "answer"],
+        form=["form_token", "answer", "question"],
     )
     @in_flow
     async def answer(flow: Flow) -> Response:
@@ -112,12 +120,9 @@ def _question(step: Step) -> None:
             return redirect(path_of(flow))
         try:
             check_session_form(form)
-        except FormTokenInvalid as refusal:  # the form can be of an earlier session: ask the present user
-            request_record().error_code = refusal.code
-            response = await step_page(flow, step)
-            response.status_code = 403 if response.status_code == 200 else response.status_code
-            return response
-        return await step_page(flow, step, form.get("answer", ""))
+        except FormTokenInvalid:  # the form can be of an earlier session: ask the present user
+            return await step_page(flow, step, problem=FormTokenInvalid(_OTHER_SESSION))
+        return await step_page(flow, step, Reply(form.get("answer", ""), form.get("question", "")))
 
     name = step.name.lower()
     show.__doc__ = f"""Ask the user about the step `{step.value}` of a sign-in.

@@ -7,6 +7,7 @@ import pytest
 from core.accounts.model.accounts import Account
 from tests.federation.api.relying import add_relying_party, answer_fields
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error
+from tests.support.browser import action_of, hidden_fields, leads_to, step_of
 from tests.support.builders import add_member, run_sql, sign_in
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
@@ -55,6 +56,26 @@ async def test_a_user_who_cancels_gives_nothing(orders: OrdersClient, user: Acco
     answer = await orders.party.browser.answer(page, "refuse")
     assert answer_fields(answer)["error"] == "access_denied"
     assert await listed(orders, user) == []
+
+
+@pytest.mark.parametrize("step", ["consent", "select", "confirm"])
+async def test_an_answer_counts_only_for_what_its_page_asked(orders: OrdersClient, user: Account, step: str) -> None:
+    """Also if it is sent to another step."""
+    page = await orders.open(scope=f"{READ} {WRITE}")
+    await orders.change("update api_resources set scope_names = '{orders:read}', scope_descriptions = '{Read}' where id = %s")
+    narrow = await orders.open(scope=f"{READ} {WRITE}")
+    await orders.change(
+        "update api_resources set scope_names = '{orders:read,orders:write}', scope_descriptions = '{Read,Write}' where id = %s"
+    )
+    browser, shown = orders.party.browser, hidden_fields(narrow) | {"answer": "continue"}
+    again = await browser.send(step_of(narrow, step), **shown)
+    if step == "consent":
+        assert (again.status, "asks for something else" in again.text, "Write" in again.text) == (403, True, True)
+    else:
+        assert leads_to(again) == action_of(narrow)
+    assert await listed(orders, user) == []
+    fields = answer_fields(await browser.send(action_of(narrow), **hidden_fields(page) | {"answer": "continue"}))
+    assert "code" in fields, "the same question"
 
 
 async def test_a_consent_is_for_one_application_and_one_resource(orders: OrdersClient, acme: Tenant) -> None:
