@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
 from core.authentication.model.openid import OpenIdGrant, in_order
-from core.federation.oauth.model.consents import consent_scopes
 from core.programs.model.api_resources import ApiResource
 
 
@@ -33,7 +32,7 @@ class Asked:
         """What the page asks the user, as text. The application can ask for more by the time that the answer comes."""
         if self.grant is None:
             return self.step.value
-        scopes = in_order(consent_scopes(self.grant))
+        scopes = in_order(self.grant.consent_scopes)
         resource = [] if self.grant.api is None else [self.grant.resource or "", *self.grant.api.scope]
         return " ".join([self.step.value, *scopes, *resource])
 

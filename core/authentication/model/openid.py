@@ -87,6 +87,11 @@ class OpenIdGrant:
     is_narrowed: bool = False  # from a grant with `openid`
 
     @property
+    def consent_scopes(self) -> frozenset[Scope]:
+        """The scopes of OpenID Connect that the user agrees to: those of the grant, and of the claims that it names."""
+        return frozenset(self.scope) | scopes_of((*self.claims.id_token, *self.claims.userinfo))
+
+    @property
     def shows_email(self) -> bool:
         """Whether access tokens have the email address: with the scope `email`, or without OpenID Connect."""
         return Scope.EMAIL in self.scope or not (self.scope or self.is_narrowed)

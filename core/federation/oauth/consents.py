@@ -9,7 +9,7 @@ from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.consents import Agreement, Consent, ConsentNotFound, consent_scopes
+from core.federation.oauth.model.consents import Agreement, Consent, ConsentNotFound
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from ports import Ports
@@ -53,7 +53,7 @@ async def _load_agreement(
 
 async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
     """Store the consent of the user to this grant, and record an event if a scope is new. The caller has locked the account."""
-    scope = in_order(consent_scopes(grant))
+    scope = in_order(grant.consent_scopes)
     is_new = await tx.consents.add(service.org_id, service.id, user_id, scope, now)
     if grant.api is not None:
         is_new = await tx.consents.add_api(service.org_id, service.id, user_id, grant.api, now) or is_new

@@ -100,7 +100,7 @@ class FlowSteps(Protocol):
         """
 
     async def end_trust(self, flow: Flow) -> None:
-        """In an open flow, let no trusted device skip the second factor any more."""
+        """Let no trusted device skip the second factor in an open flow."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from core.authentication.model.openid import OpenIdGrant, Scope, scopes_of
+from core.authentication.model.openid import OpenIdGrant, Scope
 from core.kernel.errors import NotFound
 from core.programs.model.api_resources import ResourceAccess
 
@@ -25,7 +25,7 @@ class Agreement:
 
     def covers(self, grant: OpenIdGrant) -> bool:
         """Return whether the user need not be asked for anything in this grant."""
-        if not self.scope >= consent_scopes(grant):
+        if not self.scope >= grant.consent_scopes:
             return False
         return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
 
@@ -45,8 +45,3 @@ class Consent:
     granted_at: datetime  # UTC; when the user last agreed to a new scope
     last_sign_in_at: datetime | None = None  # UTC; at the application
     apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
-
-
-def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
-    """Return the scopes of OpenID Connect that the user agrees to: the scopes of the grant, and of the claims that it names."""
-    return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))

@@ -10,7 +10,6 @@ from core.authentication.flow.steps import Step
 from core.authentication.model.login import EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.destination import Asked, Destination
-from core.federation.oauth.model.consents import consent_scopes
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
@@ -71,7 +70,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "service": None if service is None else service.name,
         "organization": options.design.organization_name if options.design else "",
         "email": user.email,
-        "scopes": [] if grant is None else list(in_order(consent_scopes(grant))),
+        "scopes": [] if grant is None else list(in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,
         "selects_account": asked.step is Step.SELECT,
         **links(flow),

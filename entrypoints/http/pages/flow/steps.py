@@ -35,11 +35,11 @@ ANSWERS: Final = {
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 
 
-_OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it once more before you continue."
+_OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it again before you continue."
 
 
 class QuestionChanged(Forbidden):
-    """The application asks for something else by now. Read it before you continue."""
+    """The application asks for something else now. Read it before you continue."""
 
 
 async def _resume_page(flow: Flow, user: Visitor | None, _reply: Reply | None) -> Asked | Response:
