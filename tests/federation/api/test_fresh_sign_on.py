@@ -18,6 +18,7 @@ from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
+from tests.federation.api.relying import add_relying_party
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import action_of, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, Api, add_account, run_sql
@@ -207,6 +208,25 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
     await provider_sign_in.sign_in(flow=flow_of(path))  # by its URL
     assert await provider_sign_in.user_id() == user.id
     assert not has_assertion((await browser.open(path)).text)
+
+
+@codehost
+@pytest.mark.parametrize(
+    ("parameters", "is_offered"),
+    [
+        ({"prompt": "consent"}, True),
+        ({"prompt": "select_account"}, True),
+        ({"acr_values": "mfa", "scope": "openid", "response_type": "code"}, True),
+        ({"prompt": "login"}, False),
+        ({"max_age": "60"}, False),
+    ],
+)
+async def test_an_authorization_request_hides_such_a_provider_only_if_it_asks_for_a_new_sign_in(
+    provider_sign_in: ProviderSignIn, acme: Tenant, browser: SamlBrowser, parameters: dict[str, str], is_offered: bool
+) -> None:
+    party = await add_relying_party(acme, browser)
+    page = await browser.open(party.request(**parameters))
+    assert (OFFER in page.text, "asks you to sign in again" in page.text) == (is_offered, not is_offered)
 
 
 async def test_an_application_can_require_a_second_factor(
