@@ -10,7 +10,6 @@ from core.authentication.flow.model import Flow, FlowTarget
 from core.federation.destination import Destination
 from core.federation.oauth import requests
 from core.federation.saml import target as saml_target
-from core.kernel.values import digest
 from ports import Ports
 
 
@@ -18,7 +17,7 @@ class _TargetArea(Protocol):
     """A module with the requests of one target."""
 
     async def find_destination(self, ports: Ports, flow: Flow, base_url: str, /) -> Destination: ...
-    def address(self, flow: Flow, /) -> str: ...
+    def address(self, flow: Flow, /) -> str | None: ...
 
 
 # Nothing waits on one of our own pages, whose path is the request.
@@ -30,18 +29,9 @@ async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destinati
     return Destination() if flow.target is FlowTarget.PAGE else await TARGETS[flow.target].find_destination(ports, flow, base_url)
 
 
-def address(flow: Flow) -> str:
-    """Return the address of the request itself, at which another browser begins again."""
+def address(flow: Flow) -> str | None:
+    """Return the address of the request itself, at which another browser begins again, or None if the request is used once."""
     return flow.request if flow.target is FlowTarget.PAGE else TARGETS[flow.target].address(flow)
-
-
-async def find_open(ports: Ports, address_of_request: str, device_cookie: str | None) -> Flow | None:
-    """Return the newest open flow of the browser with this device cookie for the request at this address, if any."""
-    if device_cookie is None:
-        return None
-    async with ports.storage.reading() as read:
-        open_flows = await read.flows.open_of_browser(digest(device_cookie), ports.clock.now())
-    return next((flow for flow in open_flows if flow.target in TARGETS and address(flow) == address_of_request), None)
 
 
 async def find_application(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Service | None:

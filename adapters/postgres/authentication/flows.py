@@ -133,13 +133,6 @@ class StoredFlows(SealingRepository):
               and f.closed_at is null and f.expires_at > %(now)s"""
         return await self._one(self._to_flow, sql, secret_hash=secret_hash, browser_hash=browser_hash, now=now)
 
-    async def open_of_browser(self, browser_hash: bytes, now: datetime) -> list[Flow]:
-        sql = f"""
-            select {FLOW.columns}, f.identity from sign_in_flows f
-            where f.browser_hash = %(browser_hash)s and f.closed_at is null and f.expires_at > %(now)s
-            order by f.begun_at desc, f.id desc"""
-        return await self._all(self._to_flow, sql, browser_hash=browser_hash, now=now)
-
     async def add(self, flow: Flow) -> None:
         await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), **push_out_parameters())
 

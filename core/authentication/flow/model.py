@@ -26,7 +26,7 @@ MAX_OPEN: Final = 20  # flows of one browser; the oldest goes
 
 
 class FlowEnded(Invalid):
-    """This sign-in is no longer open: it was finished or left, it took too long, or it belongs to another browser."""
+    """This sign-in is no longer open: it is finished, took too long, belongs to another browser, or the application does not accept it."""
 
 
 class FlowTarget(StrEnum):

@@ -18,6 +18,7 @@ from core.authentication.flow.steps import Needs
 from core.federation.destination import Destination
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
+    AUTHORIZE_PATH,
     Authorization,
     AuthorizationRefused,
     AuthorizationRequest,
@@ -180,6 +181,17 @@ def _offers_sign_up(service: Service | None) -> bool:
     return service is None or service.access.policy is AccessPolicy.ANYONE
 
 
+def ask_for_sign_up(address: str) -> str:
+    """Return the address of a request with `prompt=create` added. A silent request and any other address stay as they are."""
+    path, _, query = address.partition("?")
+    fields = parse_qsl(query)
+    prompts = [prompt for name, value in fields if name == "prompt" for prompt in value.split(" ")]
+    if path != AUTHORIZE_PATH or not {Prompt.NONE, Prompt.CREATE}.isdisjoint(prompts):
+        return address
+    others = [(name, value) for name, value in fields if name != "prompt"]
+    return f"{path}?{urlencode([*others, ('prompt', ' '.join([*prompts, Prompt.CREATE]))])}"
+
+
 def _strength(acr: Acr | None) -> Strength:
     return Strength.TWO if acr is Acr.MFA else Strength.ONE
 
@@ -241,12 +253,14 @@ async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destinati
     return (await load(ports, flow, base_url)).destination
 
 
-def address(flow: Flow) -> str:
+def address(flow: Flow) -> str | None:
     """Return the address of the request itself, at which another browser begins again. Its user has signed up by then.
 
-    The parameters of a pushed request stay secret (RFC 9126 section 1).
+    A pushed request is used once, so it has none.
     """
     request = _request_of(flow)
+    if isinstance(request, PushedRequest):
+        return None
     prompts = " ".join(prompt for prompt in (request.prompt or "").split(" ") if prompt != Prompt.CREATE)
     return replace(request, prompt=prompts or None).path
 

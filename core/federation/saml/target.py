@@ -27,7 +27,6 @@ from core.federation.saml.model.sign_on import STATE_TTL, AuthnRequestReplayed, 
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
@@ -176,9 +175,8 @@ async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destinat
     return Destination(service=service, offers_sign_up=False)
 
 
-def address(_flow: Flow) -> str:
-    """Return our own page: no other browser can begin again, because a request is used once."""
-    return HOME_PATH
+def address(_flow: Flow) -> None:
+    """Return None: no other browser can begin again, because a request is used once."""
 
 
 # Sign-ins through the API

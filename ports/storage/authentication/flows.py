@@ -24,9 +24,6 @@ class FlowsRead(Protocol):
     async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
         """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
 
-    async def open_of_browser(self, browser_hash: bytes, now: datetime) -> list[Flow]:
-        """Return the open flows of this browser, the newest first. Raises: SealBroken."""
-
     async def email_of(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
         """Return the newest email of this browser's flow, until it is used or expires."""
 

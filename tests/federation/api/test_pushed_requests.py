@@ -358,7 +358,7 @@ async def test_addresses_name_only_the_client_and_the_reference(
     assert (await browser.fill(pages[3], email="new@example.com")).status == 200
     await deliver(ports)
     stored = await run_sql(pool, "select next_path from one_time_tokens union all select next_path from mails")
-    assert path(relying_party, request_uri) in {next_path for (next_path,) in stored}
+    assert begun.removesuffix("/sign-up") in {next_path for (next_path,) in stored}
     assert re.search(SECRETS, str(stored)) is None
     answer = await browser.fill(pages[0], email=EMAIL, password=PASSWORD)
     while answer.status == 303:

@@ -12,7 +12,8 @@ from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEma
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
 from core.authentication import joining
 from core.authentication.flow.model import Flow, FlowEnded
-from core.federation import email_links, targets
+from core.authentication.methods.sign_up import is_of_browser
+from core.federation import email_links
 from core.federation.email_links import AccountLink
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
@@ -32,7 +33,7 @@ from entrypoints.http.edge.openapi import answers_programs, describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
-from entrypoints.http.pages.flow.flows import leads_to_request, links, page_flow, page_values
+from entrypoints.http.pages.flow.flows import flow_of_link, links, page_flow, page_values
 from entrypoints.http.pages.form_pages import form_page, refused_form_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -68,7 +69,7 @@ async def verify_email() -> Response:
     try:
         values = await page_values(flow)
     except FlowEnded:  # the application no longer accepts its request
-        flow = _page_flow(link)
+        flow = page_flow(_address_of(link))
         values = await page_values(flow)
     try:
         result = await email_links.verify(ports(), caller(), link, user, flow, cookies.session_cookie(), presented_browser())
@@ -86,12 +87,11 @@ async def _verify_for_program() -> Response:
 
 async def _flow(link: AccountLink) -> Flow:
     """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
-    flow = _page_flow(link)
-    return await targets.find_open(ports(), flow.request, cookies.device_cookie()) or flow if leads_to_request(flow) else flow
+    return await flow_of_link(_address_of(link), is_own=is_of_browser(link.continuation, cookies.device_cookie()))
 
 
-def _page_flow(link: AccountLink) -> Flow:
-    return page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
+def _address_of(link: AccountLink) -> str:
+    return safe_next(link.continuation.next_path or ACCOUNT_PATH)
 
 
 async def _refused_verification(refusal: LinkInvalid, link: AccountLink, user: Visitor | None, values: dict[str, Any]) -> Response:

@@ -16,10 +16,11 @@ from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, values_of
+from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, path_of, values_of
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 
@@ -36,7 +37,8 @@ async def sign_up_page(flow: Flow) -> Response:
     """Show the sign-up page.
 
     Without a flow, `next` is the path on this server to continue at after the sign-up. The default, also for
-    a path that is not valid, is the account page.
+    a path that is not valid, is the account page. `prompt=create` is added to an authorization request. If the
+    application has no sign-up, the browser continues at the sign-in page.
     """
     return await step_page(flow, Step.SIGN_UP)
 
@@ -47,6 +49,7 @@ async def sign_up_page(flow: Flow) -> Response:
 @describes_page(
     {
         200: "The account was created. The page asks the user to open the link in the email.",
+        303: "The application has no sign-up. Continue at the sign-in page.",
         400: "A field is missing or malformed.",
         403: "The form was not sent by our page.",
         409: "An account with this email address already exists.",
@@ -61,6 +64,8 @@ async def sign_up(flow: Flow) -> Response:
     and continues with this sign-in. In another browser, the user signs in with the password.
     """
     form, options = await read_own_form(), await load_options(flow)
+    if not options.destination.offers_sign_up:
+        return redirect(path_of(flow, "/sign-in"))
     org_slug, values = options.destination.org_slug, {"form_token": form["form_token"], **values_of(options, flow)}
     try:
         email = Email.parse(form.get("email", ""))
@@ -73,8 +78,7 @@ async def sign_up(flow: Flow) -> Response:
 
 def _continuation(options: SignInOptions, flow: Flow) -> LinkContinuation:
     browser = cookies.device_cookie() or refuse(FormTokenInvalid)  # `read_own_form` has checked that there is one
-    destination = options.destination
-    service = destination.service if destination.offers_sign_up else None  # a sign-up on the way to SAML admits no stranger
+    service = options.destination.service
     return LinkContinuation(address_to_store(flow), digest(browser), service.id if service else None)
 
 

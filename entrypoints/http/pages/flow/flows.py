@@ -7,7 +7,7 @@ path of its flow. This module and `to_sign_in` alone know `next`.
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
@@ -117,14 +117,14 @@ def _prefix_of(flow: Flow) -> str:
     """
     if not app_context().was_upgraded:
         return f"{HOME_PATH}/flow/{flow.id}"
-    return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
+    return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow) or HOME_PATH, 'flow': flow.id})}&step="
 
 
 def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
     """Return the path that starts the sign-in of a flow at this identity provider."""
     fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
     if flow.is_stored and app_context().was_upgraded:  # version 0.9.0 does not know `flow`
-        fields["next"] = targets.address(flow)
+        fields["next"] = targets.address(flow) or HOME_PATH
     return f"/auth/{provider}?{urlencode(fields)}"
 
 
@@ -145,9 +145,30 @@ def leads_to_request(flow: Flow) -> bool:
 
 
 def address_to_store(flow: Flow) -> str | None:
-    """Return the address for the link of an email, which any browser can open, or None if it is the account page."""
-    address = path_of(flow) if flow.target is FlowTarget.SAML else targets.address(flow)
-    return None if address == ACCOUNT_PATH else address
+    """Return the address for the link of an email, or None if it is the account page.
+
+    Any browser can open it. It names the flow of a request, so that the browser of the flow continues there.
+    """
+    if flow.target is FlowTarget.PAGE:
+        return None if flow.request == ACCOUNT_PATH else flow.request
+    address = targets.address(flow)
+    return path_of(flow) if address is None else uris.add_parameters(address, {"flow": str(flow.id)})
+
+
+async def flow_of_link(address: str, *, is_own: bool) -> Flow:
+    """Return the flow of this browser that the address of an email's link names, or one that continues at this address.
+
+    If the flow has ended, it continues at the page that says so, because the application must not get a second answer.
+    The flow is known for an hour after its end. `is_own` says that this is its browser, even if the flow is unknown.
+    """
+    path, _, query = address.partition("?")
+    flow_id = parse_id(path.removeprefix(f"{HOME_PATH}/flow/")) or parse_id(dict(parse_qsl(query)).get("flow", ""))
+    if flow_id is None:
+        return page_flow(address)
+    flow = await flows.load(ports(), flow_id, cookies.device_cookie())
+    if flow is None or flow.target not in targets.TARGETS:
+        return page_flow(f"{HOME_PATH}/flow/{flow_id}" if is_own else address)
+    return flow if flow.is_open(ports().clock.now()) else page_flow(path_of(flow))
 
 
 def links(flow: Flow) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The steps of a flow in a browser. Each page leads here, and the next step is decided here alone."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from quart import Blueprint, Response
@@ -10,6 +11,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
 from core.federation.destination import Asked, Destination, Reply
+from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
 from entrypoints.http.base.context import ports
@@ -66,10 +68,12 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: Reply | No
     Raises: FlowEnded.
     """
     user = await visitor_with_mfa()
+    if user is None and requested is Step.SIGN_UP and not flow.is_stored:
+        flow = replace(flow, request=requests.ask_for_sign_up(flow.request))
     outcome = await _RESUME[flow.target](flow, user, reply)
     if not isinstance(outcome, Asked):
         return outcome
-    step = _present(flow, outcome.step, requested)
+    step = _present(flow, outcome, requested)
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
     if step in FORMS:
@@ -78,11 +82,14 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: Reply | No
     return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
 
 
-def _present(flow: Flow, step: Step, requested: Step | None) -> Step:
+def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:
+    step = asked.step
     if step not in _SIGN_INS:
         return step
     waits = flow.waits_for_code(ports().clock.now())
-    if requested in _SIGN_INS and (waits or requested is not Step.SECOND_FACTOR):
+    offers_sign_up = asked.destination is not None and asked.destination.offers_sign_up  # SAML loads none, and has no sign-up
+    is_there = {Step.SIGN_IN: True, Step.SIGN_UP: offers_sign_up, Step.SECOND_FACTOR: waits}
+    if requested is not None and is_there.get(requested, False):
         return requested
     return Step.SECOND_FACTOR if waits else step
 

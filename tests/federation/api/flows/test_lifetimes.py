@@ -98,6 +98,26 @@ async def test_the_email_of_an_api_client_ends_with_its_code(
     assert await run_sql(pool, rows) == []
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update services set redirect_uris = '{https://other.example/}'",
+        "delete from services",
+        "update organizations set status = 'suspended'",
+        "update saml_configurations set enabled = false",
+    ],
+)
+async def test_the_page_of_a_sign_in_that_the_application_no_longer_accepts_says_so(
+    mobile_app: RelyingParty, shop: SamlApplication, browser: SamlBrowser, pool: Pool, change: str
+) -> None:
+    browser.cookies.clear()
+    path = await browser.start_sign_on(shop) if "saml" in change else mobile_app.request()
+    page = action_of(await browser.open(path))
+    await run_sql(pool, change)
+    ended = await browser.open(page)
+    assert (has_ended(ended), "or the application no longer accepts it." in ended.text) == (True, True)
+
+
 @pytest.mark.parametrize("change", ["- 'relay_state'", '|| \'{"color": "red"}\'', '|| \'{"status": "new"}\'', "|| '{\"subject\": {}}'"])
 async def test_a_sign_on_that_another_release_stored_has_ended(
     shop: SamlApplication, user: Account, browser: SamlBrowser, pool: Pool, change: str

@@ -20,7 +20,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, hidden_fields, is_step, leads_to, step_of
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, hidden_fields, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.saml import add_application
@@ -47,7 +47,6 @@ async def sign_up(browser: FakeBrowser, email: str = NEW, *, after: str = ACCOUN
     page = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
     if page.status == 303:
         page = await browser.open(leads_to(page))
-        page = await browser.open(step_of(page, "sign-up"))
     return await browser.fill(page, email=email, password=password, next=after)
 
 
@@ -115,6 +114,32 @@ async def test_prompt_create_opens_the_sign_up_page(
     assert "code" in redirect_parts(answer)[1]
 
 
+@pytest.mark.parametrize("prompt", [None, "create", "login consent", "none"])
+async def test_an_application_can_begin_with_the_sign_up(
+    shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, prompt: str | None
+) -> None:
+    request = shop.request(prompt=prompt, scope="openid", response_type="code")
+    begun = leads_to(await browser.open(f"{SIGN_UP}?{urlencode({'next': request})}"))
+    before, after = parse_qs(urlsplit(request).query), parse_qs(urlsplit(begun).query)
+    prompts = after.pop("prompt")
+    assert prompts == {None: ["create"], "login consent": ["login consent create"]}.get(prompt, [prompt])
+    assert {**before, "prompt": prompts} == {**after, "prompt": prompts}
+    page = await browser.open(begun)
+    if prompt == "none":
+        assert redirect_parts(page)[1]["error"] == "login_required"
+        return
+    assert is_step(action_of(page), "sign-up")
+    await browser.fill(page, email=NEW, password=PASSWORD)
+    answer = await browser.answer(await browser.open(await mailed_link(ports, sent)), "continue")
+    assert "code" in redirect_parts(answer)[1]
+
+
+async def test_a_user_who_is_signed_in_continues_at_the_request(shop: RelyingParty, browser: FakeBrowser, user: Account) -> None:
+    await browser.sign_in()
+    for request in (shop.request(), shop.request(prompt="consent")):
+        assert leads_to(await browser.open(f"{SIGN_UP}?{urlencode({'next': request})}")) == request
+
+
 async def test_prompt_create_shows_the_sign_up_page_in_a_session_too(shop: RelyingParty, browser: FakeBrowser, user: Account) -> None:
     """A user who has an account can still sign in there. Then the request goes on, and asks no more."""
     await browser.sign_in(EMAIL)
@@ -151,7 +176,7 @@ async def test_prompt_create_needs_an_application_that_admits_anyone(shop: Relyi
 async def test_another_browser_verifies_and_shows_the_sign_in(
     shop: RelyingParty, browser: FakeBrowser, app: QuartTrio, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
-    await sign_up(browser, after=shop.request())
+    flow = action_of(await sign_up(browser, after=shop.request())).split("/")[3]
     phone = FakeBrowser(app)
     page = await phone.open(await mailed_link(ports, sent))
     assert page.status == 200
@@ -160,7 +185,7 @@ async def test_another_browser_verifies_and_shows_the_sign_in(
     assert f'value="{NEW}"' in page.text
     # The owner of the mailbox who did not sign up learns of the password, and can replace it.
     assert "Didn't create this account?" in page.text
-    assert parse_qs(urlsplit(linked(page, "/app/forgot-password")).query) == {"next": [shop.request()]}
+    assert parse_qs(urlsplit(linked(page, "/app/forgot-password")).query) == {"next": [f"{shop.request()}&flow={flow}"]}
     consent = await phone.open(leads_to(await phone.sign_in(NEW, after=shop.request())))
     assert "code" in redirect_parts(await phone.answer(consent, "continue"))[1]
 
@@ -254,7 +279,7 @@ async def test_a_link_that_was_sent_again_continues_the_sign_up(
     del browser.cookies["gatehouse-session"]
     second = await browser.open(first)  # it would sign in a user who may have changed the password since
     assert (second.status, "This link no longer works" in second.text) == (400, True)
-    assert linked(second, SIGN_IN) == f"{SIGN_IN}?{urlencode({'next': shop.request()})}"
+    assert has_ended(await browser.open(linked(second, SIGN_IN)))  # and not the request, which was answered
 
 
 @pytest.mark.parametrize(("page", "target"), [("verify-email", RESEND), ("reset-password", "/app/forgot-password")])
@@ -327,12 +352,35 @@ async def test_an_application_that_admits_only_members_offers_no_sign_up(shop: R
     assert "/sign-up" not in (await browser.open(shop.request())).text
 
 
+@pytest.mark.parametrize("target", ["members", "assigned", "saml"])
+async def test_a_sign_in_without_a_sign_up_creates_nothing(
+    shop: RelyingParty, acme: Tenant, browser: FakeBrowser, ports: Ports, pool: Pool, target: str
+) -> None:
+    request = shop.request()
+    if target == "saml":
+        kiosk = await add_application(ports, pool, acme.org, acme.slug, "kiosk")
+        request = f"{acme.path}/services/{kiosk.slug}/saml/login"
+    else:
+        await run_sql(pool, "update services set access_policy = %s", target)
+    page = await browser.open(request)
+    if page.status == 303:
+        page = await browser.open(leads_to(page))
+    sign_in_page = action_of(page)
+    assert action_of(await browser.open(step_of(page, "sign-up"))) == sign_in_page
+    answer = await browser.send(step_of(page, "sign-up"), form_token=form_token(page), email=NEW, password=PASSWORD)
+    assert (answer.status, leads_to(answer)) == (303, sign_in_page)
+    begun = await browser.open(leads_to(await browser.open(f"{SIGN_UP}?{urlencode({'next': request})}")))
+    assert is_step(action_of(begun), "sign-in")
+    assert await run_sql(pool, "select (select count(*) from users where email = %s), (select count(*) from mails)", NEW) == [(0, 0)]
+
+
 async def test_a_sign_up_on_the_way_to_saml_admits_no_stranger(
     acme: Tenant, browser: FakeBrowser, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
     kiosk = await add_application(ports, pool, acme.org, acme.slug, "kiosk")
-    assert (await sign_up(browser, after=f"{acme.path}/services/{kiosk.slug}/saml/login")).status == 200
-    page = await browser.open(await mailed_link(ports, sent))
+    after = f"{acme.path}/services/{kiosk.slug}/saml/login"
+    assert (await browser.submit(SIGN_UP, SIGN_UP, email=NEW, password=PASSWORD, next=after)).status == 200
+    page = await browser.open(leads_to(await browser.open(await mailed_link(ports, sent))))
     assert (page.status, "No access" in page.text) == (403, True)
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
 

@@ -75,8 +75,8 @@ async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
 
     The application sends the parameters of its authorization request here, and authenticates as at
     `POST /auth/token`. Then it sends the browser to `GET /auth/authorize` with its `client_id` and
-    the `request_uri`. The request belongs to the first browser that arrives, for 15 minutes, and
-    works until a code or an error goes to the application.
+    the `request_uri`. The request belongs to the first browser that arrives, for 24 hours after the
+    last step that was stored, and works until a code or an error goes to the application.
     """
     async with limited_if_refused():
         body, proof = await parameters(PushedAuthorizationRequest), await read_proof()
