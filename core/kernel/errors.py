@@ -144,7 +144,12 @@ class Limited(Refusal):
 
     def __init__(self, retry_after: float, message: str | None = None) -> None:
         self.retry_after = max(1, -int(-retry_after // 1))  # whole seconds, rounded up, at least one (RFC 9110 section 10.2.3)
-        super().__init__(message or f"Too many requests. Try again in {self.retry_after} s.")
+        super().__init__(message or f"Too many requests. Try again in {self.wait}.")
+
+    @property
+    def wait(self) -> str:
+        """The time until the next attempt, as people say it. It is not shorter than `retry_after`."""
+        return f"{self.retry_after} s" if self.retry_after < 120 else f"{-(-self.retry_after // 60)} minutes"
 
 
 class Unsupported(Refusal):

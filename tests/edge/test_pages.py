@@ -362,6 +362,7 @@ PAGES: dict[str, dict[str, object]] = {
         "message": "There is nothing here.",
         "request_id": "q3f8cW0nT1y5",
         "without_query": None,
+        "way_back": None,
     },
 }
 PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca4238"}
@@ -564,6 +565,7 @@ def test_a_page_has_the_given_status() -> None:
         message="Try again in 27 s.",
         request_id=request_id,
         without_query=None,
+        way_back=None,
     )
     assert page.status == 429
     assert "Error 429" in page.body

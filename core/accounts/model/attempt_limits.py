@@ -41,11 +41,11 @@ class TooManyAttempts(Limited):
         super().__init__(retry_after)
         match secret:
             case SecretKind.PASSWORD:
-                self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
+                self.message = f"Too many attempts. Try again in {self.wait}, or reset the password."
             case SecretKind.EMAIL_CODE:
-                self.message = f"Too many codes. Try again in {self.retry_after} s, or use the link in the email."
+                self.message = f"Too many codes. Try again in {self.wait}, or use the link in the email."
             case SecretKind.MFA | SecretKind.USER_CODE:
-                self.message = f"Too many codes. Try again in {self.retry_after} s."
+                self.message = f"Too many codes. Try again in {self.wait}."
 
 
 def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:

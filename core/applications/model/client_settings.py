@@ -38,11 +38,11 @@ class PrivateKeySent(Invalid):
 
 
 class ClientKeysUriInvalid(Invalid):
-    """The jwks_uri must start with https:// and contain a public host, but no user name and no fragment."""
+    """The URL of the public keys (jwks_uri) must start with https:// and contain a public host, but no user name and no fragment."""
 
 
 class InitiateLoginUriInvalid(Invalid):
-    """The initiate_login_uri must start with https:// and contain a host, but no user name and no fragment."""
+    """The login URL (initiate_login_uri) must start with https:// and contain a host, but no user name and no fragment."""
 
 
 class ClientKeysTwice(Invalid):

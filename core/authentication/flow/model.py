@@ -11,6 +11,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Location
 from core.accounts.model.mfa import MfaEnrollment
 from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import MAX_CODE_ATTEMPTS
 from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
@@ -60,6 +61,7 @@ class Flow:
     user_id: UUID | None = None  # proved by `proofs`
     proofs: Proofs = ()
     proofs_expire_at: datetime | None = None
+    failures: int = 0  # attempts that were counted since the proofs or the challenge were stored
     identity: PendingIdentity | None = None  # to link when all required factors are proved (security A-10)
     session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
     ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256; of that API client
@@ -78,8 +80,8 @@ class Flow:
         return self.closed_at is None and self.expires_at > now
 
     def waits_for_code(self, now: datetime) -> bool:
-        """Return whether a first factor was proved, and the second one is still missing."""
-        return self.proofs_expire_at is not None and self.proofs_expire_at > now
+        """Return whether a first factor was proved, the second one is still missing, and the tries are not used up."""
+        return self.proofs_expire_at is not None and self.proofs_expire_at > now and self.failures < MAX_CODE_ATTEMPTS
 
 
 def new_flow(now: datetime, target: FlowTarget, request: str, browser_hash: bytes | None = None, **values: Any) -> Flow:

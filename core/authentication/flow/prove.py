@@ -104,7 +104,7 @@ async def _save(
     ports: Ports, tx: Transaction, flow: Flow, account: Account, proofs: Proofs, identity: PendingIdentity | None, now: datetime
 ) -> Flow:
     end = now + ports.policy.pre_auth_ttl
-    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=end, identity=identity)
+    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=end, failures=0, identity=identity)
     # The token of an API client has its request, and ends with the proofs.
     stored = replace(waiting, expires_at=now + FLOW_TTL) if flow.in_browser else replace(waiting, request="", expires_at=end)
     if not await tx.flows.save_proofs(stored):

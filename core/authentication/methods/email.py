@@ -28,6 +28,7 @@ from core.authentication.model.login import (
     EmailSignInEnded,
     EmailSignInOff,
     EmailSignInOrigin,
+    LastEmailCodeWrong,
     LoginFailure,
     is_on,
     normalize_code,
@@ -69,9 +70,10 @@ async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service:
 
 
 async def find_of_flow(ports: Ports, flow: Flow) -> EmailChallenge | None:
-    """Return the newest email of a browser's flow, while its code or link can be used."""
+    """Return the newest email of a browser's flow, while its code can be used."""
     async with ports.storage.reading() as read:
-        return await read.flows.email_of(flow.id, flow.browser_hash or b"", ports.clock.now())
+        challenge = await read.flows.email_of(flow.id, flow.browser_hash or b"", ports.clock.now())
+    return None if challenge is None or challenge.flow.failures >= MAX_EMAIL_CODE_ATTEMPTS else challenge
 
 
 async def find_by_link(ports: Ports, token: str) -> EmailChallenge:
@@ -103,7 +105,7 @@ class EmailCode:
 
         An address without an account gets the same response after the same work as a wrong code (security B-1, B-2).
 
-        Raises: EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, TooManyAttempts, ServiceNotFound.
+        Raises: EmailCodeMalformed, EmailCodeWrong, LastEmailCodeWrong, EmailSignInEnded, EmailSignInOff, TooManyAttempts, ServiceNotFound.
         """
         code, now, kind = normalize_code(self.code), ports.clock.now(), SecretKind.EMAIL_CODE
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
@@ -122,7 +124,7 @@ class EmailCode:
         if challenge.user_id is None or not is_right:
             # Without an account this id matches none, and the statement takes as long.
             await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, challenge.user_id or challenge.id)
-            raise EmailCodeWrong
+            raise LastEmailCodeWrong if challenge.flow.failures + 1 == MAX_EMAIL_CODE_ATTEMPTS else EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)
 

@@ -13,7 +13,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS, LoginFailure, PreAuthInvalid
+from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS, LastCodeWrong, LoginFailure, PreAuthInvalid
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Proof, first_method_of
@@ -34,7 +34,7 @@ class Code:
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the code. Its flow has at least its id and its user.
 
-        Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyAttempts, ServiceNotFound.
+        Raises: PreAuthInvalid, CodeMalformed, CodeWrong, LastCodeWrong, TooManyAttempts, ServiceNotFound.
         """
         codes.check_format(self.code)
         now, user_id = ports.clock.now(), flow.user_id or refuse(PreAuthInvalid)
@@ -51,6 +51,8 @@ class Code:
             if isinstance(refusal, CodeWrong) and await mfa.is_enabled(ports, user_id):
                 await codes.log_failure(ports, caller, user_id)
                 await record_failure(ports, caller, LoginFailure.MFA, first_method_of(stored.proofs) or "", user_id)
+                if attempt.flow.failures + 1 == MAX_CODE_ATTEMPTS:
+                    raise LastCodeWrong from None
             elif isinstance(refusal, (CodeWrong, PreAuthInvalid, *SERVICE_REFUSALS)):  # the code was right, or may have been
                 await attempt_limits.clear(ports, SecretKind.MFA, subject)
                 if isinstance(refusal, CodeWrong):  # the second factor was switched off during this request

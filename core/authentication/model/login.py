@@ -10,6 +10,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch
+from core.accounts.model.mfa import CodeWrong
 from core.applications.model.plans import Entitlement
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.dpop import KeyBinding
@@ -50,6 +51,10 @@ class PreAuthInvalid(Unauthenticated):
     """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
 
     token_sent = True
+
+
+class LastCodeWrong(CodeWrong):
+    """This code is wrong. There were too many wrong codes. Sign in again."""
 
 
 # The errors that end a sign-in to a service although the user's secret was right.
@@ -143,6 +148,10 @@ class EmailCodeMalformed(Invalid):
 
 class EmailCodeWrong(Unauthenticated):
     """This code is wrong. Enter the 6 digits from the newest email."""
+
+
+class LastEmailCodeWrong(EmailCodeWrong):
+    """This code is wrong. There were too many wrong codes. Request a new email."""
 
 
 class EmailSignInEnded(Unauthenticated):

@@ -35,7 +35,7 @@ class SignedInAsAnotherUser(Forbidden):
 
 
 class ProviderConsentDenied(Invalid):
-    """The identity provider did not get permission to share your identity. Sign in again and allow it, or use another way to sign in."""
+    """The identity provider did not get permission to share your identity. Try again and allow it, or choose another way."""
 
 
 class ProviderAnswerInvalid(Invalid):

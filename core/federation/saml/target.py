@@ -40,23 +40,31 @@ class WaitingSignOn:
     provider: SamlIdentityProvider
 
 
-async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> SignOnStarted:
-    """Begin the flow of a service's AuthnRequest.
+async def check(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> AuthnRequest:
+    """Return a service's AuthnRequest, which is valid. `provider` was loaded for it.
 
-    `provider` was loaded for this request.
-
-    If this raises, the service gets no message. A valid request with an option that we refuse begins a flow
-    too: the service gets the SAML status when the browser comes back for the response.
-
-    Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`, `check_relay_state`
-    and `check_authn_request`.
+    Raises: the errors of `check_relay_state` and `check_authn_request`.
     """
-    now, service = ports.clock.now(), provider.service
     saml_bindings.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)
     if not isinstance(request, AuthnRequest):
         raise SamlMessageInvalid
-    saml_messages.check_authn_request(request, provider, saml_model.endpoint_url(base_url, service, "sso"), now)
+    url = saml_model.endpoint_url(base_url, provider.service, "sso")
+    saml_messages.check_authn_request(request, provider, url, ports.clock.now())
+    return request
+
+
+async def begin(
+    ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument, request: AuthnRequest
+) -> SignOnStarted:
+    """Begin the flow of a service's AuthnRequest, which `check` returned.
+
+    If this or `check` raises, the service gets no message. A valid request with an option that we refuse begins
+    a flow too: the service gets the SAML status when the browser comes back for the response.
+
+    Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`.
+    """
+    now, service = ports.clock.now(), provider.service
     issuer = saml_model.endpoint_url(base_url, service)
     sign_on = SamlSignOn(
         request_id=request.id,

@@ -91,14 +91,14 @@ class SignedInAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class NotSignedInAgain:
-    """The user of a session did not sign in again. At `next_path` they can choose another way."""
+class TripFailed:
+    """The trip failed. The user can go back to the flow, or to the page from which they linked an account or signed in again."""
 
-    refusal: Refusal
-    next_path: str
+    problem: Refusal | ProviderFailed
+    flow: Flow
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | TripFailed
 
 
 # The sign-in page
@@ -295,11 +295,10 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
     """Return the answer of the provider as a method, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the response that reports it to the waiting
-    application. Without a waiting application, raise the error, or return it to a user who wanted to
-    sign in again for their session.
-
-    Raises: ProviderUnknown, ProviderStateUnknown, ProviderConsentDenied, ProviderFailed; the errors of
+    application. Without a waiting application, return the problem, as all others of a trip: those of
     `_fetch_identity` and `session_links.complete_for_session`.
+
+    Raises: ProviderStateUnknown.
     """
     browser, state = returned.browser, returned.state
     trip, provider = None, parse_provider(returned.provider_name)
@@ -311,10 +310,8 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
         raise ProviderStateUnknown
     try:
         return await _finish(ports, caller, visitor, trip, browser, state, returned.answer, base_url)
-    except Refusal as refusal:
-        if trip.flow.target is not FlowTarget.REAUTHENTICATION:
-            raise
-        return NotSignedInAgain(refusal, trip.flow.request)
+    except (Refusal, ProviderFailed) as problem:
+        return TripFailed(problem, trip.flow)
 
 
 async def _finish(

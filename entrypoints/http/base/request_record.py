@@ -23,6 +23,7 @@ class RequestRecord:
         "request_id",
         "route",
         "status",
+        "way_back",
     )
 
     def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
@@ -32,11 +33,12 @@ class RequestRecord:
         self.address = address  # the client address, which is not always the peer (security N-1)
         self.status = 0  # 499 if the client disconnected before the response
         self.duration = 0.0  # seconds until the last byte was sent
-        self.route = UNKNOWN_ROUTE  # the route template; the application sets this and the next four
+        self.route = UNKNOWN_ROUTE  # the route template; the application sets this and the next five
         self.caller: str | None = None
         self.impersonator: str | None = None  # the platform owner who acts as the caller
         self.organization: str | None = None
         self.error_code: str | None = None
+        self.way_back: tuple[str, str] | None = None  # the label and path of a button of the error page
         self.aborted = False  # the client closed (its half of) the connection before the response was complete
         self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete
         self.error: Exception | None = None  # an exception that the application did not turn into a response

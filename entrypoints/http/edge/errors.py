@@ -192,11 +192,12 @@ def error_page(
     *,
     without_query: str | None = None,
     end_token: str | None = None,
+    way_back: tuple[str, str] | None = None,
 ) -> Page:
     """Return the page for an error.
 
     `without_query` is the path of the same page without its query, to which the page leads. `end_token` is the form token that
-    ends an impersonation, during which the page says so.
+    ends an impersonation, during which the page says so. `way_back` is the label and the path of its first button.
     """
     title = TITLES.get(status, TITLES[400])
     return render(
@@ -208,6 +209,7 @@ def error_page(
         request_id=request_id,
         without_query=without_query,
         end_token=end_token,
+        way_back=way_back,
     )
 
 
@@ -215,6 +217,13 @@ def _end_token() -> str | None:
     """Return the form token that ends the impersonation of the request, or None if nobody is impersonated."""
     secret = cookies.session_cookie()
     return browser.form_token(secret) if secret and request_record().impersonator is not None else None
+
+
+def _way_back() -> tuple[str, str] | None:
+    """Return the label and the path of a button for the page of an error: what the view has set, or the page of the form in a sign-in."""
+    if request_record().way_back is None and request.method == "POST" and "flow_id" in (request.view_args or {}):
+        return "Back to the sign-in", page_of_form(request.path)  # refused before the view, such as by a rate limit
+    return request_record().way_back
 
 
 async def respond(error: Exception) -> Response:
@@ -236,7 +245,13 @@ async def respond(error: Exception) -> Response:
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
         support, without_query = app_context().ports.policy.support, request.path if is_list else None
         page = error_page(
-            answer.status, answer.message, request_record().request_id, support, without_query=without_query, end_token=_end_token()
+            answer.status,
+            answer.message,
+            request_record().request_id,
+            support,
+            without_query=without_query,
+            end_token=_end_token(),
+            way_back=_way_back(),
         )
         return Response(page.body, page.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)

@@ -179,7 +179,12 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"redirect_uris": "x\n" * 101}, "redirect_uris", "at most 100 items"),
     ("sign-in", {"post_logout_redirect_uris": "x"}, "post_logout_redirect_uris", "must start with https://"),
     ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "has a fragment"),
-    ("sign-in", {"initiate_login_uri": "http://x.example/"}, "initiate_login_uri", "must start with https://"),
+    (
+        "sign-in",
+        {"initiate_login_uri": "http://x.example/"},
+        "initiate_login_uri",
+        "The login URL (initiate_login_uri) must start with https://",
+    ),
     ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
     *(("general", {"name": name, "service_type": "web"}, "name", "Enter a value.") for name in ("", "  ")),
     ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),
@@ -187,7 +192,7 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),
     *(
-        ("keys", {"jwks_uri": uri}, "jwks_uri", "contain a public host")
+        ("keys", {"jwks_uri": uri}, "jwks_uri", "The URL of the public keys (jwks_uri) must start with https:// and contain a public host")
         for uri in ("http://x.example/", "https://", "https:x", "https:///x")
     ),
     ("keys", {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "https://x.example/"}, "jwks_uri", "either jwks or jwks_uri"),

@@ -226,8 +226,9 @@ async def test_attempts_are_counted_for_the_flow_and_its_address(pool: Pool, sto
     assert await run_sql(pool, "select count(*) from guesses") == [(0,)]
     assert await count_attempt(storage, challenge) == EmailAttempt(challenge, None, digest(EVE), None)
     person = await issue(storage, challenge)
-    for _ in range(4):
-        assert await count_attempt(storage, challenge) == EmailAttempt(replace(challenge, user_id=person.id), "012345", digest(EVE), None)
+    for failures in range(1, 5):
+        counted = replace(challenge, user_id=person.id, flow=replace(challenge.flow, failures=failures))
+        assert await count_attempt(storage, challenge) == EmailAttempt(counted, "012345", digest(EVE), None)
     assert await count_attempt(storage, challenge) is None
     assert await run_sql(pool, "select secret, subject, failures from guesses") == [("email_code", digest(EVE), 5)]
 

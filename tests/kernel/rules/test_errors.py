@@ -48,13 +48,21 @@ def test_a_refusal_can_have_another_message() -> None:
     assert str(Refusal("Just so.")) == "Just so."
 
 
-@pytest.mark.parametrize(("wait", "seconds"), [(0, 1), (0.001, 1), (0.999, 1), (1, 1), (1.0001, 2), (59.5, 60), (900, 900), (-3, 1)])
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(0, 1), (0.001, 1), (0.999, 1), (1, 1), (1.0001, 2), (59.5, 60), (119, 119), (900, 900), (-3, 1)]
+)
 def test_a_wait_is_rounded_up_to_whole_seconds(wait: float, seconds: int) -> None:
     assert Limited(wait).retry_after == seconds
-    assert f"{seconds} s" in Limited(wait).message
     assert TooManyAttempts(wait).retry_after == seconds
+    shown = "15 minutes" if seconds == 900 else f"{seconds} s"
+    assert f"Try again in {shown}" in Limited(wait).message
     for secret in SecretKind:
-        assert f"{seconds} s" in TooManyAttempts(wait, secret).message
+        assert f"Try again in {shown}" in TooManyAttempts(wait, secret).message
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(119.1, "2 minutes"), (120, "2 minutes"), (121, "3 minutes"), (899.2, "15 minutes")])
+def test_a_long_wait_is_shown_in_minutes_and_never_shorter(seconds: float, shown: str) -> None:
+    assert Limited(seconds).wait == shown
 
 
 def test_too_many_attempts_has_advice_for_each_secret() -> None:

@@ -109,7 +109,8 @@ class ServiceSettingsRequest(RequestModel):
     initiate_login_uri: Text | None = setting(
         "sign-in",
         "Login URL",
-        "Where your application starts a sign-in. Users whose sign-in took too long start again there.",
+        "Where your application starts a sign-in. Users whose sign-in took too long start again there. It starts with "
+        "https://, or is empty.",
         "The URL at which the application starts a sign-in (OpenID Connect Core section 4); null for none. It must start with https://. "
         "Users whose sign-in took too long are led there.",
         inputmode="url",

@@ -8,7 +8,7 @@ from core.accounts.model.accounts import LinkInvalid
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.methods import email as email_method
 from core.authentication.methods.email import EmailCode, EmailLink
-from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff
+from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, LastEmailCodeWrong
 from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
 from core.kernel.display import format_utc
@@ -74,7 +74,7 @@ async def request_email(flow: Flow) -> Response:
 async def code_page(flow: Flow) -> Response:
     """Show the page for the code of the email.
 
-    If no email was sent, the browser continues at another step.
+    If no email was sent, or no code of it can still be used, the browser continues at another step.
     """
     challenge = await email_method.find_of_flow(ports(), flow)
     if challenge is None:
@@ -112,9 +112,9 @@ async def sign_in_with_code(flow: Flow) -> Response:
         return await sign_in_again(EmailSignInEnded(), flow)
     try:
         response = await sign_in_browser(EmailCode(form.get("code", "")), flow)
-    except EmailSignInOff as refusal:
-        return await sign_in_again(refusal, flow)
-    except (EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, Limited) as refusal:
+    except (EmailSignInOff, EmailSignInEnded, LastEmailCodeWrong) as refusal:  # no code of this email can be right
+        return await sign_in_again(refusal, flow, challenge.email)
+    except (EmailCodeMalformed, EmailCodeWrong, Limited) as refusal:
         values = {"email": challenge.email, "is_again": False, **await page_values(flow)}
         return refused_form_page(refusal, "authentication/email_sign_in_code.html", **values)
     await give_back_kept(str(challenge.id))

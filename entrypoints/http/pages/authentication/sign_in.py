@@ -12,7 +12,7 @@ from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Step
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import PreAuthInvalid
+from core.authentication.model.login import LastCodeWrong, PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
@@ -102,7 +102,7 @@ async def sign_in(flow: Flow) -> Response:
 async def code_page(flow: Flow) -> Response:
     """Show the page for the second factor.
 
-    If no first factor was shown, or too long ago, the browser continues at another step.
+    If no first factor was shown, too long ago, or with too many wrong codes since, the browser continues at another step.
     """
     return await step_page(flow, Step.SECOND_FACTOR)
 
@@ -128,6 +128,8 @@ async def sign_in_with_code(flow: Flow) -> Response:
     form = await read_own_form()
     try:
         return await sign_in_browser(Code(form.get("code", ""), trusts_device=form.get("trust") == "yes"), flow)
+    except LastCodeWrong as refusal:
+        return await sign_in_again(refusal, flow)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
         return refused_form_page(refusal, "authentication/sign_in_code.html", **await page_values(flow))
     except Unauthenticated as refusal:

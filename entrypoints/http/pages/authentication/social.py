@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from core.authentication.flow.model import FlowEnded
+from core.authentication.flow.model import FlowEnded, FlowTarget
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
@@ -17,12 +17,13 @@ from core.federation.upstream.trips import (
     Authenticated,
     ErrorReported,
     IdentityLinked,
-    NotSignedInAgain,
     ProviderReturn,
     SignedInAgain,
+    TripFailed,
     TripResult,
 )
 from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.errors import Refusal
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import digest
@@ -36,7 +37,7 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, require_tab
+from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, remember_way_back, require_tab
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -86,6 +87,7 @@ async def start(provider: str) -> Response:
     try:
         if flow_id:
             flow = await open_flow(flow_id)
+            remember_way_back(flow, "/sign-in")
         elif after and user_code is None:
             flow = page_flow(safe_next(after))
         else:
@@ -141,12 +143,11 @@ async def callback(provider: str) -> Response:
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
     )
     try:
-        result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+        return await _to_response(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
     except FlowEnded:
         return await ended_page(None)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
-    return await _to_response(result)
 
 
 async def _to_response(result: TripResult) -> Response:
@@ -155,6 +156,7 @@ async def _to_response(result: TripResult) -> Response:
             request_record().error_code = code
             return to_application(answer, 302)
         case Authenticated(flow, method):
+            remember_way_back(flow, "/sign-in")
             try:
                 return await sign_in_browser(method, flow)
             except FlowEnded:  # in another tab
@@ -163,5 +165,13 @@ async def _to_response(result: TripResult) -> Response:
             return redirect(IDENTITIES_PATH, notice="account-linked")
         case SignedInAgain(next_path):
             return redirect(next_path)
-        case NotSignedInAgain(refusal, next_path):
-            return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
+        case TripFailed(problem, flow):
+            if flow.target is FlowTarget.REAUTHENTICATION and isinstance(problem, Refusal):
+                return refused_page(problem, "authentication/not_confirmed.html", next_path=flow.request)
+            if flow.target is FlowTarget.LINK:
+                request_record().way_back = ("Back to linked accounts", IDENTITIES_PATH)
+            elif flow.target is FlowTarget.REAUTHENTICATION:
+                request_record().way_back = ("Try again", flow.request)
+            else:
+                remember_way_back(flow, "/sign-in")
+            raise problem

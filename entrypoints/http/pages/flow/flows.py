@@ -25,7 +25,7 @@ from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.base.redirects import safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
@@ -58,7 +58,10 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
         if request.method == "POST":
             await read_form()  # refuse what is no form, whatever the flow
         try:
-            return await view(await _page_flow() if flow_id is None else await open_flow(flow_id))
+            flow = await _page_flow() if flow_id is None else await open_flow(flow_id)
+            if request.method == "POST":
+                remember_way_back(flow, "" if flow.is_stored else "/sign-in")
+            return await view(flow)
         except FlowEnded:
             return await ended_page(flow_id)
 
@@ -120,6 +123,11 @@ def _prefix_of(flow: Flow) -> str:
     return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow) or HOME_PATH, 'flow': flow.id})}&step="
 
 
+def remember_way_back(flow: Flow, step: str) -> None:
+    """Let the page of an error, if one follows, lead to this step of the flow."""
+    request_record().way_back = ("Back to the sign-in", path_of(flow, step))
+
+
 def provider_path(flow: Flow, provider: ConnectionSlug) -> str:
     """Return the path that starts the sign-in of a flow at this identity provider."""
     fields = {"flow": str(flow.id)} if flow.is_stored else {"next": flow.request}
@@ -132,9 +140,15 @@ class SignInUnseen(Forbidden):
     """Open this page in a tab of the browser. A sign-in does not start in a frame, or in a page that is loaded ahead."""
 
 
-def require_tab() -> None:
-    """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in. Raises: SignInUnseen."""
-    if "Sec-Purpose" in request.headers or request.headers.get("Sec-Fetch-Dest", "document") != "document":
+def require_tab(*, or_frame: bool = False) -> None:
+    """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in.
+
+    With `or_frame`, the page can also be in a frame.
+
+    Raises: SignInUnseen.
+    """
+    places = ("document", "iframe", "frame") if or_frame else ("document",)
+    if "Sec-Purpose" in request.headers or request.headers.get("Sec-Fetch-Dest", "document") not in places:
         raise SignInUnseen
 
 

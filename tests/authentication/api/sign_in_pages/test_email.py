@@ -238,3 +238,34 @@ async def test_the_button_and_the_pages_follow_the_setting_of_platform_and_servi
         assert "Email me a code" not in (await browser.open(SIGN_IN)).text
         assert (await ask(browser, after=AUTHORIZE)).status == (303 if is_shown else 404)
         assert (await ask(browser)).status == 404
+
+
+async def test_no_page_asks_for_a_code_that_cannot_be_right(
+    browser: FakeBrowser, user: Account, ports: Ports, sent: FakeMailTransport
+) -> None:
+    """After the fifth wrong code, the sign-in page says why."""
+    code_page = leads_to(await ask(browser))
+    code, path = await read_email(ports, sent)
+    sign_in, form = code_page.replace("/email", "/sign-in"), form_token(await browser.open(code_page))
+    for _ in range(4):
+        page = await browser.send(code_page, form_token=form, code=wrong(code))
+        assert (page.status, action_of(page), "This code is wrong" in page.text) == (401, code_page, True)
+    assert (await browser.send(code_page, form_token=form, code="abc")).status == 400, "it is not counted"
+    page = await browser.send(code_page, form_token=form, code=wrong(code))
+    assert (page.status, action_of(page), f'value="{EMAIL}"' in page.text) == (401, sign_in, True)
+    assert "There were too many wrong codes. Request a new email." in page.text
+    assert leads_to(await browser.open(code_page, follows=False)) == sign_in
+    late = await browser.send(code_page, form_token=form, code=code)
+    assert (late.status, action_of(late), "This code can no longer be used" in late.text) == (401, sign_in, True)
+    assert await browser.follow(leads_to(await follow(browser, path))) == ACCOUNT, "the link still works"
+
+
+async def test_an_email_whose_account_has_another_address_now_leads_to_the_sign_in_page(
+    browser: FakeBrowser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    code_page = leads_to(await ask(browser))
+    code, _ = await read_email(ports, sent)
+    await run_sql(pool, "update users set email = 'other@example.com'")
+    page = await browser.submit(code_page, code_page, code=code)
+    assert (page.status, action_of(page)) == (401, code_page.replace("/email", "/sign-in"))
+    assert "This code can no longer be used" in page.text

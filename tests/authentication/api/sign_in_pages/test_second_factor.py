@@ -11,10 +11,12 @@ from core.kernel.values import digest, new_id
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
-from tests.support.builders import EMAIL, PASSWORD, Api, run_sql
+from tests.support.builders import EMAIL, PASSWORD, Api, run_concurrently, run_sql
 from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
 from tests.support.tenants import Tenants
+
+AUTHORIZE = "/auth/authorize"  # the platform itself
 
 
 async def test_a_password_alone_gives_no_session_if_a_code_is_required(browser: FakeBrowser, factor: Authenticator, pool: Pool) -> None:
@@ -159,3 +161,43 @@ async def test_a_browser_is_one_device_for_all_its_sign_ins(browser: FakeBrowser
     ]
     await FakeBrowser(app).sign_in()
     assert await run_sql(pool, "select count(*) from devices") == [(2,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", ["", AUTHORIZE])
+async def test_the_fifth_wrong_code_ends_the_first_factor(browser: FakeBrowser, factor: Authenticator, after: str) -> None:
+    code = leads_to(await browser.sign_in(after=after))
+    for _ in range(4):
+        page = await browser.show_code(factor.wrong())
+        assert (page.status, action_of(page), "This code is wrong" in page.text) == (401, code, True)
+    page = await browser.show_code(factor.wrong())
+    sign_in = code.replace("/code", "/sign-in")
+    assert (page.status, action_of(page)) == (401, sign_in)
+    assert "There were too many wrong codes. Sign in again." in page.text
+    for path in (code, code.removesuffix("/code")):
+        assert leads_to(await browser.open(path, follows=False)) == sign_in, path
+    assert leads_to(await browser.fill(page, email=EMAIL, password=PASSWORD)) == code
+    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
+
+
+@pytest.mark.slow
+async def test_the_fifth_code_can_be_right_and_counts_once(browser: FakeBrowser, factor: Authenticator, pool: Pool) -> None:
+    code = leads_to(await browser.sign_in())
+    for _ in range(4):
+        page = await browser.show_code(factor.wrong())
+    form, right = form_token(page), factor.code()
+    answers = await run_concurrently(20, lambda _: browser.send(code, form_token=form, code=right))
+    assert [leads_to(answer) for answer in answers if answer.status == 303] == [ACCOUNT]
+    assert await count_sessions(pool) == 1
+    assert await browser.is_in()
+
+
+@pytest.mark.slow
+async def test_a_right_code_works_among_wrong_ones_that_are_sent_at_once(browser: FakeBrowser, factor: Authenticator) -> None:
+    """The wrong ones may use the tries up while the right one is checked."""
+    code = leads_to(await browser.sign_in())
+    form = form_token(await browser.open(code))
+    codes = [factor.code(), *(factor.wrong() for _ in range(4))]
+    answers = await run_concurrently(5, lambda number: browser.send(code, form_token=form, code=codes[number]))
+    assert sorted(answer.status for answer in answers) == [303, 401, 401, 401, 401]
+    assert await browser.is_in()

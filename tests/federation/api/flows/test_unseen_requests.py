@@ -19,9 +19,9 @@ from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.federation.api.relying import RelyingParty, give_consent, redirect_parts, sign_in_browser
 from tests.support.browser import AGENT, HTML, FakeBrowser, action_of
-from tests.support.builders import run_sql
+from tests.support.builders import BASE_URL, run_sql
 from tests.support.direct import ask
-from tests.support.saml import SamlApplication, add_application, authn_request, encode_base64, redirect_url
+from tests.support.saml import SamlApplication, add_application, authn_request, encode_base64, posted_response, redirect_url
 from tests.support.tenants import Tenant
 
 
@@ -149,6 +149,28 @@ async def test_a_saml_sign_on_does_not_begin(
     [begun] = await run_sql(pool, BEGUN)
     assert not any(begun)
     assert (await browser.open(address)).status == 302, "the request was not used up"
+
+
+async def test_a_passive_saml_request_in_a_frame_is_answered(clock: FakeClock, saml_shop: SamlApplication, browser: FakeBrowser) -> None:
+    """Its response is that no user is signed in. Other requests without a tab, such as for a page fetched ahead, are refused."""
+    browser.cookies.clear()
+    request = authn_request(saml_shop, clock.now(), IsPassive="true")
+    address, frame = redirect_url(f"{saml_shop.path}/sso", request), (b"sec-fetch-dest", b"iframe")
+    for headers in ([(b"sec-fetch-dest", b"image")], [frame, (b"sec-purpose", b"prefetch")]):
+        assert (await browser.open(address, *headers)).status == 403, headers
+    begun = await browser.open(address, frame)
+    assert begun.status == 302
+    answer = await browser.open(begun.headers["Location"].removeprefix(BASE_URL), frame)
+    assert posted_response(answer).statuses == ["Responder", "NoPassive"]
+
+
+async def test_a_passive_saml_request_by_a_form_in_a_frame_is_answered(
+    clock: FakeClock, saml_shop: SamlApplication, browser: FakeBrowser
+) -> None:
+    fields = {"SAMLRequest": encode_base64(authn_request(saml_shop, clock.now(), IsPassive="true"))}
+    begun = await browser.send(f"{saml_shop.path}/sso", (b"sec-fetch-dest", b"iframe"), **fields)
+    answer = await browser.open(begun.headers["Location"].removeprefix(BASE_URL), (b"sec-fetch-dest", b"iframe"))
+    assert posted_response(answer).statuses == ["Responder", "NoPassive"]
 
 
 async def test_a_saml_sign_in_that_starts_here_does_not_begin(

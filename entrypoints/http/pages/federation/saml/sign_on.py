@@ -39,12 +39,13 @@ routes = Blueprint("saml_sign_on", __name__)
 
 
 async def _begin(org_slug: str, service_slug: str) -> Response:
-    require_tab()
     provider = await saml.load_provider(ports(), org_slug, service_slug)
     parameters = await read_parameters()
     document = parameters.document("SAMLRequest") or refuse(SamlMessageInvalid)
     received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=parameters.relay_state)
-    started = await target.begin(ports(), app_context().base_url, provider, received)
+    authn_request = await target.check(ports(), app_context().base_url, provider, received)
+    require_tab(or_frame=authn_request.is_passive)
+    started = await target.begin(ports(), app_context().base_url, provider, received, authn_request)
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
     # page gets both the session cookie and the cookie of this sign-on (security X-5).
     response = continue_at(started.path)
