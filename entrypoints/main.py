@@ -37,7 +37,7 @@ from entrypoints import logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, base_url, embedded_data, open_database
 from entrypoints.bind import has_own_address
-from entrypoints.http.app import Application, build_routes
+from entrypoints.http.app import Application, build_routes, find_upgrade
 from entrypoints.http.edge.protocol.listening import BindError, open_socket
 from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.settings import Settings, SettingsInvalid
@@ -246,7 +246,7 @@ async def run_process(
                 if embedded_database is not None:
                     http.start_soon(stop.on_end_of, embedded_database)
                 # The parent has reached the database, but a worker can restart at any time.
-                while not stop.requested.is_set() and not await _load_keys(wired):
+                while not stop.requested.is_set() and not await _load(wired, app):
                     with trio.move_on_after(DATABASE_RETRY):
                         await stop.requested.wait()
                 start_actors(actors, wired)
@@ -286,9 +286,11 @@ def _collect_rarely() -> None:
     gc.set_threshold(1_000, 20, 50)
 
 
-async def _load_keys(wired: Wired) -> bool:
+async def _load(wired: Wired, app: Application) -> bool:
+    """Load what the process needs from the database before it serves. Return whether the database could be reached."""
     try:
         await signing_keys.load(wired.ports)
+        await find_upgrade(app)
     except StorageDown as outage:
         log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
         return False

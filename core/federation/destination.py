@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PageAnswer:
     """The answer of a user to the question of a page: `continue` or `select`. Every other text refuses."""
 
     answer: str

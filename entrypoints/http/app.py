@@ -282,7 +282,6 @@ def build_routes() -> Application:
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.before_serving(partial(_log_in_background, app))
-    app.before_serving(partial(_find_upgrade, app))
     app.after_serving(partial(_log_at_once, app))
     check_every_route(app)
     check_hooks(app)
@@ -293,7 +292,8 @@ async def _log_in_background(app: Application) -> None:
     app_context(app).directory_log.background = app.nursery
 
 
-async def _find_upgrade(app: Application) -> None:
+async def find_upgrade(app: Application) -> None:
+    """Read whether version 0.9.0 may serve the same database. Call this before the app serves requests. Raises: StorageDown."""
     context = app_context(app)
     async with context.ports.storage.reading() as read:
         bind_context(app, replace(context, was_upgraded=await read.flows.of_upgraded_database()))

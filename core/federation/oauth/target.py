@@ -10,7 +10,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.openid import OpenIdGrant
-from core.federation.destination import Asked, Reply
+from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
@@ -33,7 +33,7 @@ class Answered:
 
 
 async def advance(
-    ports: Ports, visitor: Visitor | None, waiting: WaitingRequest, flow: Flow | None, base_url: str, reply: Reply | None = None
+    ports: Ports, visitor: Visitor | None, waiting: WaitingRequest, flow: Flow | None, base_url: str, reply: PageAnswer | None = None
 ) -> Asked | Answered:
     """Return the next step, or the answer to the application. `reply` is that of the user to our page, or None if it did not ask.
 
@@ -60,7 +60,7 @@ async def find_step(
     visitor: Visitor | None,
     waiting: WaitingRequest,
     flow: Flow | None = None,
-    reply: Reply | None = None,
+    reply: PageAnswer | None = None,
 ) -> tuple[Step, OpenIdGrant | None]:
     """Return the next step for this visitor, who has all required factors, and the grant of OpenID Connect, if any.
 

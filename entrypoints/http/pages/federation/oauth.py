@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
-from core.federation.destination import Asked, Reply
+from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -131,7 +131,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     return redirect(path_of(await requests.begin(ports(), by, user, waiting, browser), step))
 
 
-async def resume(flow: Flow, user: Visitor | None, reply: Reply | None) -> Asked | Response:
+async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
     """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
     waiting = await requests.load(ports(), flow, app_context().base_url)
     _record(waiting.authorization)
@@ -141,7 +141,7 @@ async def resume(flow: Flow, user: Visitor | None, reply: Reply | None) -> Asked
     return outcome
 
 
-async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, reply: Reply | None) -> Asked | Response:
+async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, reply: PageAnswer | None) -> Asked | Response:
     try:
         outcome = await target.advance(ports(), user, waiting, flow, app_context().base_url, reply)
     except SessionEnded:  # during this request

@@ -10,7 +10,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
-from core.federation.destination import Asked, Destination, Reply
+from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
@@ -44,7 +44,7 @@ class QuestionChanged(Forbidden):
     """The application asks for something else now. Read it before you continue."""
 
 
-async def _resume_page(flow: Flow, user: Visitor | None, _reply: Reply | None) -> Asked | Response:
+async def _resume_page(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) -> Asked | Response:
     if user is None and (flow.is_stored or not leads_to_request(flow)):
         return Asked(Step.SIGN_IN, Destination())
     if flow.is_stored:
@@ -53,14 +53,14 @@ async def _resume_page(flow: Flow, user: Visitor | None, _reply: Reply | None) -
 
 
 # How the pages of each target of `core.federation.targets` continue.
-_RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, Reply | None], Awaitable[Asked | Response]]]] = {
+_RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, PageAnswer | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
     FlowTarget.SAML: continuation.resume,
 }
 
 
-async def step_page(flow: Flow, requested: Step | None = None, reply: Reply | None = None, problem: Refusal | None = None) -> Response:
+async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer | None = None, problem: Refusal | None = None) -> Response:
     """Return the page of the requested step, if it is a present one, and otherwise a redirect to the next step.
 
     `reply` is that of the user to a question, and `problem` why it did not count.
@@ -129,7 +129,7 @@ def _question(step: Step) -> None:
             check_session_form(form)
         except FormTokenInvalid:  # the form can be of an earlier session: ask the present user
             return await step_page(flow, step, problem=FormTokenInvalid(_OTHER_SESSION))
-        return await step_page(flow, step, Reply(form.get("answer", ""), form.get("question", "")))
+        return await step_page(flow, step, PageAnswer(form.get("answer", ""), form.get("question", "")))
 
     name = step.name.lower()
     show.__doc__ = f"""Ask the user about the step `{step.value}` of a sign-in.

@@ -7,7 +7,7 @@ from quart import Blueprint, Response, after_this_request, request
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
-from core.federation.destination import Asked, Reply
+from core.federation.destination import Asked, PageAnswer
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
 from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SignOnReturn
@@ -79,7 +79,7 @@ def _signed_on(result: SignOnResult) -> Response:
     return response
 
 
-async def resume(flow: Flow, user: Visitor | None, _reply: Reply | None) -> Asked | Response:
+async def resume(flow: Flow, user: Visitor | None, _reply: PageAnswer | None) -> Asked | Response:
     """Return the next step of the flow of a sign-on, or the response that ends it. Raises: FlowEnded."""
     try:
         outcome = await saml_sign_on.resume(ports(), caller(), await target.load(ports(), flow), user)
