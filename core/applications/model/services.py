@@ -177,6 +177,11 @@ class ServiceQuota:
     max_services: int
     tier: str | None  # the display name; None if the organization has no tier
 
+    @property
+    def is_reached(self) -> bool:
+        """Return whether the organization can create no more services."""
+        return self.current_services >= self.max_services
+
 
 @dataclass(frozen=True, slots=True)
 class CreatedService:

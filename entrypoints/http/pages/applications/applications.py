@@ -144,6 +144,7 @@ def _page_values(service: Service, sent: UnregisteredUri | None = None) -> dict[
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
+        "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},
     }
 
 
