@@ -141,10 +141,7 @@ async def assets(name: str) -> Response:
 
 @routes.get("/")
 @operations
-@describes_page({200: "The page."})
+@describes_page({303: "The browser is redirected to the start page of the user, which asks visitors to sign in."})
 async def home() -> Response:
-    """Show the start page.
-
-    It links to the sign-in page and to the API page.
-    """
-    return page_response(render("home.html"))
+    """Go to the start page, or to the sign-in."""
+    return redirect(HOME_PATH)

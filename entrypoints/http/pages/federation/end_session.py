@@ -7,7 +7,7 @@ from quart import Blueprint, Response, request
 from core.federation.oauth import end_session as oauth_end_session
 from core.federation.oauth.model.end_session import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
 from core.kernel.callers import Visitor
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.tenancy import branding
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
@@ -102,7 +102,7 @@ async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
 
 async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:
     signed_out = end_page(None, cannot_return=facts.cannot_return) if facts.return_url is None else redirect(facts.return_url)
-    return await sign_out_browser(user, facts.path_after or ACCOUNT_PATH, signed_out)
+    return await sign_out_browser(user, facts.path_after or HOME_PATH, signed_out)
 
 
 async def _signed_out(facts: LogoutRequestFacts) -> Response:

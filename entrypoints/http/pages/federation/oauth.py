@@ -27,7 +27,7 @@ from core.federation.oauth.requests import WaitingRequest
 from core.federation.upstream import trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
@@ -154,7 +154,7 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
         return outcome
     if user is not None:
         request_record().caller = str(user.user_id)
-    return redirect(ACCOUNT_PATH) if outcome.response is None else to_application(outcome.response)
+    return redirect(HOME_PATH) if outcome.response is None else to_application(outcome.response)
 
 
 @routes.post(AUTHORIZE_PATH)

@@ -9,7 +9,7 @@ from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -25,7 +25,7 @@ async def signed_out_page(outcome: LogoutFinished) -> Response:
     application = await end_session.find_return(ports(), outcome.after)
     if application is not None and not outcome.is_partial:
         return redirect(application.url)
-    next_path = ACCOUNT_PATH if application is not None or outcome.after is None else outcome.after
+    next_path = HOME_PATH if application is not None or outcome.after is None else outcome.after
     return end_page(application, is_partial=outcome.is_partial, next_path=next_path)
 
 
@@ -34,7 +34,7 @@ def end_page(
     *,
     is_partial: bool = False,
     cannot_return: bool = False,
-    next_path: str = ACCOUNT_PATH,
+    next_path: str = HOME_PATH,
     refusal: Refusal | None = None,
     unregistered: Mapping[str, Any] | None = None,
 ) -> Response:

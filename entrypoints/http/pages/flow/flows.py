@@ -22,7 +22,7 @@ from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
@@ -72,7 +72,7 @@ async def open_flow(flow_id: str) -> Flow:
 
 async def _page_flow() -> Flow:
     fields = await read_form() if request.method == "POST" else request.args
-    return page_flow(safe_next(fields.get("next") or ACCOUNT_PATH))
+    return page_flow(safe_next(fields.get("next") or HOME_PATH))
 
 
 def page_flow(path: str) -> Flow:
@@ -145,9 +145,9 @@ def leads_to_request(flow: Flow) -> bool:
 
 
 def address_to_store(flow: Flow) -> str | None:
-    """Return the address for the link of an email, which any browser can open, or None if it is the account page."""
+    """Return the address for the link of an email, which any browser can open, or None if it is the start page."""
     address = path_of(flow) if flow.target is FlowTarget.SAML else targets.address(flow)
-    return None if address == ACCOUNT_PATH else address
+    return None if address == HOME_PATH else address
 
 
 def links(flow: Flow) -> dict[str, Any]:
