@@ -9,10 +9,12 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
 from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.assets import asset
-from entrypoints.http.base.rendering.templates import docs, page_response, render
+from entrypoints.http.base.rendering.templates import docs, page_response
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel

@@ -10,7 +10,9 @@ from core.tenancy import governance, organizations
 from core.tenancy.model.organizations import Membership
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session, platform_page
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
+from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH
@@ -39,6 +41,17 @@ async def show_home() -> Response:
         return redirect(f"{ACCOUNT_PATH}/applications")
     active = next((each for each in administered if each.status is OrganizationStatus.ACTIVE), None)
     return redirect(f"{ACCOUNT_PATH}/organizations" if active is None else ORGANIZATION_PATH.format(slug=active.slug))
+
+
+@routes.get(SIGNED_IN_PATH)
+@sign_in_session
+@describes_page({200: "The page."})
+async def show_signed_in() -> Response:
+    """Say that you are signed in again.
+
+    The form whose session ended waits in another tab.
+    """
+    return page_response(render("authentication/signed_in.html", email=signed_in().email))
 
 
 def _administers(membership: Membership) -> bool:

@@ -24,7 +24,18 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, once, ports_once, refused_console_page
+from entrypoints.http.pages.console_forms import (
+    Form,
+    accepts,
+    answers_with,
+    is_restored,
+    on_refusal,
+    once,
+    ports_once,
+    refused_console_page,
+    restored_console_page,
+    restores,
+)
 
 routes = Blueprint("applications", __name__)
 
@@ -176,6 +187,7 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
 @routes.post(APPLICATION)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
+@restores
 async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change a group of settings of an application.
 
@@ -184,6 +196,9 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
     service = await services.find(ports(), acting_member(), service_slug)
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
+    if is_restored():
+        values = {**_page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+        return await restored_console_page("applications/application.html", **values)
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:

@@ -22,7 +22,18 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, once, ports_once, refused_console_page
+from entrypoints.http.pages.console_forms import (
+    Fields,
+    Form,
+    accepts,
+    answers_with,
+    is_restored,
+    once,
+    ports_once,
+    refused_console_page,
+    restored_console_page,
+    restores,
+)
 from entrypoints.http.pages.form_values import to_lines, to_model
 
 routes = Blueprint("new_application_pages", __name__)
@@ -116,6 +127,7 @@ def _propose(form: Form) -> str:
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers=answers_with("The values to copy."))
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
+@restores
 async def create_application(org_slug: str, form: Form) -> Response:
     """Create an application.
 
@@ -125,6 +137,8 @@ async def create_application(org_slug: str, form: Form) -> Response:
     if kind is None:
         quota = await services.load_quota(ports(), acting_member())
         return await refused_console_page(KindUnknown(), "applications/new_application.html", **_first_values(quota))
+    if is_restored():
+        return await restored_console_page("applications/new_application_form.html", **_form_values(form["kind"], kind, form))
     if proposal := _propose(form):
         values = _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
         return await console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
