@@ -14,7 +14,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
 
-OWNER: Final = "form_owner"  # the field with the sealed owner of a form
+OWNER: Final = "form_of"  # the field with the sealed owner of a form
 SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
 RESTORES_ATTRIBUTE: Final = "_restores"  # of views that can show a form again instead of doing what it asks
 CODES: Final = frozenset({"code", "email_code"})

@@ -127,9 +127,9 @@ async def test_the_form_waits_for_fifteen_minutes(owner_browser: FakeBrowser, po
 @pytest.mark.parametrize("sealed", ["", "x", "AAAA", "\u00e4", "x" * 5000, "e30="])
 async def test_a_made_up_form_is_refused(owner_browser: FakeBrowser, pool: Pool, sealed: str) -> None:
     assert (await owner_browser.send(NEW, sealed_form=sealed)).status == 400
-    assert (await owner_browser.send(NEW, form_token="0" * 64, form_owner=sealed, **FILLED)).status == 403
+    assert (await owner_browser.send(NEW, form_token="0" * 64, form_of=sealed, **FILLED)).status == 403
     await end_session(pool)
-    for fields in ({"sealed_form": sealed}, {"form_owner": sealed, **FILLED}, FILLED):
+    for fields in ({"sealed_form": sealed}, {"form_of": sealed, **FILLED}, FILLED):
         assert leads_to(await owner_browser.send(NEW, **fields)).startswith("/app/sign-in?next=")
 
 

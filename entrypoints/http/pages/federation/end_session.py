@@ -19,7 +19,7 @@ from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.authentication.sign_in import sign_out_browser
 from entrypoints.http.pages.federation.signed_out import end_page
-from entrypoints.http.pages.federation.unregistered import unregistered_values
+from entrypoints.http.pages.federation.unregistered import unregistered_page, unregistered_values
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor
 
@@ -56,10 +56,7 @@ async def end_session() -> Response:
     other applications that were authorized in this browser end too, except those with the scope
     `offline_access`.
     """
-    facts = await _check(EndSessionRequest.from_fields(request.args))
-    if facts.refusal is not None and (facts.unregistered is None or not wants_page()):
-        raise facts.refusal
-    user = await visitor()
+    facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
     if facts.is_proven and facts.refusal is None:
         return await _sign_out(user, facts)
     return await _signed_out(facts) if user is None else await _question_page(user, facts)
@@ -87,7 +84,10 @@ async def answer_question() -> Response:
     fields = await read_request_of_application()
     if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
-        return redirect((await _check(EndSessionRequest.from_fields(fields))).request.path)
+        facts = await _check(EndSessionRequest.from_fields(fields))
+        if facts.refusal is not None and facts.unregistered is not None:
+            return await unregistered_page(facts.refusal, facts.unregistered, facts.request.path)
+        return redirect(facts.request.path)
     form, user = await read_form(), await visitor()
     facts = await _check(EndSessionRequest.from_fields(request.args))
     if user is None:
@@ -97,7 +97,11 @@ async def answer_question() -> Response:
 
 
 async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
-    return await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+    """Raises: the refusal of the facts, if the client does not want a page, or the request is one of our own frontend."""
+    facts = await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+    if facts.refusal is not None and (facts.unregistered is None or not wants_page()):
+        raise facts.refusal
+    return facts
 
 
 async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:

@@ -8,8 +8,11 @@ from functools import wraps
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlencode
 
+from quart import Response
+
 from core.applications.model.registered_uris import UnregisteredUri, UriNotRegistered
 from core.federation import unregistered_uris
+from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, ports, request_record
 from entrypoints.http.edge.bodies import MAX_TEXT
@@ -22,6 +25,12 @@ LONGEST_SHOWN: Final = 8192  # characters; longer URIs are cut
 V = TypeVar("V", bound=Callable[..., Any])
 
 
+async def unregistered_page(refusal: Refusal, unregistered: UnregisteredUri, sign_out: str | None = None) -> Response:
+    """Return the page about a URI that is not registered. `sign_out` is the path that continues a sign-out."""
+    values = {"unregistered": await unregistered_values(unregistered), "request_id": request_record().request_id, "sign_out": sign_out}
+    return refused_page(refusal, "federation/unregistered_uri.html", **values)
+
+
 def shows_unregistered_uri(view: V) -> V:
     """Decorate a view that checks authorization requests: show the redirect URI if it is not registered."""
 
@@ -32,8 +41,7 @@ def shows_unregistered_uri(view: V) -> V:
         except UriNotRegistered as refusal:
             if refusal.unregistered is None or not wants_page():
                 raise
-            values = await unregistered_values(refusal.unregistered)
-            return refused_page(refusal, "federation/unregistered_uri.html", unregistered=values, request_id=request_record().request_id)
+            return await unregistered_page(refusal, refusal.unregistered)
 
     return cast("V", run)
 

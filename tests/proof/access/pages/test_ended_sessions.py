@@ -56,7 +56,7 @@ async def test_no_form_of_an_ended_session_is_sent(piece: int, app: QuartTrio, p
         await run_sql(pool, "delete from rates")
         await prepare(pool, request, caller)
         before = await mark(pool)
-        fields = {**(request.form or {}), "form_token": "0" * 64, "form_owner": owner_of(ports, caller, route)}
+        fields = {**(request.form or {}), "form_token": "0" * 64, "form_of": owner_of(ports, caller, route)}
         answer = await call(app, route, Request(form=fields, query=request.query, things=request.things), caller)
         changed = {table for table, _ in (await changes_since(pool, before)).got}
         is_shown = answer.status == 200 and "so nothing was sent" in answer.text
