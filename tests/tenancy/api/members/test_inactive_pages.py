@@ -1,4 +1,4 @@
-"""The pages of an organization that is not active: its owner and admins learn why, other members whom to ask."""
+"""The pages of an organization that is not active: its owner and admins learn why, other members are told to ask these."""
 
 from html import unescape
 
