@@ -125,6 +125,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     states = ActorStates(clock)
     ports = Ports(
         storage=storage,
+        vault=vault,
         passwords=passwords,
         codes=TotpCodes(),
         tokens=JwtTokens(base_url, api_audience=settings.api_audience),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.kernel.policy import Policy
-from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, PipelineTokens, Tokens
+from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, PipelineTokens, Tokens, Vault
 from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
@@ -28,6 +28,7 @@ class Ports:
     """All ports that a use case can use."""
 
     storage: Storage
+    vault: Vault
     passwords: Passwords
     codes: OneTimeCodes
     tokens: Tokens

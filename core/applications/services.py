@@ -1,6 +1,5 @@
 """Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -120,10 +119,9 @@ async def create(
 
 
 async def create_by_form(
-    ports: Ports, caller: OrganizationCaller, name: str, service_type: ServiceType, redirect_uris: Sequence[str] | None
+    ports: Ports, caller: OrganizationCaller, name: str, service_type: ServiceType, settings: SettingChanges
 ) -> CreatedService:
     """Create a service as `create` does, with the first free slug that resembles its name."""
-    settings = {"redirect_uris": redirect_uris}
     return await create_with_free_slug(
         name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), ServiceSlugTaken
     )
@@ -144,6 +142,13 @@ def _apply(ports: Ports, service: Service, settings: SettingChanges) -> Service:
 
 def _quota(organization: Organization, count: int) -> ServiceQuota:
     return ServiceQuota(count, organization.service_limit.value, organization.tier.display_name if organization.tier else None)
+
+
+async def load_quota(ports: Ports, caller: OrganizationCaller) -> ServiceQuota:
+    """Return the number of services of the caller's organization and its limit. Raises: OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+        return _quota(organization, await read.services.count(organization.id))
 
 
 async def list_services(
@@ -171,10 +176,7 @@ async def list_services(
             skipped = 0 if last else offset
             return await read.services.list_after(caller.acts_in.id, service_type, after, count, skipped, search=text, order=order)
 
-    async with ports.storage.reading() as read:
-        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        quota = _quota(organization, await read.services.count(organization.id))
-    return Batches(read_batch, limit, size=SERVICE_BATCH), quota
+    return Batches(read_batch, limit, size=SERVICE_BATCH), await load_quota(ports, caller)
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: SettingChanges) -> tuple[Service, str | None]:

@@ -15,9 +15,10 @@ from core.kernel.access import (
 )
 from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
 from core.kernel.causes import Caller
-from core.kernel.errors import Forbidden, SessionEnded, refuse
+from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest
+from core.tenancy.model.organizations import inactive_refusal
 from ports import Ports
 from ports.storage import Reading
 
@@ -50,7 +51,7 @@ async def authenticate_member(
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
     does not exist for users who are not members. `inactive` accepts an organization
-    that is not active.
+    that is not active. Otherwise, admins are told why it is not.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
     OrganizationNotActive, ImpersonatedElsewhere.
@@ -69,6 +70,10 @@ async def authenticate_member(
     except RoleInsufficient as refusal:
         refusal.caller = to_acting_member(user, state)
         raise
+    except OrganizationNotActive:
+        assert state is not None, "without a membership, the organization is not found"
+        async with ports.storage.reading() as read:
+            raise inactive_refusal(await read.organizations.by_id(state.id) or refuse(OrganizationNotFound), state.rights) from None
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
     return to_member(user, organization)

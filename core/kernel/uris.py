@@ -150,6 +150,16 @@ def host_of(uri: str) -> str | None:
     return None if parts is None or parts[1] is None else parts[1].lower()
 
 
+def start_of(uri: str) -> str | None:
+    """Return the start page of the server or native application of a URI, or None if the URI is not valid."""
+    match _parts(to_ascii(uri)):
+        case (scheme, str(host), port, _):
+            return f"{scheme}://{host.lower()}{_shown_port(scheme, port)}/"
+        case (scheme, None, _, rest) if rest:
+            return f"{scheme}:/"
+    return None
+
+
 def is_on_loopback(uri: str) -> bool:
     """Return whether the host of the URI is the loopback interface."""
     return host_of(uri) in LOOPBACK

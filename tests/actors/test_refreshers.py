@@ -95,6 +95,7 @@ def down_ports() -> Ports:
     unused: Any = None
     return Ports(
         storage=NoStorage(),
+        vault=unused,
         passwords=unused,
         codes=unused,
         tokens=unused,

@@ -45,6 +45,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
+    "GET /app/organizations/<org_slug>/applications/<service_slug>": {"redirect_uris", "post_logout_redirect_uris"},  # stand in the form
     "GET /app/account/personal-tokens/new": {"org_slug"},
 }
 

@@ -47,6 +47,17 @@ ACCOUNT: dict[str, object] = {
     "problem": None,
     "wrong": None,
 }
+UNREGISTERED: dict[str, object] = {
+    "uri": "https://elsewhere.example/callback",
+    "length": 9000,
+    "application": "Portal & Shop",
+    "organization": "Acme & Sons",
+    "field": "Redirect URIs",
+    "settings": "/app/organizations/acme/applications/shop#redirect_uris",
+    "is_in_field": True,
+    "flaw": None,
+    "new_host": "elsewhere.example",
+}
 DEVICE: dict[str, object] = {
     "id": 7,
     "name": "Laptop",
@@ -107,7 +118,6 @@ TO_SHOP: dict[str, object] = {
     "other_ways": [("Email me a code", "/sign-in/email")],
 }
 PAGES: dict[str, dict[str, object]] = {
-    "home.html": {},
     "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False, "other": None},
     "accounts/email_changed.html": {**LINKS, "email": "ada@example.org", "is_own": False},
     "accounts/undo.html": {
@@ -222,7 +232,18 @@ PAGES: dict[str, dict[str, object]] = {
         "relay_state": "where",
         "is_error": False,
     },
+    "authentication/session_ended.html": {
+        "action": "/app/organizations/acme/applications/new",
+        "sealed": "c4ca4238",
+        "sign_in": "/app/signed-in",
+        "form_page": "/app/organizations/acme/applications/new",
+        "is_again": True,
+        "expires_at": datetime.now(UTC),
+    },
+    "authentication/signed_in.html": {"email": "ada@example.org"},
+    "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
     "federation/signed_out.html": {
+        "unregistered": UNREGISTERED,
         "is_partial": True,
         "cannot_return": True,
         "sign_in_path": "/app/sign-in",
@@ -230,6 +251,7 @@ PAGES: dict[str, dict[str, object]] = {
         "return_url": "https://shop.example/bye",
     },
     "federation/end_session.html": {
+        "unregistered": UNREGISTERED,
         "form_token": "c4ca4238",
         "action": "/auth/end-session",
         "service": "Portal & Shop",
@@ -395,6 +417,7 @@ ENDING_HERE = {
     "accounts/undo.html",
     "authentication/kept_form.html",
     "authentication/recover_owner.html",
+    "authentication/session_ended.html",
     "error_impersonated.html",
     "federation/device.html",
     "federation/device_confirm.html",
@@ -412,12 +435,13 @@ WITHOUT_FORMS = {
     "authentication/flow_ended.html",
     "authentication/kept_form_ended.html",
     "authentication/not_confirmed.html",
+    "authentication/signed_in.html",
     "error.html",
     "federation/device_done.html",
     "federation/logout_error.html",
     "federation/signed_out.html",
     "federation/signing_out.html",
-    "home.html",
+    "federation/unregistered_uri.html",
     "tenancy/invitation_declined.html",
     "tenancy/invitation_ended.html",
     "tenancy/sign_in_preview.html",
@@ -501,7 +525,8 @@ def test_a_page_can_load_nothing_else(name: str) -> None:
 
 
 def test_every_response_has_a_new_nonce() -> None:
-    assert render("home.html").headers["Content-Security-Policy"] != render("home.html").headers["Content-Security-Policy"]
+    first, second = (render("authentication/signed_in.html").headers["Content-Security-Policy"] for _ in range(2))
+    assert first != second
 
 
 # Without the value, the page has another next step.
@@ -618,7 +643,7 @@ def test_an_invitation_of_a_deleted_inviter_names_no_inviter() -> None:
 LOGO = "https://cdn.acme.example:8443/logo.svg?size=2&v=7"
 PORTAL = Design("Acme & Sons", BrandingSettings(LOGO, "#7a1fa2", "Acme Portal"))
 # The pages that links in emails open.
-BRANDED = [name for name in OUTSIDE if name not in ("home.html", "error.html", *SCRIPTED)]
+BRANDED = [name for name in OUTSIDE if name not in ("error.html", *SCRIPTED)]
 
 
 def render_for(design: Design, name: str = "accounts/reset_password.html") -> Page:
@@ -717,7 +742,7 @@ def test_the_api_page_can_run_only_our_files() -> None:
     assert "<style" not in page.body
 
 
-@pytest.mark.parametrize("page", [templates.docs(), templates.render("home.html")], ids=["docs", "home"])
+@pytest.mark.parametrize("page", [templates.docs(), templates.render("authentication/signed_in.html", email="")], ids=["docs", "page"])
 def test_the_files_that_a_page_names_are_served(page: Page) -> None:
     names = re.findall(r'"/assets/([^"]+)"', page.body)
     assert names

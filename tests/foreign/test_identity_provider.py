@@ -44,5 +44,5 @@ def test_users_sign_in_through_oidc_provider(start: Start) -> None:
         browser.submit(form, login="grace", password="any")
         [form] = [form for form in browser.forms if form.fields.get("prompt") == "consent"]
         browser.submit(form)
-        assert browser.address == f"{service.address}/app/account", browser.text
+        assert browser.address == f"{service.address}/app/account/applications", browser.text
         assert "grace@example.com" in browser.text

@@ -13,7 +13,7 @@ from tests.support.builders import BASE_URL, EMAIL, FIREFOX, PASSWORD, Answer
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator
 
-SIGN_IN, ACCOUNT = "/app/sign-in", "/app/account"
+SIGN_IN, ACCOUNT, HOME = "/app/sign-in", "/app/account", "/app"
 FLOW: Final = re.compile(r"/app/flow/[0-9a-f-]{36}(/[a-z-]+)?")
 ENDED: Final = re.compile("<h1>(This sign-in is no longer open|You're signed in|You&#39;re signed in)</h1>")
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
@@ -113,7 +113,7 @@ class FakeBrowser:
 
     async def sign_in_with(self, app: Authenticator, **fields: str) -> None:
         assert is_step(leads_to(await self.sign_in()), "code")
-        assert await self.follow(leads_to(await self.show_code(app.code(), **fields))) == ACCOUNT
+        assert await self.follow(leads_to(await self.show_code(app.code(), **fields))) == HOME
 
     async def follow(self, path: str) -> str:
         """Return where the end of a sign-in leads, if this is the path of one."""

@@ -183,6 +183,7 @@ async def make_ports(
     sender = GuardedSender(Guard(), _authorities())
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
+        vault=make_vault(),
         passwords=cheap_passwords(),
         codes=TotpCodes(),
         tokens=copy(_tokens_with_key()),

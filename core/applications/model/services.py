@@ -126,6 +126,12 @@ class ServiceSettings(ClientSettings):
         """Return the scopes to request at a connection, or None for the defaults of the platform."""
         return (self.connection_scopes or {}).get(slug)
 
+    @property
+    def own_uris(self) -> tuple[str, ...]:
+        """Return all URIs in these settings at which the application itself answers."""
+        others = (self.device_activation_uri, self.backchannel_logout_uri, self.initiate_login_uri)
+        return (*self.redirect_uris, *self.post_logout_redirect_uris, *(uri for uri in others if uri is not None))
+
     def setting(self, name: str) -> Any:
         """Return the value of a setting, which is one of SETTINGS."""
         return self.scopes_at(SCOPES[name]) if name in SCOPES else getattr(self, name)
@@ -170,6 +176,11 @@ class ServiceQuota:
     current_services: int
     max_services: int
     tier: str | None  # the display name; None if the organization has no tier
+
+    @property
+    def is_reached(self) -> bool:
+        """Return whether the organization can create no more services."""
+        return self.current_services >= self.max_services
 
 
 @dataclass(frozen=True, slots=True)

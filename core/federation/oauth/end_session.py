@@ -34,8 +34,9 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     A hint that we did not issue, or issued to another client than `client_id`, is ignored, and the user
     is asked. So is an ID token of a signing key that was removed.
 
-    Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing,
-    PostLogoutRedirectUriNotRegistered.
+    A post_logout_redirect_uri that is not registered is a refusal in the facts, because the user can sign out anyway.
+
+    Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing.
     """
     if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
         raise OAuthStateInvalid
@@ -51,16 +52,18 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None:
         raise ServiceNotFound
     service = None if client is None else client[0]
-    target = None
+    target = refusal = None
     if request.post_logout_redirect_uri is not None and client_id is not None:
         registered = () if service is None else service.post_logout_redirect_uris
-        uri = uris.find_registered(registered, request.post_logout_redirect_uri) or refuse(PostLogoutRedirectUriNotRegistered)
+        uri = uris.find_registered(registered, request.post_logout_redirect_uri)
+        if uri is None:
+            refusal = PostLogoutRedirectUriNotRegistered()
         # The user signs out, but does not go on to an application of an organization that is not active.
-        if client is not None and client[1].status is OrganizationStatus.ACTIVE:
-            target = uri
-            if request.state is not None:
-                target = uris.add_parameters(target, {"state": request.state})
-    return LogoutRequestFacts(request=request, service=service, return_url=target, has_hint=hint is not None, is_proven=is_proven)
+        elif client is not None and client[1].status is OrganizationStatus.ACTIVE:
+            target = uri if request.state is None else uris.add_parameters(uri, {"state": request.state})
+    return LogoutRequestFacts(
+        request=request, service=service, return_url=target, has_hint=hint is not None, is_proven=is_proven, refusal=refusal
+    )
 
 
 async def find_return(ports: Ports, path: str | None) -> ApplicationReturn | None:

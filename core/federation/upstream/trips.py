@@ -43,7 +43,7 @@ from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
@@ -156,11 +156,11 @@ async def begin_flow(
         return new_flow(now, FlowTarget.PAGE, device_flow.verification_url(user_code), browser_hash, org_id=org_id, service_id=service_id)
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
-        return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, HOME_PATH, browser_hash)
     try:
         waiting = await requests.check(ports, request, base_url)
         if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
-            return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
+            return new_flow(now, FlowTarget.PAGE, HOME_PATH, browser_hash)
         if waiting.refusal is None:
             return await begin_request(ports, caller, visitor, waiting, provider, browser_hash)
     except RequestUriInvalid:  # this browser may have begun a flow with it

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import OWNER, Rights, RoleName, rights_of
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive
+from core.kernel.roles import OWNER, Capability, Rights, RoleName, rights_of
 from core.kernel.values import Slug
 
 # The limit if neither the organization nor its tier sets one.
@@ -132,6 +132,23 @@ class Membership:
 def to_membership_state(organization: Organization, role: RoleName | None) -> MembershipState:
     """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
     return MembershipState(organization.id, organization.slug, organization.status, role, rights_of(role))
+
+
+class MembersMustAsk(OrganizationNotActive):
+    """This organization can't be used now. Ask its owner or one of its admins."""
+
+
+def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:
+    """Return the refusal for a member of an organization that is not active. Only its owner and admins learn why."""
+    if Capability.ORGANIZATION_MANAGE not in rights:
+        return MembersMustAsk()
+    name, reason = organization.name, organization.suspended_reason or organization.rejected_reason
+    what = f"{name} waits for the approval of the operator of Gatehouse."
+    if organization.status is OrganizationStatus.REJECTED:
+        what = f"The operator of Gatehouse did not approve {name}."
+    if organization.status is OrganizationStatus.SUSPENDED:
+        what = f"The operator of Gatehouse has suspended {name}. Until that ends, users cannot sign in to its applications."
+    return OrganizationNotActive(f"{what} The reason: {reason}" if reason else f"{what} Ask the operator about the reason.")
 
 
 class TierNotFound(NotFound):

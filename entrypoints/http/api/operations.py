@@ -9,10 +9,12 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
 from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.assets import asset
-from entrypoints.http.base.rendering.templates import docs, page_response, render
+from entrypoints.http.base.rendering.templates import docs, page_response
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel
@@ -141,10 +143,7 @@ async def assets(name: str) -> Response:
 
 @routes.get("/")
 @operations
-@describes_page({200: "The page."})
+@describes_page({303: "The browser is redirected to the start page of the user, which asks visitors to sign in."})
 async def home() -> Response:
-    """Show the start page.
-
-    It links to the sign-in page and to the API page.
-    """
-    return page_response(render("home.html"))
+    """Go to the start page, or to the sign-in."""
+    return redirect(HOME_PATH)

@@ -46,3 +46,17 @@ for (const area of document.querySelectorAll("textarea[data-reads]")) {
   });
   area.after(input);
 }
+
+// <textarea data-starts-of="redirect_uris"> proposes the start pages of the addresses in that field, until the user changes it.
+for (const area of document.querySelectorAll("textarea[data-starts-of]")) {
+  const source = area.form.elements[area.dataset.startsOf];
+  const proposed = area.form.elements.proposed;
+  const start = (line) => {
+    const url = URL.parse(line.trim());
+    return url && (url.origin === "null" ? `${url.protocol}/` : `${url.origin}/`);
+  };
+  area.addEventListener("input", () => { proposed.value = "yes"; });
+  source.addEventListener("input", () => {
+    if (!proposed.value) area.value = [...new Set(source.value.split("\n").map(start))].filter(Boolean).join("\n");
+  });
+}

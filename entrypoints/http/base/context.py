@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from quart import Quart, Request, Response, current_app, g, request
+from quart import Quart, Request, Response, current_app, g, has_request_context, request
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
@@ -65,6 +65,11 @@ def bind_context(app: Quart, context: AppContext) -> None:
 def app_context(app: Quart | None = None) -> AppContext:
     """Return the context of the application, by default of the current one."""
     return cast("AppContext", (app or _current_app()).extensions[_EXTENSION])
+
+
+def form_owner() -> str:
+    """Return the sealed owner of the forms of this page, or an empty text if they do not come back after their session."""
+    return _current_g().get("form_owner", "") if has_request_context() else ""
 
 
 def ports() -> "Ports":

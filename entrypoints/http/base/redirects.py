@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlencode
 from quart import Response, current_app, request
 from werkzeug.exceptions import HTTPException
 
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import requested_path
 
@@ -20,25 +20,25 @@ _DOT_SEGMENTS = (".", "..")
 
 
 def safe_next(text: str) -> str:
-    """Return `text` if it is a safe path on this server to continue at after the sign-in, or else the account page (security G-4).
+    """Return `text` if it is a safe path on this server to continue at after the sign-in, or else the start page (security G-4).
 
     Browsers resolve dot segments before they check whether a path starts with two slashes, and they
     treat `%2e` as a dot. So a path with a dot segment or with two slashes anywhere is not safe.
     """
     path = text.partition("?")[0]
     if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
-        return ACCOUNT_PATH
-    return ACCOUNT_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
+        return HOME_PATH
+    return HOME_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
 
 def next_of(fields: Mapping[str, str]) -> str:
-    """Return the path in the field `next`, if it is safe, or else the account page."""
-    return safe_next(fields.get("next", ACCOUNT_PATH))
+    """Return the path in the field `next`, if it is safe, or else the start page."""
+    return safe_next(fields.get("next", HOME_PATH))
 
 
 def with_next(path: str, next_path: str) -> str:
-    """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
-    return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
+    """Return `path` with the parameter `next`, which is left out if `next_path` is the start page."""
+    return path if next_path == HOME_PATH else f"{path}?{urlencode({'next': next_path})}"
 
 
 def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Response:
@@ -56,7 +56,7 @@ def to_sign_in() -> Response:
     """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost."""
     is_form = request.method not in ("GET", "HEAD")
     target = page_of_form(request.path) if is_form else requested_path()
-    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': target})}", notice="form-not-sent" if is_form else None)
+    return redirect(with_next(SIGN_IN_PATH, target), notice="form-not-sent" if is_form else None)
 
 
 def page_of_form(path: str) -> str:

@@ -12,7 +12,19 @@ from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
 from core.authentication.model.dpop import NonceMissing, NonceRequired
-from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, NotFound, Outage, Refusal, StorageDown, Unauthenticated, Unsupported
+from core.kernel.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    Limited,
+    NotFound,
+    OrganizationNotActive,
+    Outage,
+    Refusal,
+    StorageDown,
+    Unauthenticated,
+    Unsupported,
+)
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.base import cookies
@@ -59,6 +71,7 @@ TITLES = {
     429: "Too many requests",
     500: "Something went wrong",
 }
+NOT_ACTIVE: Final = "This organization isn't active"
 
 
 def status_of(error: Exception) -> int:
@@ -190,21 +203,21 @@ def error_page(
     request_id: str,
     support: SupportContact | None,
     *,
+    title: str | None = None,
     without_query: str | None = None,
     end_token: str | None = None,
     way_back: tuple[str, str] | None = None,
 ) -> Page:
-    """Return the page for an error.
+    """Return the page for an error. Without `title`, the status has one.
 
     `without_query` is the path of the same page without its query, to which the page leads. `end_token` is the form token that
     ends an impersonation, during which the page says so. `way_back` is the label and the path of its first button.
     """
-    title = TITLES.get(status, TITLES[400])
     return render(
         "error.html" if end_token is None else "error_impersonated.html",
         status=status,
         support=support,
-        title=title,
+        title=title or TITLES.get(status, TITLES[400]),
         message=message,
         request_id=request_id,
         without_query=without_query,
@@ -244,6 +257,7 @@ async def respond(error: Exception) -> Response:
             answer.status, answer.headers = page_status_of(_innermost(error)), {}
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string
         support, without_query = app_context().ports.policy.support, request.path if is_list else None
+        title = NOT_ACTIVE if isinstance(_innermost(error), OrganizationNotActive) else None
         page = error_page(
             answer.status,
             answer.message,
@@ -252,6 +266,7 @@ async def respond(error: Exception) -> Response:
             without_query=without_query,
             end_token=_end_token(),
             way_back=_way_back(),
+            title=title,
         )
         return Response(page.body, page.status, {**page.headers, **answer.headers})
     body = error_body(answer.message, answer.code)

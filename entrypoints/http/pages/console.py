@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from quart import Response, current_app, request
+from quart import Response, current_app, g, request
 
-from core.authentication import browser
+from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
@@ -56,6 +56,7 @@ async def secret_page(heading: str, secrets: Mapping[str, str], *, advice: str, 
 async def frame_values() -> dict[str, Any]:
     """Return the values of the frame around the page."""
     user = signed_in()
+    g.form_owner = ended_forms.seal_owner(ports(), user)
     memberships = await organizations.list_own(ports(), user)
     slug = user.acts_in.slug if isinstance(user, Member) else None
     view = current_app.view_functions.get(request.endpoint or "")

@@ -10,12 +10,16 @@ from urllib.parse import quote
 
 from quart import Response, g, request
 
-from core.authentication import browser, sent_forms
+from core.authentication import browser, ended_forms, sent_forms
 from core.authentication.browser import FormTokenInvalid
+from core.authentication.ended_forms import EndedForm
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import page_of_form, redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
@@ -25,12 +29,14 @@ from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
 
 REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
+SESSION_ENDED: Final = "The session has ended. The page keeps the form, or shows it again, and nothing is changed."
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
+RESTORED: Final = "Your session had ended, so nothing was sent. Check the form, and send it again."
 Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal is about
 NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
@@ -44,19 +50,41 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
     """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
 
     Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
+    A form whose session ended is only shown again, by `on_refusal` or a view with `restores`. Other views do not run.
     """
 
     def decorate(view: V) -> V:
-        has_form = "form" in get_annotations(view)
+        has_form, is_restorable = "form" in get_annotations(view), getattr(view, RESTORES_ATTRIBUTE, False)
 
         @wraps(view)
         async def run(**parameters: Any) -> Any:
             fields = await _read_form()
+            if is_restored() and not is_restorable:
+                return redirect(page_of_form(request.path), notice="form-not-sent")
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
-        return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
+        ended = {200: SESSION_ENDED} if is_restorable else {}
+        return describes_page({403: FOREIGN_FORM, **ended, **answers}, form=form, api=api)(cast("V", run))
 
     return decorate
+
+
+def restores(view: V) -> V:
+    """Mark a view that shows a restored form with `restored_console_page` instead of doing what the form asks. `on_refusal` is one."""
+    setattr(view, RESTORES_ATTRIBUTE, True)
+    return view
+
+
+def is_restored() -> bool:
+    """Return whether the form of this request comes back after its session ended, to be shown and not sent."""
+    return bool(g.get("is_restored"))
+
+
+async def restored_console_page(name: str, **values: Any) -> Response:
+    """Return the page of a restored form, as it was filled in."""
+    return page_response(
+        render(name, scripted=True, **{**await frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None})
+    )
 
 
 def answers_with(page: str) -> dict[int, str]:
@@ -89,15 +117,31 @@ async def _read_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
     If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
+    A form of an earlier session of the user is restored.
 
-    Raises: FormTokenInvalid; KeptFormEnded.
+    Raises: FormTokenInvalid; KeptFormEnded, FormNotRestorable.
     """
     form = await read_form()
-    browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
+    if SEALED_FORM in form:
+        return _restore(ended_forms.open_sealed(ports(), form[SEALED_FORM]))
+    try:
+        browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
+    except FormTokenInvalid:
+        ended = ended_forms.end(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
+        if ended is None:
+            raise
+        return _restore(ended)
     if KEPT_FORM in form:
         form = await take_form(form[KEPT_FORM])
     g.form_key = form.get("form_key", "")
     return form
+
+
+def _restore(form: EndedForm | None) -> dict[str, str]:
+    """Raises: FormNotRestorable."""
+    fields = dict(ended_forms.restore(form, signed_in(), request.path))
+    g.is_restored = True
+    return fields
 
 
 def ports_once() -> Ports:
@@ -149,17 +193,22 @@ def on_refusal(
     def decorate(view: V) -> V:
         @wraps(view)
         async def run(form: Form, **parameters: Any) -> Any:
+            async def load() -> dict[str, Any]:
+                return await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
+
+            if is_restored():
+                return await restored_console_page(template, **await load())
             try:
                 return await view(**parameters, form=form)
             except OF_DECORATORS:
                 raise
             except refusals as refusal:
-                loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
+                loaded = await load()
                 if callable(fields):
                     return await refused_console_page(refusal, template, **{"wrong": fields(refusal, form), **loaded})
                 return await refused_console_page(refusal, template, fields, **loaded)
 
-        return cast("V", run)
+        return restores(cast("V", run))
 
     return decorate
 

@@ -1,16 +1,21 @@
-"""The start of the console, which leads to what the signed-in user works with most."""
+"""The start of the console, which leads to what the signed-in user works with most, and the overview of the platform."""
 
 from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.roles import needs_roles_manage
-from core.tenancy import organizations
+from core.maintenance import health
+from core.tenancy import governance, organizations
+from core.tenancy.model.organizations import Membership
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
+from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH
+from entrypoints.http.pages.console import console_page, shows
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH
 from entrypoints.http.pages.tenancy.organization import NEW
 
 routes = Blueprint("home", __name__)
@@ -20,20 +25,51 @@ routes = Blueprint("home", __name__)
 @page_session
 @describes_page({303: "The browser is redirected to the user's start page."})
 async def show_home() -> Response:
-    """Go to your start page.
+    """Go to your start page, which is also where a sign-in without a target leads.
 
-    Admins and owners start in their first active organization, or with the list of their organizations if none is
-    active. Platform owners without one create it, and all others start with their applications.
+    Platform owners start with the overview of the platform, or create its first organization. Admins and owners
+    start in their first active organization, or with the list of their organizations if none is active. All others
+    start with their applications.
     """
-    memberships = await organizations.list_own(ports(), signed_in())
-    administered = [
-        organization
-        for organization, membership in memberships
-        if needs_roles_manage(membership.role) and membership.confirmed_at is not None
-    ]
-    if not memberships and signed_in().is_platform_owner:
-        return redirect(NEW)
+    user = signed_in()
+    memberships = await organizations.list_own(ports(), user)
+    if user.is_platform_owner:
+        has_organizations = memberships or (await governance.list_organizations(ports(), None, None, limit=1, offset=0)).total
+        return redirect(PLATFORM_PATH if has_organizations else NEW)
+    administered = [organization for organization, membership in memberships if _administers(membership)]
     if not administered:
         return redirect(f"{ACCOUNT_PATH}/applications")
     active = next((each for each in administered if each.status is OrganizationStatus.ACTIVE), None)
     return redirect(f"{ACCOUNT_PATH}/organizations" if active is None else ORGANIZATION_PATH.format(slug=active.slug))
+
+
+@routes.get(SIGNED_IN_PATH)
+@sign_in_session
+@describes_page({200: "The page."})
+async def show_signed_in() -> Response:
+    """Say that you are signed in again.
+
+    The form whose session ended waits in another tab.
+    """
+    return page_response(render("authentication/signed_in.html", email=signed_in().email))
+
+
+def _administers(membership: Membership) -> bool:
+    return needs_roles_manage(membership.role) and membership.confirmed_at is not None
+
+
+@routes.get(PLATFORM_PATH)
+@platform_page
+@shows("GET /api/platform/organizations", "GET /api/platform/health")
+async def show_platform() -> Response:
+    """Show the overview of the platform: its organizations, and what waits for a platform owner."""
+    counts = {
+        status: (await governance.list_organizations(ports(), status, None, limit=1, offset=0)).total for status in OrganizationStatus
+    }
+    own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
+    return await console_page(
+        "platform/overview.html",
+        counts={status.value: count for status, count in counts.items()},
+        problems=(await health.measure(ports())).find_problems(),
+        own=[(each.name, ORGANIZATION_PATH.format(slug=each.slug)) for each, _ in own if each.status is OrganizationStatus.ACTIVE],
+    )

@@ -65,6 +65,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
     ),
 )
 OF_PLATFORM: Final[Sequence[Entry]] = (
+    Entry("Overview", ""),
     Entry("Organizations", "/organizations"),
     Entry("People", "/people"),
     Entry("Platform owners", "/owners"),

@@ -18,7 +18,7 @@ from tests.accounts.api.test_platform_deactivation import change as platform_cha
 from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.privacy.api.anonymization.data import columns_with
-from tests.support.browser import ACCOUNT, FakeBrowser, hidden_fields, leads_to
+from tests.support.browser import HOME, FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import (
     EMAIL,
     NEW_PASSWORD,
@@ -252,7 +252,7 @@ async def test_on_the_page_a_deletion_waits_too(
     undo_page = await browser.open(f"/auth/undo?token={found}")
     done = await browser.send("/auth/undo", **hidden_fields(undo_page))
     assert "won't be deleted" in done.text
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
 
 
 # What the link reaches

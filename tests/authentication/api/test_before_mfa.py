@@ -16,7 +16,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import VERIFY, DeviceClient
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, action_of, form_token, is_step, leads_to
+from tests.support.browser import HOME, SIGN_IN, action_of, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.refusals import UNAUTHORIZED, refused
@@ -61,7 +61,7 @@ class OldSession:
 @pytest.fixture
 async def old_session(api: Api, ports: Ports, user: Account, acme: Tenant, browser: SamlBrowser, clock: FakeClock) -> OldSession:
     await add_member(acme.pool, acme.org, user.id)
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     return OldSession(api, browser, (await sign_in(ports, user)).access_token, clock)
 
 
@@ -164,7 +164,7 @@ async def test_the_session_that_enabled_the_factor_keeps_its_rights(old_session:
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
     newcomer = SamlBrowser(app, old_session.clock)
     assert is_step(leads_to(await newcomer.sign_in()), "code")
-    assert await newcomer.ends_at(await newcomer.show_code(authenticator.code())) == ACCOUNT
+    assert await newcomer.ends_at(await newcomer.show_code(authenticator.code())) == HOME
     assert (await newcomer.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
 
 

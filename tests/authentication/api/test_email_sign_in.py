@@ -15,7 +15,7 @@ from core.kernel.policy import Policy
 from ports import Ports
 from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST, code_in, request_code, verify, wrong
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import ACCOUNT, form_token, leads_to
+from tests.support.browser import HOME, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
@@ -88,7 +88,7 @@ async def test_the_link_signs_in_the_browser_that_opens_it_and_not_the_client(
     code = await next_code()
     page = await browser.open(f"{LINK_PAGE}?token={link(sent.emails[-1])}")
     assert "was requested in another browser" in page.text
-    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == ACCOUNT
+    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == HOME
     assert await run_sql(pool, "select service_id, browser_hash is not null from sessions where provider = 'email'") == [(None, True)]
     assert (await verify(api, token, code)).status == 401
 
@@ -176,7 +176,7 @@ async def test_a_sign_in_with_the_link_ends_the_wait_of_the_codes(
     token = await request_code(api)
     assert (await verify(api, token, await next_code())).status == 429
     page = await browser.open(f"{LINK_PAGE}?token={link(sent.emails[-1])}")
-    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == ACCOUNT
+    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == HOME
     token = await request_code(api)
     assert (await verify(api, token, await next_code())).status == 200
 

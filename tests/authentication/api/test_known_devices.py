@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import ACCOUNT, FakeBrowser, is_step, leads_to
+from tests.support.browser import HOME, FakeBrowser, is_step, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import add_mfa
 
@@ -53,14 +53,14 @@ async def test_a_browser_that_has_signed_in_before_is_not_locked_out(
     browser = FakeBrowser(app)
     second_factor = await add_mfa(ports, user) if has_second_factor else None
     if second_factor is None:
-        assert leads_to(await browser.sign_in()) == ACCOUNT
+        assert leads_to(await browser.sign_in()) == HOME
     else:
         await browser.sign_in_with(second_factor)  # without trust
     browser.cookies.pop("gatehouse-session")
     await guess(api)
     assert (await FakeBrowser(app).sign_in()).status == 429
     target = leads_to(await browser.sign_in())
-    assert target == ACCOUNT if second_factor is None else is_step(target, "code")
+    assert target == HOME if second_factor is None else is_step(target, "code")
 
 
 async def test_the_device_must_be_known_to_this_account_and_not_revoked(api: Api, ports: Ports, pool: Pool, user: Account) -> None:

@@ -15,7 +15,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import DeviceClient
 from tests.federation.api.relying import SECRET, RelyingParty
-from tests.support.browser import ACCOUNT, leads_to
+from tests.support.browser import HOME, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.saml import SamlApplication
 from tests.support.saml.browser import SamlBrowser
@@ -87,7 +87,7 @@ class Protocols:
         self._plan = await add_plan(self._tenant.pool, self._party.service)
         self._service = await service_context(self._tenant.pool, self._party.service)
         self._token = (await sign_in(self._tenant.ports, self._user)).access_token
-        assert leads_to(await self._browser.sign_in()) == ACCOUNT
+        assert leads_to(await self._browser.sign_in()) == HOME
 
     async def _new_device(self) -> DeviceClient:
         device = DeviceClient(self._tenant.api, self._tenant.pool, self._clock, self._service)

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import next_page_text, page_text
-from tests.support.browser import ACCOUNT, FakeBrowser, form_token, leads_to
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, form_token, leads_to
 from tests.support.builders import add_account, run_concurrently, run_sql
 from tests.support.services import add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
@@ -26,7 +26,7 @@ async def user(ports: Ports) -> Account:
 @pytest.fixture
 async def browser(app: QuartTrio, user: Account) -> FakeBrowser:
     browser = FakeBrowser(app)
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     return browser
 
 

@@ -31,7 +31,7 @@ from tests.federation.api.relying import (
 )
 from tests.federation.api.test_pushed_requests import open_pushed, pushed
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_account, deliver, link, make_edge, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.mfa import add_mfa
@@ -155,7 +155,7 @@ async def test_kept_right_passwords_pay_for_no_wrong_ones(
     clock.advance(timedelta(seconds=59))
     stranger = FakeBrowser(app)
     statuses = [(await stranger.sign_in(f"victim{number}@example.com", WRONG)).status for number in range(12)]
-    assert await browser.ends_at(await browser.show_code(authenticator.code())) == "/app/account"
+    assert await browser.ends_at(await browser.show_code(authenticator.code())) == HOME
     statuses += [(await stranger.sign_in(f"victim{number}@example.com", WRONG)).status for number in range(12, 24)]
     assert statuses.count(401) == 10
 
@@ -167,7 +167,7 @@ async def test_a_sign_in_gives_back_what_it_took_and_nothing_else(app: QuartTrio
         assert (await browser.open("/auth/authorize")).status == 200
     assert leads_to(await browser.sign_in(after="/app/account/devices")) == "/app/account/devices"
     await browser.submit("/app/sign-out")
-    assert leads_to(await browser.sign_in()) == "/app/account"
+    assert leads_to(await browser.sign_in()) == HOME
     assert await left(app) == 8
 
 
@@ -188,7 +188,7 @@ async def test_a_charge_counts_in_the_time_in_which_it_would_be_given_back(
     assert (await browser.open("/auth/authorize")).status == 200
     clock.advance(timedelta(seconds=20))
     assert await left(app) == 20
-    assert leads_to(await browser.sign_in()) == "/app/account"
+    assert leads_to(await browser.sign_in()) == HOME
     assert await left(app) == 0
     assert await run_sql(pool, "select 1 from sign_in_charges") == []
 
@@ -232,7 +232,7 @@ async def test_each_way_to_sign_in_gives_everything_back(
         assert await taken(pool) > 0
         assert (await browser.show_code(authenticator.wrong())).status == 401
         target = leads_to(await browser.show_code(authenticator.code()))
-    assert await browser.follow(target) == "/app/account"
+    assert await browser.follow(target) == HOME
     assert await taken(pool) == (1 if authenticator else 0), "the wrong code"
     assert await run_sql(pool, "select 1 from sign_in_charges") == []
 

@@ -9,7 +9,7 @@ from core.accounts.model.accounts import Account
 from tests.federation.api.end_session.applications import CROSS_SITE, END_SESSION
 from tests.federation.api.relying import AUTHORIZE, RelyingParty, answer_fields, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, leads_to
+from tests.support.browser import ACCOUNT, HOME, SIGN_IN, FakeBrowser, action_of, form_token, leads_to
 from tests.support.builders import EMAIL, PASSWORD
 
 # Every parameter that a request can have, with a value that changes its meaning.
@@ -113,8 +113,8 @@ async def test_the_state_comes_back_as_it_was(shop: RelyingParty) -> None:
 async def test_a_sign_in_never_continues_at_another_site(shop: RelyingParty, user: Account, target: str) -> None:
     browser = FakeBrowser(shop.browser._app)
     token = form_token(await browser.open(f"{SIGN_IN}?{urlencode({'next': target})}"))
-    assert leads_to(await browser.send(SIGN_IN, form_token=token, email=EMAIL, password=PASSWORD, next=target)) == ACCOUNT
-    assert leads_to(await browser.open(f"{SIGN_IN}?{urlencode({'next': target})}")) == ACCOUNT
+    assert leads_to(await browser.send(SIGN_IN, form_token=token, email=EMAIL, password=PASSWORD, next=target)) == HOME
+    assert leads_to(await browser.open(f"{SIGN_IN}?{urlencode({'next': target})}")) == HOME
     token = form_token(await browser.open(ACCOUNT))
     assert "evil" not in leads_to(await browser.send("/app/sign-out", form_token=token, next=target))
 

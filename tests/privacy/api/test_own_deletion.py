@@ -14,7 +14,7 @@ from tests.accounts.api.account_pages.paths import page_text
 from tests.accounts.profiles import set_profile
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.privacy.api.anonymization.data import DELETED_TABLES, PLACEHOLDER, account_row, add_all_data, columns_with, count_rows
-from tests.support.browser import ACCOUNT, FakeBrowser, hidden_fields, leads_to
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, impersonate, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.platform import Platform
@@ -160,7 +160,7 @@ async def test_no_organization_is_left_with_a_deleted_owner(api: Api, acme: Tena
 @pytest.fixture
 async def browser(app: QuartTrio, user: Account) -> FakeBrowser:
     browser = FakeBrowser(app)
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     return browser
 
 

@@ -386,7 +386,7 @@ GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200
 GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /                                      303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 """
 
 # The service API. It reads only API keys, and all other routes ignore them: tokens
@@ -489,6 +489,7 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
 GET    /auth/authorize                               303  303  303  403* 303

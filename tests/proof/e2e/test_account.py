@@ -46,7 +46,7 @@ def code_of(secret: str, later: int = 0) -> str:
 
 
 def sign_in(browser: Browser, service: Service, password: str = PASSWORD) -> None:
-    browser.open(f"{service.address}/app/sign-in")
+    browser.open(f"{service.address}/app/sign-in?next=/app/account")
     assert browser.heading == "Sign in"
     browser.fill("Email address", ADA)
     browser.fill("Password", password)
@@ -225,7 +225,7 @@ def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser
     browser.press_tab()
     with browser.leaving():
         browser.strike(ADA, Keys.TAB, PASSWORD, Keys.ENTER)
-    assert browser.heading == "Your account"
+    assert browser.heading == "Your applications"
     for page in PAGES:
         browser.open(f"{running.address}/app/{page}")
         assert reachable_ids(browser) == [each.id for each in displayed(browser)], page

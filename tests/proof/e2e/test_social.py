@@ -58,7 +58,8 @@ def test_a_user_signs_in_through_one_provider_and_links_another(
     assert scriptless.heading == "Enter your code", "the second factor is also required after a provider"
     scriptless.fill("Code", code_of(secret, later=STEP))
     scriptless.press("Continue")
-    assert scriptless.heading == "Your account"
+    assert scriptless.heading == "Your applications"
+    scriptless.open(f"{running.address}/app/account")
 
     scriptless.follow("Manage your linked accounts")
     scriptless.press("Link Codehost")

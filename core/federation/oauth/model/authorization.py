@@ -16,6 +16,7 @@ from typing import Final, Self
 from urllib.parse import urlencode
 from uuid import UUID
 
+from core.applications.model.registered_uris import REDIRECT_URIS, UnregisteredUri, UriNotRegistered
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant
 from core.kernel import uris
@@ -53,7 +54,7 @@ class RedirectUriMissing(Invalid):
     """Send redirect_uri. Only an application with exactly one registered redirect URI can leave it out."""
 
 
-class RedirectUriNotRegistered(Invalid):
+class RedirectUriNotRegistered(UriNotRegistered):
     """This redirect URI is not registered for the application, so nothing is sent to it. Send a registered redirect URI."""
 
 
@@ -206,7 +207,7 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
         uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
     ):
         return requested
-    raise RedirectUriNotRegistered
+    raise RedirectUriNotRegistered(UnregisteredUri(requested, REDIRECT_URIS, service))
 
 
 def s256_challenge(verifier: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri
 from core.applications.model.services import Service
 from core.kernel.errors import Invalid
 
@@ -19,7 +20,7 @@ class PostLogoutClientMissing(Invalid):
 
 
 class PostLogoutRedirectUriNotRegistered(Invalid):
-    """This post_logout_redirect_uri is not registered for the application. It must be exactly one of the registered ones."""
+    """This post_logout_redirect_uri is not registered for the application. The user can sign out, but is not sent there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class LogoutRequestFacts:
 
     `service` is the application that sent it, or None if that is unknown or our own frontend.
     `return_url` is the registered post_logout_redirect_uri with the state. It is None if the request
-    has none, or if its application is unknown because the key of the hint is deleted.
+    has none, if it is not registered, or if its application is unknown because the key of the hint is deleted.
     """
 
     request: EndSessionRequest
@@ -57,6 +58,14 @@ class LogoutRequestFacts:
     return_url: str | None
     has_hint: bool  # the request has an ID token of the application, of any session
     is_proven: bool  # the hint names a session that was authorized in this browser
+    refusal: PostLogoutRedirectUriNotRegistered | None = None
+
+    @property
+    def unregistered(self) -> UnregisteredUri | None:
+        """The post_logout_redirect_uri, if the application does not have it. None for our own frontend."""
+        if self.refusal is None or self.service is None:
+            return None
+        return UnregisteredUri(self.request.post_logout_redirect_uri or "", POST_LOGOUT_REDIRECT_URIS, self.service)
 
     @property
     def cannot_return(self) -> bool:

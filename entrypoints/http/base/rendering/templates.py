@@ -20,7 +20,7 @@ from core.accounts.model.profiles import MAX_NAME_LENGTH
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
-from entrypoints.http.base.context import ports
+from entrypoints.http.base.context import form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
@@ -62,6 +62,7 @@ def _environment() -> Environment:
         "asset_url": asset_url,
         "sign_in_methods": sign_in_methods,
         "form_key": partial(token_urlsafe, 16),
+        "form_owner": form_owner,
         "css": Markup((HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.

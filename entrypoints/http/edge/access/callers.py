@@ -28,9 +28,9 @@ from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
-from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens
 from entrypoints.http.edge.directory.authentication import authenticate_directory
+from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_directory_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
@@ -116,11 +116,11 @@ async def as_pre_auth(_: Access) -> None:
 async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = browser.authenticate) -> Response | None:
     cookie = session_cookie()
     if cookie is None:
-        return to_sign_in()
+        return await to_sign_in_again()
     try:
         user = await load(ports(), anonymous(), cookie)
     except SessionEnded:
-        return to_sign_in()
+        return await to_sign_in_again()
     await _authorize_user(user, access)
     return None
 
@@ -132,12 +132,12 @@ async def as_browser_of_member(access: Access) -> Response | None:
     assert access.capability is not None, "the access of a member has a capability"
     cookie, slug = session_cookie(), (request.view_args or {})["org_slug"]
     if cookie is None:
-        return to_sign_in()
+        return await to_sign_in_again()
     request_record().organization = slug
     try:
         user = await browser.authenticate_member(ports(), anonymous(), cookie, slug, access.capability, inactive=access.inactive)
     except SessionEnded:
-        return to_sign_in()
+        return await to_sign_in_again()
     except OwnMembershipNotConfirmed:
         return Response(b"", 303, {"Location": ORGANIZATIONS_PATH, "Cache-Control": "no-store"})
     await _authorize_user(user, access)

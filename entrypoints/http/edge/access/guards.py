@@ -23,8 +23,8 @@ from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.base.context import app_context, caller, ports, request_record
-from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
+from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
@@ -114,7 +114,7 @@ class _Steps:
         except SessionEnded:
             if self.access.credentials is not Credentials.COOKIE:
                 raise
-            return to_sign_in()  # the session ended during the request
+            return await to_sign_in_again()  # the session ended during the request
         except KeptFormEnded:
             return await to_ended_form()
 

@@ -18,7 +18,7 @@ from core.federation.email_links import AccountLink
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
-from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, UNDO_PATH
+from core.kernel.page_paths import EMAIL_PATH, FORGOT_PASSWORD_PATH, HOME_PATH, RESEND_VERIFICATION_PATH, UNDO_PATH
 from core.tenancy.model.settings import Design
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
@@ -91,7 +91,7 @@ async def _flow(link: AccountLink) -> Flow:
 
 
 def _address_of(link: AccountLink) -> str:
-    return safe_next(link.continuation.next_path or ACCOUNT_PATH)
+    return safe_next(link.continuation.next_path or HOME_PATH)
 
 
 async def _refused_verification(refusal: LinkInvalid, link: AccountLink, user: Visitor | None, values: dict[str, Any]) -> Response:

@@ -10,6 +10,7 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
 from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
@@ -23,7 +24,18 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
-from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal, once, ports_once, refused_console_page
+from entrypoints.http.pages.console_forms import (
+    Form,
+    accepts,
+    answers_with,
+    is_restored,
+    on_refusal,
+    once,
+    ports_once,
+    refused_console_page,
+    restored_console_page,
+    restores,
+)
 
 routes = Blueprint("applications", __name__)
 
@@ -134,8 +146,8 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     return {group: [to_field(name) for name in client_settings.group_fields(group, service)] for group in client_settings.GROUPS}
 
 
-def _page_values(service: Service) -> dict[str, Any]:
-    """Return the values of an application's page. Members who cannot change settings get no forms."""
+def _page_values(service: Service, sent: UnregisteredUri | None = None) -> dict[str, Any]:
+    """Return the values of an application's page. Members who cannot change settings get no forms. `sent` stands in a field, not saved."""
     groups = _settings(service) if may("services.manage") else {}
     return {
         **application_values(service),
@@ -143,25 +155,39 @@ def _page_values(service: Service) -> dict[str, Any]:
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
+        "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},
     }
+
+
+class SentUriQuery(Query):
+    """A URI that a request of the application had, and that is not registered. It stands in its field, and is not saved."""
+
+    redirect_uris: Text | None = Field(None, description="The redirect URI that was sent.")
+    post_logout_redirect_uris: Text | None = Field(None, description="The post-logout redirect URI that was sent.")
 
 
 @routes.get(APPLICATION)
 @member_page(Capability.SERVICES_VIEW)
-@refuses(403)
+@refuses(400, 403)
 @describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
-async def show_application(org_slug: str, service_slug: str) -> Response:
+async def show_application(org_slug: str, service_slug: str, query_args: SentUriQuery) -> Response:
     """Show an application of an organization.
 
     The page has the values to copy into the application. For admins, it also has its settings.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/application.html", typed=client_settings.stored_values(service), **_page_values(service))
+    typed, sent = client_settings.stored_values(service), None
+    for name in (REDIRECT_URIS, POST_LOGOUT_REDIRECT_URIS):
+        uri = (getattr(query_args, name) or "").strip()
+        if uri and uri not in service.setting(name):
+            typed[name], sent = f"{typed[name]}\n{uri}".strip(), UnregisteredUri(uri, name, service)
+    return await console_page("applications/application.html", typed=typed, **_page_values(service, sent))
 
 
 @routes.post(APPLICATION)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
+@restores
 async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change a group of settings of an application.
 
@@ -170,6 +196,9 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
     service = await services.find(ports(), acting_member(), service_slug)
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
+    if is_restored():
+        values = {**_page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+        return await restored_console_page("applications/application.html", **values)
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:

@@ -10,26 +10,41 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model import services as model
-from core.applications.model.services import CreatedService, ServiceType
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS
+from core.applications.model.services import CreatedService, ServiceQuota, ServiceType
+from core.kernel import uris
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
-from entrypoints.http.base.context import acting_member
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, once, ports_once, refused_console_page
+from entrypoints.http.pages.console_forms import (
+    Fields,
+    Form,
+    accepts,
+    answers_with,
+    is_restored,
+    once,
+    ports_once,
+    refused_console_page,
+    restored_console_page,
+    restores,
+)
 from entrypoints.http.pages.form_values import to_lines, to_model
 
 routes = Blueprint("new_application_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
+PROPOSED: Final = "proposed"  # the field that says that the user has seen a proposal of the sign-out addresses
 FIELDS: Final[Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
+    model.PostLogoutRedirectUriInvalid: POST_LOGOUT_REDIRECT_URIS,
     NameUsedTooOften: "name",
 }
 
@@ -78,11 +93,18 @@ class KindQuery(Query):
 @member_page(Capability.SERVICES_CREATE)
 @shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
-    """Ask what the user is connecting, and then for its name and address."""
-    kind = KINDS.get(query_args.kind)
-    if kind is None:
-        return await console_page("applications/new_application.html", kinds=KINDS, path=_list_path())
+    """Ask what the user is connecting, and then for its name and addresses.
+
+    If the organization has reached its limit of applications, the page says so instead.
+    """
+    kind, quota = KINDS.get(query_args.kind), await services.load_quota(ports(), acting_member())
+    if kind is None or quota.is_reached:
+        return await console_page("applications/new_application.html", **_first_values(quota))
     return await console_page("applications/new_application_form.html", **_form_values(query_args.kind, kind, {}))
+
+
+def _first_values(quota: ServiceQuota) -> dict[str, Any]:
+    return {"kinds": KINDS, "path": _list_path(), "quota": quota, "support": ports().policy.support}
 
 
 def _list_path() -> str:
@@ -90,21 +112,36 @@ def _list_path() -> str:
 
 
 def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
-    return {"kind_name": name, "kind": kind, "typed": typed, "path": _list_path()}
+    return {"kind_name": name, "kind": kind, "typed": typed, "path": _list_path(), "has_proposal": False}
+
+
+def _propose(form: Form) -> str:
+    """Return sign-out addresses for the redirect URIs, if the user entered none and has not seen the proposal. It is "" otherwise."""
+    if form.get(POST_LOGOUT_REDIRECT_URIS, "x").strip() or form.get(PROPOSED):
+        return ""
+    starts = map(uris.start_of, to_lines(form.get("redirect_uris", "")))
+    return "\n".join(dict.fromkeys(start for start in starts if start is not None))
 
 
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers=answers_with("The values to copy."))
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
+@restores
 async def create_application(org_slug: str, form: Form) -> Response:
     """Create an application.
 
-    Its secret is shown only once.
+    Its secret is shown only once. A form without a sign-out address comes back once, with a proposal.
     """
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
-        return await refused_console_page(KindUnknown(), "applications/new_application.html", kinds=KINDS, path=_list_path())
+        quota = await services.load_quota(ports(), acting_member())
+        return await refused_console_page(KindUnknown(), "applications/new_application.html", **_first_values(quota))
+    if is_restored():
+        return await restored_console_page("applications/new_application_form.html", **_form_values(form["kind"], kind, form))
+    if proposal := _propose(form):
+        values = _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
+        return await console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
     try:
         created = await _create(form, kind)
     except Refusal as refusal:
@@ -122,5 +159,6 @@ async def _created_page(created: CreatedService, kind: Kind) -> Response:
 
 async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
     fixed = {"slug": lambda _: "", "service_type": lambda _: kind.type.value}  # the use case chooses the slug
-    data = to_model(ServiceRequest, form, {**fixed, "redirect_uris": to_lines})
-    return await services.create_by_form(ports_once(), acting_member(), data.name, kind.type, data.redirect_uris)
+    data = to_model(ServiceRequest, form, {**fixed, "redirect_uris": to_lines, POST_LOGOUT_REDIRECT_URIS: to_lines})
+    settings = {"redirect_uris": data.redirect_uris, POST_LOGOUT_REDIRECT_URIS: data.post_logout_redirect_uris}
+    return await services.create_by_form(ports_once(), acting_member(), data.name, kind.type, settings)

@@ -19,6 +19,7 @@ from entrypoints.http.api.federation.saml.configuration import SamlConfiguration
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.ended_sessions import OWNER
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -120,7 +121,7 @@ def _wrong_field(refusal: Refusal, form: Form) -> str | None:
 
 
 def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
-    fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key")}
+    fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key", OWNER)}
     verb = "Replace" if form.get("slo_certificate", "").strip() else "Remove"
     return Question(
         verb=f"{verb} the certificate from",

@@ -13,7 +13,7 @@ from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, NotFound, Refusal
-from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_SIGN_IN_LINK_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, HOME_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.base import cookies
@@ -135,7 +135,7 @@ async def link_page() -> Response:
     token, browser = link_token(), cookies.browser_id()
     try:
         link = await email_sign_in.open_link(ports(), token, browser)
-        own, asked = link.flow or page_flow(ACCOUNT_PATH), link.challenge.flow
+        own, asked = link.flow or page_flow(HOME_PATH), link.challenge.flow
         options = await load_options(asked if asked.in_browser else own)
     except (LinkInvalid, FlowEnded) as refusal:
         return _link_refused(refusal)
@@ -179,7 +179,7 @@ async def sign_in_with_link() -> Response:
     form = await read_own_form()
     try:
         link = await email_sign_in.open_link(ports(), form.get("token", ""), cookies.browser_id())
-        response = await sign_in_browser(EmailLink(link.challenge), link.flow or page_flow(ACCOUNT_PATH))
+        response = await sign_in_browser(EmailLink(link.challenge), link.flow or page_flow(HOME_PATH))
     except EmailSignInEnded:  # another request used the link up first
         return _link_refused(LinkInvalid())
     except (LinkInvalid, EmailSignInOff, FlowEnded) as refusal:

@@ -19,7 +19,7 @@ from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.base import cookies
@@ -206,7 +206,7 @@ async def sign_out() -> Response:
     unless `forget` is `yes`. `next` is the path to continue at after the next sign-in.
     """
     form, user = await read_form(), await visitor()
-    next_path = safe_next(form.get("next") or ACCOUNT_PATH)
+    next_path = safe_next(form.get("next") or HOME_PATH)
     if user is not None:
         check_session_form(form)
     signed_out = redirect(with_next(SIGN_IN_PATH, next_path), notice=SIGNED_OUT)

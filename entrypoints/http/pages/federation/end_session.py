@@ -1,24 +1,26 @@
 """The logout endpoint of OpenID Connect, for browsers (RP-Initiated Logout 1.0)."""
 
-from typing import Final
+from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
 from core.federation.oauth import end_session as oauth_end_session
 from core.federation.oauth.model.end_session import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
 from core.kernel.callers import Visitor
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.tenancy import branding
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.authentication.sign_in import sign_out_browser
 from entrypoints.http.pages.federation.signed_out import end_page
-from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.federation.unregistered import unregistered_page, unregistered_values
+from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("end_session", __name__)
@@ -48,16 +50,16 @@ async def end_session() -> Response:
     """Sign the user out at the request of an application.
 
     The application opens this URL in the user's browser. The user is asked first, unless
-    `id_token_hint` is an ID token of a session that was authorized in this browser. If no user is
+    `id_token_hint` is an ID token of a session that was authorized in this browser. They are also asked if the
+    post_logout_redirect_uri is not registered. If no user is
     signed in, an ID token of the application is enough to return to it at once. The sessions of
     other applications that were authorized in this browser end too, except those with the scope
     `offline_access`.
     """
-    facts = await _check(EndSessionRequest.from_fields(request.args))
-    user = await visitor()
-    if facts.is_proven:
+    facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
+    if facts.is_proven and facts.refusal is None:
         return await _sign_out(user, facts)
-    return _signed_out(facts) if user is None else await _question_page(user, facts)
+    return await _signed_out(facts) if user is None else await _question_page(user, facts)
 
 
 @routes.post(END_SESSION_PATH)
@@ -82,25 +84,32 @@ async def answer_question() -> Response:
     fields = await read_request_of_application()
     if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
-        return redirect((await _check(EndSessionRequest.from_fields(fields))).request.path)
+        facts = await _check(EndSessionRequest.from_fields(fields))
+        if facts.refusal is not None and facts.unregistered is not None:
+            return await unregistered_page(facts.refusal, facts.unregistered, facts.request.path)
+        return redirect(facts.request.path)
     form, user = await read_form(), await visitor()
     facts = await _check(EndSessionRequest.from_fields(request.args))
     if user is None:
-        return _signed_out(facts)
+        return await _signed_out(facts)
     check_session_form(form)
     return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
 
 
 async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
-    return await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+    """Raises: the refusal of the facts, if the client does not want a page, or the request is one of our own frontend."""
+    facts = await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
+    if facts.refusal is not None and (facts.unregistered is None or not wants_page()):
+        raise facts.refusal
+    return facts
 
 
 async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response:
     signed_out = end_page(None, cannot_return=facts.cannot_return) if facts.return_url is None else redirect(facts.return_url)
-    return await sign_out_browser(user, facts.path_after or ACCOUNT_PATH, signed_out)
+    return await sign_out_browser(user, facts.path_after or HOME_PATH, signed_out)
 
 
-def _signed_out(facts: LogoutRequestFacts) -> Response:
+async def _signed_out(facts: LogoutRequestFacts) -> Response:
     """Return the response for a browser without a session.
 
     With an ID token of the application, it redirects there. Otherwise a page links there: nothing
@@ -110,19 +119,22 @@ def _signed_out(facts: LogoutRequestFacts) -> Response:
     if facts.has_hint and facts.return_url is not None:
         return redirect(facts.return_url)
     application = None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
-    return end_page(application, cannot_return=facts.cannot_return)
+    unregistered = None if facts.unregistered is None else await unregistered_values(facts.unregistered)
+    return end_page(application, cannot_return=facts.cannot_return, refusal=facts.refusal, unregistered=unregistered)
 
 
 async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
     design = None if facts.service is None else await branding.get_design(ports(), facts.service.org_id)
-    page = render(
-        "federation/end_session.html",
-        design=design,
-        form_token=session_form_token(),
-        action=facts.request.path,
-        service=None if facts.service is None else facts.service.name,
-        organization=design.organization_name if design else "",
-        email=user.email,
-        cannot_return=facts.cannot_return,
-    )
-    return page_response(page)
+    values: dict[str, Any] = {
+        "design": design,
+        "form_token": session_form_token(),
+        "action": facts.request.path,
+        "service": None if facts.service is None else facts.service.name,
+        "organization": design.organization_name if design else "",
+        "email": user.email,
+        "cannot_return": facts.cannot_return,
+        "unregistered": None if facts.unregistered is None else await unregistered_values(facts.unregistered),
+    }
+    if facts.refusal is not None:
+        return refused_page(facts.refusal, "federation/end_session.html", **values)
+    return page_response(render("federation/end_session.html", **values))

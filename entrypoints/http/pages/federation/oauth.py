@@ -27,7 +27,7 @@ from core.federation.oauth.requests import WaitingRequest
 from core.federation.upstream import trips
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import HOME_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
@@ -38,6 +38,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
+from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
 from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -90,6 +91,7 @@ PARAMETERS: Final = {
     changes_state=True,
 )
 @repeatable(*LISTED)
+@shows_unregistered_uri
 async def authorize() -> Response:
     """Sign the user in to an application.
 
@@ -152,7 +154,7 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
         return outcome
     if user is not None:
         request_record().caller = str(user.user_id)
-    return redirect(ACCOUNT_PATH) if outcome.response is None else to_application(outcome.response)
+    return redirect(HOME_PATH) if outcome.response is None else to_application(outcome.response)
 
 
 @routes.post(AUTHORIZE_PATH)
@@ -160,6 +162,7 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
 @refuses(403, 404, 429)
 @describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=REQUEST_PARAMETERS)
 @repeatable(*LISTED)
+@shows_unregistered_uri
 async def authorize_by_form() -> Response:
     """Send an authorization request as a form.
 

@@ -1,14 +1,19 @@
 """The page at the end of a logout."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from quart import Response
 
 from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml.model.sign_on import LogoutFinished
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.pages.form_pages import refused_page
 
 
 async def signed_out_page(outcome: LogoutFinished) -> Response:
@@ -20,20 +25,31 @@ async def signed_out_page(outcome: LogoutFinished) -> Response:
     application = await end_session.find_return(ports(), outcome.after)
     if application is not None and not outcome.is_partial:
         return redirect(application.url)
-    next_path = ACCOUNT_PATH if application is not None or outcome.after is None else outcome.after
+    next_path = HOME_PATH if application is not None or outcome.after is None else outcome.after
     return end_page(application, is_partial=outcome.is_partial, next_path=next_path)
 
 
 def end_page(
-    application: ApplicationReturn | None, *, is_partial: bool = False, cannot_return: bool = False, next_path: str = ACCOUNT_PATH
+    application: ApplicationReturn | None,
+    *,
+    is_partial: bool = False,
+    cannot_return: bool = False,
+    next_path: str = HOME_PATH,
+    refusal: Refusal | None = None,
+    unregistered: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Return the page for a user who is signed out, with a link to this application or else to the sign-in page."""
-    page = render(
-        "federation/signed_out.html",
-        is_partial=is_partial,
-        cannot_return=cannot_return,
-        sign_in_path=with_next(SIGN_IN_PATH, next_path),
-        application=None if application is None else application.service_name,
-        return_url=None if application is None else application.url,
-    )
-    return page_response(page)
+    """Return the page for a user who is signed out, with a link to this application or else to the sign-in page.
+
+    After a refusal, it has its status, and shows the URI that is not registered.
+    """
+    values: dict[str, Any] = {
+        "is_partial": is_partial,
+        "cannot_return": cannot_return,
+        "sign_in_path": with_next(SIGN_IN_PATH, next_path),
+        "application": None if application is None else application.service_name,
+        "return_url": None if application is None else application.url,
+        "unregistered": unregistered,
+    }
+    if refusal is not None:
+        return refused_page(refusal, "federation/signed_out.html", **values)
+    return page_response(render("federation/signed_out.html", **values))

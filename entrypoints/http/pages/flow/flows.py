@@ -22,7 +22,7 @@ from core.federation.sign_in import SignInOptions
 from core.kernel import uris
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
@@ -75,7 +75,7 @@ async def open_flow(flow_id: str) -> Flow:
 
 async def _page_flow() -> Flow:
     fields = await read_form() if request.method == "POST" else request.args
-    return page_flow(safe_next(fields.get("next") or ACCOUNT_PATH))
+    return page_flow(safe_next(fields.get("next") or HOME_PATH))
 
 
 def page_flow(path: str) -> Flow:
@@ -159,12 +159,12 @@ def leads_to_request(flow: Flow) -> bool:
 
 
 def address_to_store(flow: Flow) -> str | None:
-    """Return the address for the link of an email, or None if it is the account page.
+    """Return the address for the link of an email, or None if it is the start page.
 
     Any browser can open it. It names the flow of a request, so that the browser of the flow continues there.
     """
     if flow.target is FlowTarget.PAGE:
-        return None if flow.request == ACCOUNT_PATH else flow.request
+        return None if flow.request == HOME_PATH else flow.request
     address = targets.address(flow)
     return path_of(flow) if address is None else uris.add_parameters(address, {"flow": str(flow.id)})
 

@@ -9,7 +9,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import shows
-from entrypoints.http.pages.console_forms import Form, accepts, once
+from entrypoints.http.pages.console_forms import Form, accepts, once, restores
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
@@ -41,6 +41,7 @@ async def show_form() -> Response:
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
+@restores
 async def create(form: Form) -> Response:
     """Create a service account of the platform."""
     return await service_account_views.create(form=form)

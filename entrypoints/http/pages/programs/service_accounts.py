@@ -15,7 +15,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, restores
 from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -50,6 +50,7 @@ async def show_form(org_slug: str) -> Response:
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
+@restores
 async def create(org_slug: str, form: Form) -> Response:
     """Create a service account."""
     return await service_account_views.create(form=form)

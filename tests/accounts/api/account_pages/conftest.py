@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from tests.accounts.api.account_pages.paths import device_of
-from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.browser import HOME, FakeBrowser, leads_to
 from tests.support.builders import Api
 
 
@@ -16,7 +16,7 @@ from tests.support.builders import Api
 async def browser(app: QuartTrio, user: Account) -> FakeBrowser:
     """A browser with a session."""
     browser = FakeBrowser(app)
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     return browser
 
 

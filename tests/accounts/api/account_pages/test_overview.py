@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import EXPORT, PASSWORD_PAGE, SESSIONS, next_page_text, page_text
-from tests.support.browser import ACCOUNT, FakeBrowser, form_token, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Api, run_sql, sign_in
 from tests.support.mfa import add_mfa
 
@@ -76,7 +76,7 @@ async def test_a_password_change_ends_all_other_sessions(
     assert await run_sql(pool, "select count(*) from sessions where ended_at is null") == [(1,)]
     other = FakeBrowser(app)
     assert (await other.sign_in()).status == 401
-    assert leads_to(await other.sign_in(password=NEW_PASSWORD)) == ACCOUNT
+    assert leads_to(await other.sign_in(password=NEW_PASSWORD)) == HOME
 
 
 @pytest.mark.parametrize(

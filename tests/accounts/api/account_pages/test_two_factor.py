@@ -14,7 +14,7 @@ from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import TWO_FACTOR, next_page_text, page_text
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, FakeBrowser, form_token, is_step, leads_to
+from tests.support.browser import HOME, FakeBrowser, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, Answer, Api, run_sql
 from tests.support.mfa import Authenticator, add_mfa, use_in_sessions
 
@@ -55,7 +55,7 @@ async def test_confirming_the_setup_shows_the_backup_codes_once(browser: FakeBro
     assert authenticator.secret not in later.text
     other = FakeBrowser(app)
     assert is_step(leads_to(await other.sign_in()), "code")
-    assert await other.ends_at(await other.show_code(codes[3])) == ACCOUNT
+    assert await other.ends_at(await other.show_code(codes[3])) == HOME
     assert "You have 9 backup codes left." in page_text(await other.open(TWO_FACTOR))
     assert await browser.is_in()
     assert ("mfa_enabled",) in await run_sql(pool, "select event_type from mfa_events")
@@ -98,7 +98,7 @@ async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports
     other = FakeBrowser(app)
     await other.sign_in()
     assert (await other.show_code(factor.backup_codes[0])).status == 401
-    assert await other.ends_at(await other.show_code(codes[0])) == ACCOUNT
+    assert await other.ends_at(await other.show_code(codes[0])) == HOME
 
 
 async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, pool: Pool, user: Account, app: QuartTrio) -> None:
@@ -106,7 +106,7 @@ async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Port
     await use_in_sessions(pool, user)
     answer = await browser.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
     assert "Two-factor authentication turned off." in await next_page_text(browser, answer)
-    assert leads_to(await FakeBrowser(app).sign_in()) == ACCOUNT
+    assert leads_to(await FakeBrowser(app).sign_in()) == HOME
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)

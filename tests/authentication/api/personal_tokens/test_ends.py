@@ -16,7 +16,7 @@ from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import PASSWORD, Api, deliver, link, make_device, run_concurrently, run_sql
 from tests.support.mfa import Authenticator, add_mfa, use_in_sessions
 from tests.support.personal_tokens import add_personal_token
@@ -117,7 +117,7 @@ async def sign_in_again(world: World) -> None:
     token = form_token(await world.browser.open(SIGN_IN))
     for _ in range(2):
         fields = {"form_token": token, "email": world.acme.people["member"].email, "password": PASSWORD}
-        assert leads_to(await world.browser.send(SIGN_IN, **fields)) == ACCOUNT
+        assert leads_to(await world.browser.send(SIGN_IN, **fields)) == HOME
 
 
 async def sign_out_in_browser(world: World) -> None:

@@ -16,7 +16,7 @@ from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST_PAGE, code_in, wrong
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, add_member, deliver, link, run_sql
 from tests.support.direct import PEER, change_ports
 from tests.support.mfa import Authenticator
@@ -71,7 +71,7 @@ async def test_the_code_signs_in_the_browser_that_asked(
         assert (answer.status, "no longer open" in answer.text, EMAIL in answer.text) == (200, True, False)
     refused = await browser.submit(code_page, code_page, code=wrong(code))
     assert (refused.status, "This code is wrong." in refused.text) == (401, True)
-    assert await browser.follow(leads_to(await browser.submit(code_page, code_page, code=code))) == ACCOUNT
+    assert await browser.follow(leads_to(await browser.submit(code_page, code_page, code=code))) == HOME
     assert await browser.is_in()
     assert await run_sql(pool, "select provider from sessions") == [("email",)]
     assert "You're signed in" in (await browser.open(code_page)).text
@@ -87,7 +87,7 @@ async def test_opening_the_link_changes_nothing_and_its_button_signs_in(
         assert page.status == 200
     assert "another browser" not in page.text
     assert await count_sessions(pool) == 0
-    assert await browser.follow(leads_to(await follow(browser, path))) == ACCOUNT
+    assert await browser.follow(leads_to(await follow(browser, path))) == HOME
     assert await browser.is_in()
     for again in (await browser.open(path), await browser.send(LINK_PAGE, form_token=form_token(page), token=path[-36:])):
         assert (again.status, "This link doesn't work" in again.text) == (400, True)
@@ -113,7 +113,7 @@ async def test_another_browser_sees_where_the_request_came_from_and_signs_in_its
     for shown in ("Firefox on", "Berlin, DE", "14 March 2026 at 15:09 UTC", EMAIL, "Shop"):
         assert shown in page.text, shown
     assert "/app/flow/" not in page.text, "the sign-in of the other browser stays there"
-    assert leads_to(await follow(phone, path)) == ACCOUNT, "the application waits in the other browser"
+    assert leads_to(await follow(phone, path)) == HOME, "the application waits in the other browser"
     assert await phone.is_in()
     assert not await browser.is_in()
     assert action_of(await browser.open(code_page)) == code_page.replace("/email", "/sign-in"), "the link used the code up"
@@ -146,7 +146,7 @@ async def test_the_second_factor_comes_next(
     _, path = await read_email(ports, sent)
     assert is_step(leads_to(await follow(phone, path)), "code")
     assert not await phone.is_in()
-    assert await phone.follow(leads_to(await phone.show_code(factor.code()))) == ACCOUNT
+    assert await phone.follow(leads_to(await phone.show_code(factor.code()))) == HOME
 
 
 async def test_the_second_factor_continues_in_the_flow_of_the_email(
@@ -157,7 +157,7 @@ async def test_the_second_factor_continues_in_the_flow_of_the_email(
     assert leads_to(await browser.submit(code_page, code_page, code=code)) == code_page.replace("/email", "/code")
     assert not await browser.is_in()
     assert action_of(await browser.open(code_page)) == browser.code_path, "the email was used"
-    assert await browser.follow(leads_to(await browser.show_code(factor.code()))) == ACCOUNT
+    assert await browser.follow(leads_to(await browser.show_code(factor.code()))) == HOME
     assert await run_sql(pool, "select count(*) from sign_in_flows") == [(1,)]
 
 
@@ -211,7 +211,7 @@ async def test_a_new_code_can_be_requested_from_the_page(
     new, _ = await read_email(ports, sent)
     assert "Only the newest code works." in (await browser.open(code_page)).text
     assert old == new or (await browser.submit(code_page, code_page, code=old)).status == 401
-    assert await browser.follow(leads_to(await browser.submit(code_page, code_page, code=new))) == ACCOUNT
+    assert await browser.follow(leads_to(await browser.submit(code_page, code_page, code=new))) == HOME
 
 
 async def test_a_malformed_address_shows_the_sign_in_page_again(browser: FakeBrowser) -> None:

@@ -12,7 +12,7 @@ from entrypoints.http.base.redirects import safe_next
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import FORGOT_PASSWORD, count_sessions
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, HOME, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to, set_cookies
 from tests.support.builders import EMAIL, PASSWORD, add_account, run_sql
 from tests.support.mfa import Authenticator
 
@@ -33,7 +33,7 @@ async def test_a_malformed_request_in_next_does_not_break_the_page(browser: Fake
 
 async def test_the_right_password_opens_the_account_page(browser: FakeBrowser, user: Account, pool: Pool) -> None:
     assert leads_to(await browser.open(ACCOUNT)) == f"{SIGN_IN}?next=%2Fapp%2Faccount"
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     page = await browser.open(ACCOUNT)
     assert page.status == 200
     assert EMAIL in page.text
@@ -68,7 +68,7 @@ async def test_every_wrong_address_or_password_gets_the_same_page(
 
 async def test_a_refused_form_can_be_sent_again(browser: FakeBrowser, user: Account) -> None:
     page = await browser.sign_in(password="wrong")
-    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD)) == ACCOUNT
+    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD)) == HOME
 
 
 async def test_only_the_right_password_shows_that_the_address_is_not_verified(browser: FakeBrowser, ports: Ports) -> None:
@@ -98,7 +98,7 @@ async def test_too_many_attempts_lock_out_strangers_but_not_a_trusted_browser(
     assert int(limited.headers["Retry-After"]) > 0
     assert "Sign in" in limited.text
     await browser.submit("/app/sign-out")
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
 
 
 @pytest.mark.parametrize("edge", [{"rate_limit_factor": 1.0}], indirect=True)
@@ -116,14 +116,14 @@ async def test_a_new_sign_in_replaces_the_browser_session(browser: FakeBrowser, 
     await browser.sign_in()
     secret = browser.cookies["gatehouse-session"]
     fields = {"form_token": form_token(first), "email": EMAIL, "password": PASSWORD}
-    assert leads_to(await browser.send(SIGN_IN, **fields)) == ACCOUNT
+    assert leads_to(await browser.send(SIGN_IN, **fields)) == HOME
     assert browser.cookies["gatehouse-session"] != secret
     assert await count_sessions(pool) == 1
 
 
 async def test_a_signed_in_user_is_redirected(browser: FakeBrowser, user: Account) -> None:
     await browser.sign_in()
-    assert leads_to(await browser.open(SIGN_IN)) == ACCOUNT
+    assert leads_to(await browser.open(SIGN_IN)) == HOME
     assert leads_to(await browser.open(f"{SIGN_IN}?next=/app/account/devices")) == "/app/account/devices"
 
 
@@ -156,8 +156,8 @@ async def test_a_sign_in_continues_at_a_local_path(app: QuartTrio, user: Account
 
 
 async def test_a_sign_in_never_continues_at_another_site(app: QuartTrio) -> None:
-    assert [target for target in FOREIGN_PATHS if safe_next(target) != ACCOUNT] == []
-    field = '<input type="hidden" name="next" value="/app/account">'
+    assert [target for target in FOREIGN_PATHS if safe_next(target) != HOME] == []
+    field = '<input type="hidden" name="next" value="/app">'
     pages = {target: await FakeBrowser(app).open(f"{SIGN_IN}?{urlencode({'next': target})}") for target in FOREIGN_PATHS}
     assert [target for target, page in pages.items() if field not in page.text] == []
 
@@ -166,7 +166,7 @@ async def test_the_next_path_of_a_form_is_checked_again(browser: FakeBrowser, fa
     answer = await browser.submit(SIGN_IN, SIGN_IN, email=EMAIL, password=PASSWORD, next="/app/../..//evil.example")
     assert is_step(leads_to(answer), "code")
     answer = await browser.show_code(factor.code(), next="//evil.example")
-    assert await browser.ends_at(answer) == ACCOUNT
+    assert await browser.ends_at(answer) == HOME
 
 
 async def test_the_next_path_survives_the_second_factor(browser: FakeBrowser, factor: Authenticator) -> None:

@@ -12,7 +12,7 @@ from core.authentication.browser import form_token as token_of
 from core.kernel.values import new_id
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import FORGOT_PASSWORD
-from tests.support.browser import ACCOUNT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, FORM, HOME, HTML, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, run_sql, sign_in
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator
@@ -169,5 +169,6 @@ async def test_errors_are_pages(browser: FakeBrowser) -> None:
     assert BASE_URL not in (await browser.open("/app/nowhere")).text
 
 
-async def test_the_front_page_links_to_the_sign_in_page(browser: FakeBrowser) -> None:
-    assert f'href="{SIGN_IN}"' in (await browser.open("/")).text
+async def test_the_front_page_leads_to_the_sign_in_page(browser: FakeBrowser) -> None:
+    start = leads_to(await browser.open("/"))
+    assert (start, leads_to(await browser.open(start))) == (HOME, SIGN_IN)

@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.values import digest, new_id
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
+from tests.support.browser import ACCOUNT, HOME, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, run_concurrently, run_sql
 from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
@@ -24,7 +24,7 @@ async def test_a_password_alone_gives_no_session_if_a_code_is_required(browser: 
     assert "gatehouse-session" not in browser.cookies
     assert await count_sessions(pool) == 0
     assert not await browser.is_in()
-    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.code())) == HOME
     assert await run_sql(pool, "select count(*) from sign_in_flows where closed_at is null or user_id is not null") == [(0,)]
     assert await browser.is_in()
 
@@ -35,7 +35,7 @@ async def test_a_malformed_code_is_400_and_not_counted(browser: FakeBrowser, fac
         answer = await browser.show_code(code)
         assert answer.status == 400, code
         assert 'aria-invalid="true"' in answer.text
-    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.code())) == HOME
 
 
 @pytest.mark.parametrize("spelling", [" {0} {1}\n", "{0}{1}", "{0}-{1}"])
@@ -45,7 +45,7 @@ async def test_a_backup_code_is_taken_in_any_case_with_or_without_the_dash(
     """The API keeps its format (security M-3)."""
     code = spelling.format(*BACKUP_CODES[0].lower().split("-"))
     await browser.sign_in()
-    assert await browser.ends_at(await browser.show_code(code)) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(code)) == HOME
     pre_auth = (await api.login()).json["access_token"]
     assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=pre_auth)).status == 400
 
@@ -60,12 +60,12 @@ async def test_a_code_works_once_and_a_wrong_code_allows_another_attempt(
         answer = await other.show_code(code)
         assert answer.status == 401
         assert "This code is wrong" in answer.text
-    assert await other.ends_at(await other.show_code(factor.code(1))) == ACCOUNT
+    assert await other.ends_at(await other.show_code(factor.code(1))) == HOME
 
 
 async def test_a_backup_code_works_once(browser: FakeBrowser, factor: Authenticator, app: QuartTrio) -> None:
     await browser.sign_in()
-    assert await browser.ends_at(await browser.show_code(factor.backup_codes[0])) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.backup_codes[0])) == HOME
     other = FakeBrowser(app)
     await other.sign_in()
     assert (await other.show_code(factor.backup_codes[0])).status == 401
@@ -126,7 +126,7 @@ async def test_a_pending_sign_in_continues_in_its_own_browser_only(browser: Fake
         assert has_ended(page)
         assert EMAIL not in page.text
     assert not await other.is_in()
-    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT, "the code was not used up"
+    assert await browser.ends_at(await browser.show_code(factor.code())) == HOME, "the code was not used up"
 
 
 async def test_a_trusted_browser_skips_the_code_until_the_trust_ends(
@@ -134,7 +134,7 @@ async def test_a_trusted_browser_skips_the_code_until_the_trust_ends(
 ) -> None:
     await browser.sign_in_with(factor, trust="yes")
     await browser.submit("/app/sign-out")
-    assert leads_to(await browser.sign_in()) == ACCOUNT
+    assert leads_to(await browser.sign_in()) == HOME
     other = FakeBrowser(app)
     assert is_step(leads_to(await other.sign_in()), "code"), "only this browser is trusted"
     other.cookies["gatehouse-device"] = browser.cookies["gatehouse-device"]

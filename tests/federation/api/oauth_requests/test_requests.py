@@ -20,7 +20,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
-from tests.support.browser import ACCOUNT, FakeBrowser, action_of, is_step, leads_to
+from tests.support.browser import HOME, FakeBrowser, action_of, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, add_member, run_during, run_sql
 from tests.support.direct import change_ports
 from tests.support.tenants import Tenant
@@ -253,8 +253,8 @@ async def test_a_head_request_issues_no_code(relying_party: RelyingParty, user: 
 async def test_without_a_frontend_users_sign_in_on_the_hosted_pages(browser: FakeBrowser, user: Account) -> None:
     page = await browser.open(AUTHORIZE)
     assert is_step(action_of(page), "sign-in")
-    assert await browser.ends_at(await browser.fill(page, email=EMAIL, password=PASSWORD)) == ACCOUNT
-    assert leads_to(await browser.open(AUTHORIZE)) == ACCOUNT
+    assert await browser.ends_at(await browser.fill(page, email=EMAIL, password=PASSWORD)) == HOME
+    assert leads_to(await browser.open(AUTHORIZE)) == HOME
     assert (await browser.open(f"{AUTHORIZE}?redirect_uri=https%3A%2F%2Fevil.example%2F")).status == 400
 
 

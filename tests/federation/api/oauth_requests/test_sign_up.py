@@ -20,7 +20,19 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, hidden_fields, is_step, leads_to, step_of
+from tests.support.browser import (
+    ACCOUNT,
+    HOME,
+    SIGN_IN,
+    FakeBrowser,
+    action_of,
+    form_token,
+    has_ended,
+    hidden_fields,
+    is_step,
+    leads_to,
+    step_of,
+)
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.saml import add_application
@@ -42,7 +54,7 @@ def linked(page: Answer, start: str) -> str:
     return next(href for href in map(unescape, IN_MAIN.findall(page.text)) if href.startswith(start))
 
 
-async def sign_up(browser: FakeBrowser, email: str = NEW, *, after: str = ACCOUNT, password: str = PASSWORD) -> Answer:
+async def sign_up(browser: FakeBrowser, email: str = NEW, *, after: str = HOME, password: str = PASSWORD) -> Answer:
     """Sign up on the page that continues at this path. The request of an application begins a flow."""
     page = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
     if page.status == 303:
@@ -239,7 +251,7 @@ async def test_the_link_of_a_sign_up_does_not_replace_a_session(
     await browser.sign_in()
     page = await browser.open(await mailed_link(ports, sent))
     assert (page.status, await is_verified(pool)) == (200, True)
-    assert linked(page, ACCOUNT) == ACCOUNT
+    assert linked(page, HOME) == HOME
     assert EMAIL in (await browser.open("/app/account/email")).text
 
 
@@ -341,7 +353,7 @@ async def test_a_refused_sign_up_creates_nothing_and_says_what_to_do(browser: Fa
 async def test_a_signed_in_user_does_not_sign_up_again(browser: FakeBrowser, user: Account) -> None:
     await browser.sign_in()
     assert leads_to(await browser.open(f"{SIGN_UP}?next=%2Fapp%2Faccount%2Fdevices")) == "/app/account/devices"
-    assert leads_to(await browser.open(f"{SIGN_UP}?next=%2F%2Fevil.example")) == ACCOUNT
+    assert leads_to(await browser.open(f"{SIGN_UP}?next=%2F%2Fevil.example")) == HOME
 
 
 async def test_an_application_that_admits_only_members_offers_no_sign_up(shop: RelyingParty, browser: FakeBrowser, pool: Pool) -> None:

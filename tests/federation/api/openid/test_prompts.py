@@ -13,7 +13,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
 from tests.federation.api.relying import add_relying_party, sign_in_browser
-from tests.support.browser import form_token, hidden_fields, is_step, leads_to
+from tests.support.browser import HOME, form_token, hidden_fields, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, run_sql
 from tests.support.tenants import Tenant
 
@@ -240,7 +240,7 @@ async def test_the_platform_itself_takes_the_parameters_too(shop: OpenIdClient, 
     """Without a frontend, the browser continues at the account page."""
     await sign_in_browser(shop.party, user)
     browser = shop.party.browser
-    assert leads_to(await browser.open(f"/auth/authorize?{urlencode({'max_age': 3600})}")) == "/app/account"
+    assert leads_to(await browser.open(f"/auth/authorize?{urlencode({'max_age': 3600})}")) == HOME
     assert (await browser.open("/auth/authorize?prompt=login")).status == 200
     assert (await browser.open("/auth/authorize?prompt=nothing")).status == 400
     assert BASE_URL not in (await browser.open("/auth/authorize?prompt=nothing")).headers.get("Location", "")

@@ -21,7 +21,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
-from tests.support.browser import ACCOUNT, FakeBrowser, action_of, is_step, leads_to
+from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
@@ -37,7 +37,7 @@ officesuite = pytest.mark.parametrize("provider", [OFFICESUITE], indirect=True)
 
 @every_provider
 async def test_the_first_sign_in_creates_an_account(provider_sign_in: ProviderSignIn) -> None:
-    assert leads_to(await provider_sign_in.complete()) == ACCOUNT
+    assert leads_to(await provider_sign_in.complete()) == HOME
     verified = provider_sign_in.provider.provider != OFFICESUITE
     assert await provider_sign_in.accounts() == [(EMAIL, verified, False, "platform", None)]
     assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
@@ -85,7 +85,7 @@ async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in
     state, code = (parse_qs(urlsplit(callback).query)[name][0] for name in ("state", "code"))
     columns = "challenge_hash, browser_hash, challenge_expires_at - challenge_begun_at, request"
     [row] = await run_sql(provider_sign_in.pool, f"select t::text, {columns} from sign_in_flows t")  # noqa: S608
-    assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
+    assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), HOME)
     assert state not in row[0]
     await provider_sign_in.browser.open(callback)
     assert await trips_of(provider_sign_in.pool) == []
@@ -359,7 +359,7 @@ async def test_a_sign_in_with_a_user_code_continues_on_the_device_page(provider_
 
 async def test_the_browser_continues_only_on_our_pages(provider_sign_in: ProviderSignIn) -> None:
     for target in ("//evil.example", "https://evil.example", "/\\evil.example", "/app/../..//evil.example"):
-        assert leads_to(await provider_sign_in.complete(next=target)) == ACCOUNT, target
+        assert leads_to(await provider_sign_in.complete(next=target)) == HOME, target
 
 
 # The pages
@@ -388,7 +388,7 @@ async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sig
 
 async def test_the_previous_session_of_the_browser_ends(provider_sign_in: ProviderSignIn, ports: Ports) -> None:
     grace = await add_account(ports, "grace@example.com")
-    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == ACCOUNT
+    assert leads_to(await provider_sign_in.browser.sign_in("grace@example.com", PASSWORD)) == HOME
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() not in (None, grace.id)
     assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

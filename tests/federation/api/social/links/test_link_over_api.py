@@ -17,7 +17,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import PAGE, ApiClient, open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn, trips_of
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, has_ended, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, has_ended, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service
@@ -89,7 +89,7 @@ async def test_a_browser_without_a_session_must_sign_in_as_the_user(
         .headers["Location"]
         .startswith(f"{SIGN_IN}?next=%2Fauth%2F{provider_sign_in.name}%3Flink%3D")
     )
-    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
+    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == HOME
     answer = await provider_sign_in.browser.open(path)
     assert (answer.status, "Another user is signed in" in answer.text) == (403, True)
     assert await trips_of(provider_sign_in.pool) == []

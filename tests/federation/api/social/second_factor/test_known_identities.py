@@ -11,7 +11,7 @@ from tests.fakes.provider import Person
 from tests.federation.api.social.requests import SHOP
 from tests.federation.api.social.second_factor.pending import pending_identities, sign_in_until_code, subjects
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, FLOW, SIGN_IN, leads_to
+from tests.support.browser import FLOW, HOME, SIGN_IN, leads_to
 from tests.support.builders import Api, run_sql
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
@@ -98,6 +98,6 @@ async def test_a_second_identity_at_a_provider_is_not_linked(pending_sign_in: Pr
     The address still signs the user in, as without a second factor.
     """
     await add_identity(pending_sign_in.pool, user.id, pending_sign_in.name, subject="hers")
-    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == HOME
     assert await pending_sign_in.user_id() == user.id
     assert await subjects(pending_sign_in) == [(None, "hers")]

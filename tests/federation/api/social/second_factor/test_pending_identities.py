@@ -22,7 +22,7 @@ from tests.fakes.provider import FakeProvider, Person
 from tests.federation.api.social.requests import SHOP, verifying_providers
 from tests.federation.api.social.second_factor.pending import STRANGER, pending_identities, sign_in_until_code, subjects
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import (
     EMAIL,
     NEW_PASSWORD,
@@ -73,7 +73,7 @@ async def test_with_the_code_the_identity_is_linked_and_its_token_is_valid(
     pending_sign_in: ProviderSignIn, api: Api, user: Account, token: str, factor: Authenticator, clock: FakeClock
 ) -> None:
     clock.advance(timedelta(seconds=60))
-    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == HOME
     assert await pending_sign_in.user_id() == user.id
     assert await pending_sign_in.identities() == [(EMAIL, None, pending_sign_in.name, pending_sign_in.provider.address, "666", EMAIL)]
     [linked] = (await api.get("/api/user/identities", token=token)).json
@@ -95,7 +95,7 @@ async def test_with_the_code_the_refresh_token_works_too(
     provider.expires_in = 60
     browser = pending_sign_in
     await sign_in_until_code(browser)
-    assert leads_to(await browser.browser.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await browser.browser.show_code(factor.code())) == HOME
     first = (await api.get(f"/api/provider-token/{browser.name}", token=token)).json["access_token"]
     clock.advance(timedelta(seconds=61))
     answer = await api.get(f"/api/provider-token/{browser.name}", token=token)
@@ -113,7 +113,7 @@ async def test_the_tokens_of_a_pending_identity_are_encrypted(pending_sign_in: P
 async def test_a_wrong_code_links_nothing_and_the_right_code_still_links(pending_sign_in: ProviderSignIn, factor: Authenticator) -> None:
     assert (await pending_sign_in.browser.show_code(factor.wrong())).status == 401
     assert await pending_sign_in.identities() == []
-    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == HOME
     assert await subjects(pending_sign_in) == [(None, "666")]
 
 

@@ -1,0 +1,33 @@
+"""What the pages about a URI that is not registered say to the user of the browser."""
+
+from dataclasses import dataclass
+
+from core.applications.model.registered_uris import UnregisteredUri
+from core.authentication import browser
+from core.kernel.access import OrganizationNotFound
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal, refuse
+from core.kernel.roles import Capability
+from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredUriFacts:
+    """The organization of the application, and whether the user may change the application's settings."""
+
+    organization_name: str
+    org_slug: str
+    may_register: bool
+
+
+async def load_facts(ports: Ports, caller: Caller, cookie: str | None, unregistered: UnregisteredUri) -> UnregisteredUriFacts:
+    """Return the facts for the user of the browser session with this cookie, who need not be signed in. Raises: OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(unregistered.service.org_id) or refuse(OrganizationNotFound)
+    may_register = cookie is not None
+    if cookie is not None:
+        try:
+            await browser.authenticate_member(ports, caller, cookie, organization.slug, Capability.SERVICES_MANAGE)
+        except Refusal:
+            may_register = False
+    return UnregisteredUriFacts(organization.name, organization.slug, may_register)

@@ -1,0 +1,59 @@
+"""The way to the sign-in from a page whose session has ended, and back with the form that was sent (security G-2, decision 441)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from quart import Response, current_app, request
+from werkzeug.exceptions import HTTPException
+
+from core.authentication import ended_forms
+from core.kernel.errors import Refusal
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import page_of_form, to_sign_in
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
+
+OWNER: Final = "form_of"  # the field with the sealed owner of a form
+SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
+RESTORES_ATTRIBUTE: Final = "_restores"  # of views that can show a form again instead of doing what it asks
+CODES: Final = frozenset({"code", "email_code"})
+# These fields are never sealed: passwords, secrets and codes, and the fields that our pages add to each form.
+LEFT_OUT: Final = SECRETS | CODES | {"form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM}
+SIGNED_IN_PATH: Final = "/app/signed-in"
+
+
+def without_secrets(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a form that can come back."""
+    return {name: text for name, text in fields.items() if name not in LEFT_OUT}
+
+
+async def to_sign_in_again() -> Response:
+    """Return a redirect to the sign-in page. If a form was sent, return the page that keeps it while the user signs in again.
+
+    A form without a sealed owner, such as a button, is lost: the redirect says so.
+    """
+    if request.method in ("GET", "HEAD") or not getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False):
+        return to_sign_in()
+    try:
+        fields = await read_form()
+    except (Refusal, HTTPException):
+        return to_sign_in()
+    is_again = SEALED_FORM in fields
+    if is_again:
+        form = ended_forms.open_sealed(ports(), fields[SEALED_FORM])
+    else:
+        form = ended_forms.end(ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
+    sealed = None if form is None or form.path != request.path else ended_forms.seal(ports(), form)
+    if form is None or sealed is None:
+        return to_sign_in()
+    page = render(
+        "authentication/session_ended.html",
+        action=request.full_path.rstrip("?"),
+        sealed=sealed,
+        sign_in=SIGNED_IN_PATH,
+        form_page=page_of_form(request.path),
+        is_again=is_again,
+        expires_at=form.expires_at,
+    )
+    return page_response(page)

@@ -1,0 +1,84 @@
+"""The wizard for a new application: the sign-out address that it proposes, and the limit that it tells first (decision 440)."""
+
+import re
+
+import pytest
+from lxml import html
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel import uris
+from tests.support.browser import FakeBrowser, hidden_fields, main_of
+from tests.support.builders import Answer, run_sql
+
+ROOT = "/app/organizations/acme"
+NEW = f"{ROOT}/applications/new"
+FILLED = {"kind": "web", "name": "Shop", "redirect_uris": "https://shop.example/callback\nhttp://localhost:5000/callback"}
+PROPOSAL = ["https://shop.example/", "http://localhost:5000/"]
+
+
+async def send(browser: FakeBrowser, page: Answer | None = None, /, **fields: str) -> Answer:
+    """Send the form of this page, or of the wizard."""
+    page = page or await browser.open(f"{NEW}?kind=web")
+    return await browser.send(NEW, **{**hidden_fields(page), **FILLED, "post_logout_redirect_uris": "", **fields})
+
+
+async def stored(pool: Pool) -> list[tuple[list[str], list[str]]]:
+    return await run_sql(pool, "select redirect_uris, post_logout_redirect_uris from services")
+
+
+def proposed(page: Answer) -> list[str]:
+    [field] = html.document_fromstring(page.text).xpath("//textarea[@name='post_logout_redirect_uris']")
+    return str(field.text_content()).split()
+
+
+async def test_a_form_without_a_sign_out_address_comes_back_with_a_proposal(owner_browser: FakeBrowser, pool: Pool) -> None:
+    page = await send(owner_browser)
+    assert (page.status, proposed(page), await stored(pool)) == (200, PROPOSAL, [])
+    created = await send(owner_browser, page, post_logout_redirect_uris="\n".join(proposed(page)))
+    assert "Client secret" in created.text
+    assert await stored(pool) == [(FILLED["redirect_uris"].split(), PROPOSAL)]
+
+
+async def test_a_user_can_leave_the_proposal_out(owner_browser: FakeBrowser, pool: Pool) -> None:
+    page = await send(owner_browser)
+    assert "Client secret" in (await send(owner_browser, page)).text
+    assert [row[1] for row in await stored(pool)] == [[]]
+
+
+async def test_an_address_of_the_user_needs_no_proposal(owner_browser: FakeBrowser, pool: Pool) -> None:
+    assert "Client secret" in (await send(owner_browser, post_logout_redirect_uris="https://shop.example/bye")).text
+    assert [row[1] for row in await stored(pool)] == [["https://shop.example/bye"]]
+    refused = await send(owner_browser, post_logout_redirect_uris="nonsense")
+    assert (refused.status, "A post-logout redirect URI is not allowed" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize("fields", [{"redirect_uris": ""}, {"redirect_uris": "nonsense"}, {"kind": "api"}])
+async def test_nothing_is_proposed_without_an_address(owner_browser: FakeBrowser, fields: dict[str, str]) -> None:
+    page = await send(owner_browser, **{"redirect_uris": "", **fields})
+    assert "We propose an address" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("uri", "start"),
+    [
+        ("https://App.example.com:443/cb?a=b", "https://app.example.com/"),
+        ("http://localhost:5000/callback", "http://localhost:5000/"),
+        ("com.example.app:/callback", "com.example.app:/"),
+        ("https://shop.example@evil.example/", None),
+        ("nonsense", None),
+    ],
+)
+def test_the_start_page_of_an_address(uri: str, start: str | None) -> None:
+    assert uris.start_of(uri) == start
+
+
+async def test_the_limit_of_applications_is_told_before_the_wizard(owner_browser: FakeBrowser, pool: Pool) -> None:
+    assert re.search("has 0 of [1-9][0-9]* applications", (await owner_browser.open(NEW)).text)
+    await run_sql(pool, "update organizations set max_services = 1 where slug = 'acme'")
+    form = {**hidden_fields(await owner_browser.open(f"{NEW}?kind=web")), **FILLED}
+    assert "Client secret" in (await owner_browser.send(NEW, **form)).text
+    for path in (NEW, f"{NEW}?kind=web"):
+        page = await owner_browser.open(path)
+        assert ("has 1 of 1 applications" in page.text, 'method="post" action="' + NEW in page.text) == (True, False)
+    applications = main_of(await owner_browser.open(f"{ROOT}/applications"))
+    assert ("reached its limit of 1" in applications, f'href="{NEW}"' in applications) == (True, False)
