@@ -257,7 +257,7 @@ async def test_no_page_asks_for_a_code_that_cannot_be_right(
     assert leads_to(await browser.open(code_page, follows=False)) == sign_in
     late = await browser.send(code_page, form_token=form, code=code)
     assert (late.status, action_of(late), "This code can no longer be used" in late.text) == (401, sign_in, True)
-    assert await browser.follow(leads_to(await follow(browser, path))) == ACCOUNT, "the link still works"
+    assert await browser.follow(leads_to(await follow(browser, path))) == HOME, "the link still works"
 
 
 async def test_an_email_whose_account_has_another_address_now_leads_to_the_sign_in_page(

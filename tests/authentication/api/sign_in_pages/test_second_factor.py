@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.values import digest, new_id
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, HOME, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
+from tests.support.browser import HOME, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, run_concurrently, run_sql
 from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
@@ -177,7 +177,7 @@ async def test_the_fifth_wrong_code_ends_the_first_factor(browser: FakeBrowser, 
     for path in (code, code.removesuffix("/code")):
         assert leads_to(await browser.open(path, follows=False)) == sign_in, path
     assert leads_to(await browser.fill(page, email=EMAIL, password=PASSWORD)) == code
-    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.code())) == HOME
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ async def test_the_fifth_code_can_be_right_and_counts_once(browser: FakeBrowser,
         page = await browser.show_code(factor.wrong())
     form, right = form_token(page), factor.code()
     answers = await run_concurrently(20, lambda _: browser.send(code, form_token=form, code=right))
-    assert [leads_to(answer) for answer in answers if answer.status == 303] == [ACCOUNT]
+    assert [leads_to(answer) for answer in answers if answer.status == 303] == [HOME]
     assert await count_sessions(pool) == 1
     assert await browser.is_in()
 
