@@ -53,6 +53,7 @@ _ACTORS: Final[Mapping[str, str]] = {
     "service_account": "A service account",
 }
 _FIELD: Final = re.compile(r"\{([a-z_.]+)\}")
+EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 SHORT_ID: Final = 8  # characters of an id that tell two objects without a name apart
 UNKNOWN_ACCOUNT: Final = "A deleted user"
 
@@ -109,7 +110,7 @@ class DetailRow:
     """A row of the details. `old` is None unless the row is a change."""
 
     label: str
-    value: str
+    text: str
     old: str | None = None
 
 
@@ -242,13 +243,13 @@ def _detail(details: Mapping[str, Any], path: str) -> Any:
 def _value(field: str, entry: AuditEntry, names: Names) -> str:
     """Return a detail as text, or an empty text if it has no value."""
     value = _detail(entry.details, field)
-    return "" if value in (None, "", []) else _to_text(field, value, names)
+    return "" if value in EMPTY else _to_text(field, value, names)
 
 
 def _to_text(field: str, value: Any, names: Names) -> str:
     kind = _IDS.get(field)
     match value:
-        case None | "" | [] | {}:
+        case _ if value in EMPTY:
             return "none"
         case bool():
             return "yes" if value else "no"
