@@ -35,6 +35,10 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "session_id": "and l.details ->> 'session_id' = %(session_id)s",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
+# The columns of the query for one object or action, and its end: for a page, and for a count. Keep the leading organization:
+# with it, the indexes of all logs have the order of the platform's log. Otherwise the planner may sort all entries of an actor.
+NEWEST: Final = ("l.*", "order by l.org_id, l.created_at desc, l.id desc limit %(limit)s + %(offset)s")
+ANY: Final = ("1", "limit %(limit)s")
 
 
 def _to_actor(row: Row) -> AuditActor:
@@ -147,9 +151,7 @@ class Audit(Repository):
         # time grows with the number of entries of the target or actor, which can be a large part of
         # the log.
         if has_objects(values):
-            return await self._count(
-                count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=MAX_LISTED, offset=0, **values
-            )
+            return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=MAX_LISTED, **values)
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
             counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
@@ -172,11 +174,12 @@ def where(values: dict[str, object]) -> LiteralString:
 def newest_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
     """Return the query for a page of the entries that fulfill `of_log` and the filters, newest first, in the columns of ENTRY."""
     if has_objects(values):
-        newest = f"select l.* from ({_of_objects_sql(of_log, values, 'l.*')}) l"
+        newest = f"select l.* from ({_of_objects_sql(of_log, values, NEWEST)}) l"
     elif "actions" in values:
         # One lateral query per action: with several actions in one condition, no index provides the
         # order, and a search for a rare action would read the whole log.
-        newest = _each_sql(of_log, "unnest(%(actions)s::text[])", "l.action = selected.a", where(_without(values, "actions")), "l.*")
+        actions: LiteralString = "unnest(%(actions)s::text[]) as selected (a)"
+        newest = _each_sql(of_log, actions, "l.action = selected.a", where(_without(values, "actions")), NEWEST)
     else:
         newest = f"select l.* from audit_log l where {of_log} {where(values)}"
     return f"""
@@ -191,10 +194,10 @@ def has_objects(values: dict[str, object]) -> bool:
 
 def count_of_objects_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
     """Return the statement for the number of entries about the objects that a search found, at most `limit`."""
-    return f"select count(*) from (select from ({_of_objects_sql(of_log, values, 'l.id')}) l limit %(limit)s) counted"
+    return f"select count(*) from (select from ({_of_objects_sql(of_log, values, ANY)}) l limit %(limit)s) counted"
 
 
-def _of_objects_sql(of_log: LiteralString, values: dict[str, object], columns: LiteralString) -> LiteralString:
+def _of_objects_sql(of_log: LiteralString, values: dict[str, object], part: tuple[LiteralString, LiteralString]) -> LiteralString:
     """Return the query for the newest entries about the objects that a search found.
 
     It has one lateral query per object, for the reason in `newest_sql`. Of several filters by objects, one gives
@@ -202,30 +205,36 @@ def _of_objects_sql(of_log: LiteralString, values: dict[str, object], columns: L
     """
     if "involved_ids" in values:
         others = where(_without(values, "involved_ids"))
-        by_actor = _each_sql(of_log, "unnest(%(involved_actor_ids)s::uuid[])", "l.actor_id = selected.a", others, columns)
+        by_actor = _by_actor_sql(of_log, "involved_actor_ids", others, part)
         # An entry with both is found by its actor only.
         once: LiteralString = "and (l.actor_id is null or l.actor_id <> all(%(involved_actor_ids)s::uuid[]))"
-        return f"({by_actor}) union all ({_by_target_sql(of_log, 'involved', f'{once} {others}', columns)})"
+        return f"({by_actor}) union all ({_by_target_sql(of_log, 'involved', f'{once} {others}', part)})"
     if "target_ids" in values:
-        return _by_target_sql(of_log, "target", where(_without(values, "target_ids")), columns)
-    others = where(_without(values, "actor_ids"))
-    return _each_sql(of_log, "unnest(%(actor_ids)s::uuid[])", "l.actor_id = selected.a", others, columns)
+        return _by_target_sql(of_log, "target", where(_without(values, "target_ids")), part)
+    return _by_actor_sql(of_log, "actor_ids", where(_without(values, "actor_ids")), part)
 
 
-def _by_target_sql(of_log: LiteralString, name: LiteralString, others: LiteralString, columns: LiteralString) -> LiteralString:
-    keys: LiteralString = f"unnest(%({name}_types)s::text[], %({name}_ids)s::text[])"
-    return _each_sql(of_log, keys, "l.target_type = selected.a and l.target_id = selected.b", others, columns)
+def _by_actor_sql(
+    of_log: LiteralString, name: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
+) -> LiteralString:
+    return _each_sql(of_log, f"unnest(%({name})s::uuid[]) as selected (a)", "l.actor_id = selected.a", others, part)
+
+
+def _by_target_sql(
+    of_log: LiteralString, name: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
+) -> LiteralString:
+    keys: LiteralString = f"unnest(%({name}_types)s::text[], %({name}_ids)s::text[]) as selected (a, b)"
+    return _each_sql(of_log, keys, "l.target_type = selected.a and l.target_id = selected.b", others, part)
 
 
 def _each_sql(
-    of_log: LiteralString, values: LiteralString, condition: LiteralString, others: LiteralString, columns: LiteralString
+    of_log: LiteralString, keys: LiteralString, condition: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
 ) -> LiteralString:
-    """Return the query for the newest entries of each value `selected.a`, or of each pair with `selected.b`."""
-    names: LiteralString = "a, b" if "," in values else "a"
+    """Return the query for the entries of each of the keys. `part` has the columns and the end of each lateral query."""
+    columns, end = part
     return f"""
-        select l.* from {values} as selected ({names}) cross join lateral (
-            select {columns} from audit_log l where {of_log} and {condition} {others}
-            {NEWEST_FIRST} limit %(limit)s + %(offset)s) l"""
+        select l.* from {keys} cross join lateral (
+            select {columns} from audit_log l where {of_log} and {condition} {others} {end}) l"""
 
 
 def _without(values: dict[str, object], name: str) -> dict[str, object]:

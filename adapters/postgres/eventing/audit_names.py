@@ -40,11 +40,14 @@ _OF_PLATFORM: Final[Mapping[str, LiteralString]] = {
         select 'service_account', id::text, name, null from service_accounts where org_id is null and id = any(%(service_account)s)""",
 }
 # Keep the bytewise operators: only they use the indexes for the beginning of a text, whatever the order of the database is.
-_NAME_STARTS: Final = """
-    select id from users where lower(name) ~>=~ %(text)s and lower(name) ~<~ %(text_end)s
-    union all
-    select id from users
-    where lower(substring(name from '[^ ]+$')) ~>=~ %(text)s and lower(substring(name from '[^ ]+$')) ~<~ %(text_end)s"""
+_NAME_STARTS: Final = "lower(name) ~>=~ %(text)s and lower(name) ~<~ %(text_end)s"
+_LAST_NAME_STARTS: Final = """
+    lower(substring(name from '[^ ]+$')) ~>=~ %(text)s and lower(substring(name from '[^ ]+$')) ~<~ %(text_end)s"""
+_NAMED: Final = f"select id from users where {_NAME_STARTS} union all select id from users where {_LAST_NAME_STARTS}"
+# The names of few members are read. With many members, the accounts of the installation with such a name are read instead:
+# a name that is frequent there is soon frequent among so many members, and ends the search.
+_MEMBER_COUNT: Final = "(select member_count from organizations where id = %(org_id)s)"
+FEW_MEMBERS: Final = 2000
 # Members are found by a part of their address: a search reads the addresses of one organization from an index. There can be
 # any number of users of applications, so they are found by the beginning, and past invitations by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
@@ -52,11 +55,19 @@ FIND_IN_ORGANIZATION: Final = f"""
         (select 'user' as type, user_id::text as id from memberships
          where org_id = %(org_id)s and strpos(email, %(text)s) > 0 limit %(limit)s)
         union all
-        (select 'user', m.user_id::text from ({_NAME_STARTS}) named
-         join memberships m on m.org_id = %(org_id)s and m.user_id = named.id and m.confirmed_at is not null limit %(limit)s)
+        (select 'user', m.user_id::text from memberships m
+         cross join lateral (select name from users where id = m.user_id limit 1) u
+         where {_MEMBER_COUNT} <= {FEW_MEMBERS} and m.org_id = %(org_id)s and m.confirmed_at is not null
+           and ({_NAME_STARTS} or {_LAST_NAME_STARTS}) limit %(limit)s)
+        union all
+        (select 'user', m.user_id::text from ({_NAMED}) named
+         cross join lateral (
+             select user_id from memberships
+             where org_id = %(org_id)s and user_id = named.id and confirmed_at is not null limit 1) m
+         where {_MEMBER_COUNT} > {FEW_MEMBERS} limit %(limit)s)
         union all
         (select 'user', user_id::text from end_users
-         where org_id = %(org_id)s and email ~>=~ %(text)s and email ~<~ %(text_end)s limit %(limit)s)
+         where org_id = %(org_id)s and email ~>=~ %(text)s and email ~<~ %(text_end)s order by email using ~<~ limit %(limit)s)
         union all
         (select 'invitation', id::text from invitations where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
         union all
@@ -81,7 +92,7 @@ FIND_IN_PLATFORM: Final = f"""
     select distinct type, id from (
         select 'user' as type, id::text as id from users where email = %(text)s
         union all
-        (select 'user', id::text from ({_NAME_STARTS}) named limit %(limit)s)
+        (select 'user', id::text from ({_NAMED}) named limit %(limit)s)
         union all
         select 'organization', id::text from organizations where slug = %(text)s
         union all

@@ -20,7 +20,7 @@ class PlatformLog(Repository):
         # the same rows. So the entries are counted, up to the number that has pages.
         counted = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(limit)s) counted"
         count = count_of_objects_sql("l.org_id is null", values) if has_objects(values) else counted
-        total = await self._count(count, limit=MAX_LISTED, offset=0, **values)
+        total = await self._count(count, limit=MAX_LISTED, **values)
         if page.offset >= total:
             return PageResult([], total)
         return PageResult(await self._entries(values, page.limit, page.offset), total)

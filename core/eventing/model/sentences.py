@@ -218,7 +218,7 @@ def _target(entry: AuditEntry, names: Names) -> ObjectName | None:
     if entry.target_type == Target.USER and entry.target_id == entry.actor.id:
         return ObjectName(entry.actor.email)  # as the entry shows its actor
     details = (_detail(entry.details, field) for field in _NAMES_IN_DETAILS.get(entry.target_type, ()))
-    return next((ObjectName(name) for name in details if isinstance(name, str) and name), None)
+    return next((ObjectName(_one_line(name)) for name in details if isinstance(name, str) and name), None)
 
 
 def _target_text(entry: AuditEntry, names: Names) -> str:
@@ -243,7 +243,11 @@ def _detail(details: Mapping[str, Any], path: str) -> Any:
 def _value(field: str, entry: AuditEntry, names: Names) -> str:
     """Return a detail as text, or an empty text if it has no value."""
     value = _detail(entry.details, field)
-    return "" if value in EMPTY else _to_text(field, value, names)
+    return "" if value in EMPTY else _one_line(_to_text(field, value, names))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _to_text(field: str, value: Any, names: Names) -> str:

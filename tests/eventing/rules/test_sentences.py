@@ -94,6 +94,7 @@ def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> N
         ),
         ("domain.verified", {"domain": "acme.example"}, {"actor": SYSTEM}, "Gatehouse verified the domain acme.example"),
         ("webhook.deleted", {"webhook_name": "{actor}"}, {}, "owner@acme.example deleted the webhook {actor}"),
+        ("webhook.deleted", {"webhook_name": "a\n  b"}, {}, "owner@acme.example deleted the webhook a b"),
         ("branding.updated", {}, {"actor": ANONYMOUS}, "Someone who was not signed in changed the branding"),
         ("branding.updated", {}, {"actor": DELETED_ACCOUNT}, "A deleted user changed the branding"),
         (
