@@ -1,7 +1,7 @@
 """The pages of the audit log of an organization, and of the platform's log: list, entry, and export."""
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -73,12 +73,27 @@ async def _list_page(
         periods=PERIODS,
         labels={name: kind.label for name, kind in kinds.items()},
         chosen=chosen,
+        narrowed=_narrowed(chosen, entries.items),
         is_filtered=any(chosen.values()),
         results=RESULTS,
         files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
         **values,
         **neighbors(query, entries.total),
     )
+
+
+def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> list[tuple[str, str]]:
+    """Return the filters by id, which have no field of their own, each with the query that removes it."""
+    first = entries[0] if entries else None
+    actor = None if first is None else first.entry.actor.email if first.actor is None else first.actor.text
+    target = None if first is None or first.target is None else first.target.text
+    shown = [
+        ("Actor", actor or chosen["actor_id"], ("actor_id",)),
+        ("About", target or chosen["target_id"], ("target_id", "target_type")),
+        ("Impersonation", chosen["session_id"], ("session_id",)),
+        ("Impersonator", chosen["impersonator_id"], ("impersonator_id",)),
+    ]
+    return [(f"{label}: {text}", with_query(page=None, **dict.fromkeys(names))) for label, text, names in shown if chosen[names[0]]]
 
 
 @routes.get(LOG)
