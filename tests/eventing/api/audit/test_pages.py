@@ -56,6 +56,14 @@ async def test_an_entry_is_a_sentence_with_links_and_a_table(owner_browser: Fake
     assert "New role admin" in entry
 
 
+async def test_a_filter_by_id_is_shown_with_the_name_and_can_be_removed(owner_browser: FakeBrowser, pool: Pool) -> None:
+    _, owner = await _acme(pool)
+    page = await owner_browser.open(f"{LOG}?actor_id={owner.user_id}&period=24h")
+    assert f'<a href="?period=24h" aria-current="true"><span class="unseen">Remove </span><bdi>Actor: {owner.email}</bdi>' in page.text
+    page = await owner_browser.open(f"{LOG}?target_type=user&target_id={UUID(int=8)}")
+    assert f"About: {UUID(int=8)}" in text_of(page.text), "the id stands for an object without entries"
+
+
 async def test_a_failed_entry_is_marked(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
     org, owner = await _acme(pool)
     await _record(ports, owner, Event(EVENT_KINDS["access.refused"], str(org), org_id=org, details={"error": "No."}, success=False))
