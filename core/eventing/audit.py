@@ -1,42 +1,61 @@
 """Reading the audit log of an organization."""
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, AuditEntryNotFound, AuditFilter
+from core.eventing.descriptions import describe_entries, resolve_search
+from core.eventing.model.audit import EXPORT_BATCH, AuditEntryNotFound, AuditFilter
+from core.eventing.model.sentences import DescribedEntry
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
+from ports.storage.reading import Reading
 
 
-async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:
+async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[DescribedEntry]:
     """Return a page of the matching entries, newest first. A filter of None matches no entry.
 
-    With a filter by success or time, only the newest MAX_LISTED matching entries have pages.
+    With a filter by success, time or text, only the newest MAX_LISTED matching entries have pages.
+
+    Raises: SearchTooBroad.
     """
-    if filter_ is None:
-        return PageResult([], 0)
+    org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        return await read.audit.page(caller.acts_in.id, filter_, page)
+        resolved = await _resolve(ports, read, org_id, filter_)
+        if resolved is None:
+            return PageResult([], 0)
+        result = await read.audit.page(org_id, resolved, page)
+        return PageResult(await describe_entries(ports, partial(read.audit.names, org_id), result.items), result.total)
 
 
-async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> AuditEntry:
+async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> DescribedEntry:
     """Return an entry of the organization's log. Raises: AuditEntryNotFound."""
+    org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        return await read.audit.by_id(caller.acts_in.id, entry_id) or refuse(AuditEntryNotFound)
+        entry = await read.audit.by_id(org_id, entry_id) or refuse(AuditEntryNotFound)
+        return (await describe_entries(ports, partial(read.audit.names, org_id), [entry]))[0]
 
 
-def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[AuditEntry]:
+async def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[DescribedEntry]:
     """Return all matching entries, newest first, without those that are written after the first batch was read.
 
-    A filter of None matches no entry.
+    A filter of None matches no entry. Raises: SearchTooBroad.
     """
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        resolved = await _resolve(ports, read, org_id, filter_)
 
-    async def load_next(last: AuditEntry | None, count: int) -> Sequence[AuditEntry]:
-        if filter_ is None:
+    async def load_next(last: DescribedEntry | None, count: int) -> Sequence[DescribedEntry]:
+        if resolved is None:
             return ()
         async with ports.storage.reading() as read:
-            return await read.audit.batch(caller.acts_in.id, filter_, last, count)
+            entries = await read.audit.batch(org_id, resolved, None if last is None else last.entry, count)
+            return await describe_entries(ports, partial(read.audit.names, org_id), entries)
 
     return Batches(load_next, size=EXPORT_BATCH)
+
+
+async def _resolve(ports: Ports, read: Reading, org_id: UUID, filter_: AuditFilter | None) -> AuditFilter | None:
+    return None if filter_ is None else await resolve_search(ports, partial(read.audit.find_objects, org_id), filter_)

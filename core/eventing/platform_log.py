@@ -1,35 +1,58 @@
 """The platform's log: the audit entries that belong to no organization (docs/adr/0001), for platform owners."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, PlatformAuditEntryNotFound, PlatformAuditFilter
+from core.eventing.descriptions import describe_entries, resolve_search
+from core.eventing.model.audit import EXPORT_BATCH, PlatformAuditEntryNotFound, PlatformAuditFilter
+from core.eventing.model.sentences import DescribedEntry
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
+from ports.storage.reading import Reading
 
 
-async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[AuditEntry]:
-    """Return a page of the newest MAX_LISTED matching entries, newest first. A filter of None matches no entry."""
-    if filter_ is None:
-        return PageResult([], 0)
+async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[DescribedEntry]:
+    """Return a page of the newest MAX_LISTED matching entries, newest first.
+
+    A filter of None matches no entry. Raises: SearchTooBroad.
+    """
     async with ports.storage.reading() as read:
-        return await read.platform_log.page(filter_, page)
+        resolved = await _resolve(ports, read, filter_)
+        if resolved is None:
+            return PageResult([], 0)
+        result = await read.platform_log.page(resolved, page)
+        return PageResult(await describe_entries(ports, read.platform_log.names, result.items), result.total)
 
 
-async def get_entry(ports: Ports, entry_id: UUID) -> AuditEntry:
+async def get_entry(ports: Ports, entry_id: UUID) -> DescribedEntry:
     """Return an entry. Raises: PlatformAuditEntryNotFound."""
     async with ports.storage.reading() as read:
-        return await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
+        entry = await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
+        return (await describe_entries(ports, read.platform_log.names, [entry]))[0]
 
 
-def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[AuditEntry]:
-    """Return all matching entries, newest first, without those that are written after the first batch was read."""
+async def export(ports: Ports, filter_: PlatformAuditFilter | None) -> Batches[DescribedEntry]:
+    """Return all matching entries, newest first, without those that are written after the first batch was read.
 
-    async def load_next(last: AuditEntry | None, count: int) -> Sequence[AuditEntry]:
-        if filter_ is None:
+    A filter of None matches no entry. Raises: SearchTooBroad.
+    """
+    async with ports.storage.reading() as read:
+        resolved = await _resolve(ports, read, filter_)
+
+    async def load_next(last: DescribedEntry | None, count: int) -> Sequence[DescribedEntry]:
+        if resolved is None:
             return ()
         async with ports.storage.reading() as read:
-            return await read.platform_log.batch(filter_, last, count)
+            entries = await read.platform_log.batch(resolved, None if last is None else last.entry, count)
+            return await describe_entries(ports, read.platform_log.names, entries)
 
     return Batches(load_next, size=EXPORT_BATCH)
+
+
+async def _resolve(ports: Ports, read: Reading, filter_: PlatformAuditFilter | None) -> PlatformAuditFilter | None:
+    if filter_ is None:
+        return None
+    entry = await resolve_search(ports, read.platform_log.find_objects, filter_.entry)
+    return None if entry is None else replace(filter_, entry=entry)

@@ -141,7 +141,11 @@ ROWS: Final[Sequence[Row]] = (
                "the large one's {0.entries_of_people:,} entries about users":
                    (f"{_ORG}/audit-log?target_type=user", listed("logs", lambda one: one.entries_of_people, "user.login.success")),
                "the large one's {0.entries_of_itself:,} entries about itself":
-                   (f"{_ORG}/audit-log?target_type=organization&target_id={{0.id}}", listed("logs", lambda one: one.entries_of_itself))})),
+                   (f"{_ORG}/audit-log?target_type=organization&target_id={{0.id}}", listed("logs", lambda one: one.entries_of_itself)),
+               f"the large one's {PER_TARGET} entries about one member, found by a part of the address":
+                   (f"{_ORG}/audit-log?search=member-99%40&since=2000-01-01T00:00:00Z", listed("logs", lambda _: PER_TARGET)),
+               "the large one's entries by or about its owner in the last 90 days, found by a part of the address":
+                   (f"{_ORG}/audit-log?search=member-0%40", not_empty)})),
     _sized("audit-page-by-action", f"the first page of the audit log with the action {_ACTION}",
            page(TENANTS, f"{_ORG}/audit-log?action={_ACTION}", listed("logs", lambda _: 0, _ACTION))),
     Row("authenticated-large", f"p50 of GET /api/user in a database with all these end users and logins / with {pages.FEW:,} users",

@@ -1,11 +1,12 @@
 """Storage of audit logs, webhooks, their deliveries, and SIEM forwarding."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
+from core.eventing.model.sentences import Names, ObjectKey
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
 from core.kernel.deferred import Deferred
@@ -20,14 +21,27 @@ class AuditRead(Protocol):
     async def page(self, org_id: UUID, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
         """Return a page of the matching entries, newest first, with the total number.
 
-        With a filter by success or time, only the newest MAX_LISTED matching entries have pages and are
-        counted. Runs two statements.
+        With a filter by success, time or found objects, only the newest MAX_LISTED matching entries have
+        pages and are counted. Runs two statements.
         """
 
     async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None: ...
 
     async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
+
+    async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
+        """Return today's names of these objects, ids by type. Objects that the organization does not know are left out.
+
+        A user's own name is there only if the membership is confirmed (security R-9).
+        """
+
+    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[ObjectKey]:
+        """Return at most `limit` members, users of applications and other objects of the organization whose address or name has the text.
+
+        Members are found by any part of the address and the beginning of a name, users of applications by
+        the beginning of the address, invitations by the whole address, other objects by a part of the name.
+        """
 
 
 class Audit(Protocol):
@@ -64,6 +78,16 @@ class PlatformLogRead(Protocol):
 
     async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
+
+    async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
+        """Return today's names of these objects, ids by type. Objects without a name are left out."""
+
+    async def find_objects(self, text: str, limit: int) -> list[ObjectKey]:
+        """Return at most `limit` objects with this text.
+
+        Accounts are found by the whole address or the beginning of a name, organizations by the slug,
+        service accounts of the platform by a part of the name.
+        """
 
 
 # Webhooks

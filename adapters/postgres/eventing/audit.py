@@ -1,11 +1,14 @@
 """The audit logs of organizations."""
 
+from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.eventing.audit_names import FIND_IN_ORGANIZATION, id_parameters, names_sql, search_parameters, to_key, to_name
 from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
+from core.eventing.model.sentences import Names, ObjectKey
 from core.kernel.values import Page, PageResult
 
 # Each combination of filters is a separate statement, so that each gets a plan with the index that
@@ -23,12 +26,19 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "failed": "and not l.success",
     "since": "and l.created_at >= %(since)s",
     "until": "and l.created_at < %(until)s",
+    # Objects that a search found, if another filter gives the order
+    "actor_ids": "and l.actor_id = any(%(actor_ids)s::uuid[])",
+    "target_ids": "and (l.target_type, l.target_id) in (select * from unnest(%(target_types)s::text[], %(target_ids)s::text[]))",
     "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
     # Only of the platform's log
     "impersonator_id": "and l.impersonator_id = %(impersonator_id)s",
     "session_id": "and l.details ->> 'session_id' = %(session_id)s",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
+# The columns of the query for one object or action, and its end: for a page, and for a count. Keep the leading organization:
+# with it, the indexes of all logs have the order of the platform's log. Otherwise the planner may sort all entries of an actor.
+NEWEST: Final = ("l.*", "order by l.org_id, l.created_at desc, l.id desc limit %(limit)s + %(offset)s")
+ANY: Final = ("1", "limit %(limit)s")
 
 
 def _to_actor(row: Row) -> AuditActor:
@@ -62,8 +72,26 @@ def filter_values(filter_: AuditFilter) -> dict[str, object]:
         "failed": True if filter_.success is False else None,
         "since": filter_.since,
         "until": filter_.until,
+        **_object_values(filter_),
     }
     return {name: value for name, value in filters.items() if value is not None}
+
+
+def _object_values(filter_: AuditFilter) -> dict[str, object]:
+    """Return the parameters of the objects that a search found."""
+    values: dict[str, object] = {}
+    if filter_.actors is not None:
+        values["actor_ids"] = sorted(id_ for _, id_ in filter_.actors)
+    if filter_.targets is not None:
+        values |= _keys("target", filter_.targets)
+    if filter_.involved is not None:
+        values |= {"involved_actor_ids": sorted(id_ for _, id_ in filter_.involved), **_keys("involved", filter_.involved)}
+    return values
+
+
+def _keys(name: str, keys: Collection[ObjectKey]) -> dict[str, object]:
+    pairs = sorted(keys)
+    return {f"{name}_types": [kind for kind, _ in pairs], f"{name}_ids": [id_ for _, id_ in pairs]}
 
 
 class Audit(Repository):
@@ -85,6 +113,13 @@ class Audit(Repository):
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._entries(org_id, values, limit, 0)
+
+    async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
+        sql = names_sql(objects, of_platform=False)
+        return dict(await self._all(to_name, sql, org_id=org_id, **id_parameters(objects))) if sql else {}
+
+    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[ObjectKey]:
+        return await self._all(to_key, FIND_IN_ORGANIZATION, org_id=org_id, **search_parameters(text, limit))
 
     async def forget(self, user_id: UUID) -> None:
         # Each part of the union has its index. Changes of the address by a credential stay. The user's
@@ -115,6 +150,8 @@ class Audit(Repository):
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with the number of entries of the target or actor, which can be a large part of
         # the log.
+        if has_objects(values):
+            return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=MAX_LISTED, **values)
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
             counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
@@ -136,18 +173,72 @@ def where(values: dict[str, object]) -> LiteralString:
 
 def newest_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
     """Return the query for a page of the entries that fulfill `of_log` and the filters, newest first, in the columns of ENTRY."""
-    newest: LiteralString = f"select l.* from audit_log l where {of_log} {where(values)}"
-    if "actions" in values:
+    if has_objects(values):
+        newest = f"select l.* from ({_of_objects_sql(of_log, values, NEWEST)}) l"
+    elif "actions" in values:
         # One lateral query per action: with several actions in one condition, no index provides the
         # order, and a search for a rare action would read the whole log.
-        others = where({name: value for name, value in values.items() if name != "actions"})
-        newest = f"""
-            select l.* from unnest(%(actions)s::text[]) as selected (action) cross join lateral (
-                select l.* from audit_log l where {of_log} and l.action = selected.action {others}
-                {NEWEST_FIRST} limit %(limit)s + %(offset)s) l"""
+        actions: LiteralString = "unnest(%(actions)s::text[]) as selected (a)"
+        newest = _each_sql(of_log, actions, "l.action = selected.a", where(_without(values, "actions")), NEWEST)
+    else:
+        newest = f"select l.* from audit_log l where {of_log} {where(values)}"
     return f"""
         with entries as ({newest} {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
         select {ENTRY.columns} from entries l {ACCOUNTS} {NEWEST_FIRST}"""
+
+
+def has_objects(values: dict[str, object]) -> bool:
+    """Return whether the filters name objects that a search found."""
+    return not values.keys().isdisjoint({"involved_ids", "target_ids", "actor_ids"})
+
+
+def count_of_objects_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
+    """Return the statement for the number of entries about the objects that a search found, at most `limit`."""
+    return f"select count(*) from (select from ({_of_objects_sql(of_log, values, ANY)}) l limit %(limit)s) counted"
+
+
+def _of_objects_sql(of_log: LiteralString, values: dict[str, object], part: tuple[LiteralString, LiteralString]) -> LiteralString:
+    """Return the query for the newest entries about the objects that a search found.
+
+    It has one lateral query per object, for the reason in `newest_sql`. Of several filters by objects, one gives
+    the order, and the others are conditions.
+    """
+    if "involved_ids" in values:
+        others = where(_without(values, "involved_ids"))
+        by_actor = _by_actor_sql(of_log, "involved_actor_ids", others, part)
+        # An entry with both is found by its actor only.
+        once: LiteralString = "and (l.actor_id is null or l.actor_id <> all(%(involved_actor_ids)s::uuid[]))"
+        return f"({by_actor}) union all ({_by_target_sql(of_log, 'involved', f'{once} {others}', part)})"
+    if "target_ids" in values:
+        return _by_target_sql(of_log, "target", where(_without(values, "target_ids")), part)
+    return _by_actor_sql(of_log, "actor_ids", where(_without(values, "actor_ids")), part)
+
+
+def _by_actor_sql(
+    of_log: LiteralString, name: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
+) -> LiteralString:
+    return _each_sql(of_log, f"unnest(%({name})s::uuid[]) as selected (a)", "l.actor_id = selected.a", others, part)
+
+
+def _by_target_sql(
+    of_log: LiteralString, name: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
+) -> LiteralString:
+    keys: LiteralString = f"unnest(%({name}_types)s::text[], %({name}_ids)s::text[]) as selected (a, b)"
+    return _each_sql(of_log, keys, "l.target_type = selected.a and l.target_id = selected.b", others, part)
+
+
+def _each_sql(
+    of_log: LiteralString, keys: LiteralString, condition: LiteralString, others: LiteralString, part: tuple[LiteralString, LiteralString]
+) -> LiteralString:
+    """Return the query for the entries of each of the keys. `part` has the columns and the end of each lateral query."""
+    columns, end = part
+    return f"""
+        select l.* from {keys} cross join lateral (
+            select {columns} from audit_log l where {of_log} and {condition} {others} {end}) l"""
+
+
+def _without(values: dict[str, object], name: str) -> dict[str, object]:
+    return {each: value for each, value in values.items() if each != name}
 
 
 def _forgetting(entries: LiteralString) -> LiteralString:

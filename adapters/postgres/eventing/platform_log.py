@@ -1,10 +1,13 @@
 """The platform's log: the audit entries without an organization."""
 
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY, filter_values, newest_sql, where
+from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY, count_of_objects_sql, filter_values, has_objects, newest_sql, where
+from adapters.postgres.eventing.audit_names import FIND_IN_PLATFORM, id_parameters, names_sql, search_parameters, to_key, to_name
 from core.eventing.model.audit import MAX_LISTED, AuditEntry, PlatformAuditFilter
+from core.eventing.model.sentences import Names, ObjectKey
 from core.kernel.values import Page, PageResult
 
 
@@ -15,8 +18,9 @@ class PlatformLog(Repository):
         values = _values(filter_)
         # The totals of the audit log have no entries of the platform: all processes would wait for
         # the same rows. So the entries are counted, up to the number that has pages.
-        count = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(most)s) counted"
-        total = await self._count(count, most=MAX_LISTED, **values)
+        counted = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(limit)s) counted"
+        count = count_of_objects_sql("l.org_id is null", values) if has_objects(values) else counted
+        total = await self._count(count, limit=MAX_LISTED, **values)
         if page.offset >= total:
             return PageResult([], total)
         return PageResult(await self._entries(values, page.limit, page.offset), total)
@@ -30,6 +34,13 @@ class PlatformLog(Repository):
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._entries(values, limit, 0)
+
+    async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
+        sql = names_sql(objects, of_platform=True)
+        return dict(await self._all(to_name, sql, **id_parameters(objects))) if sql else {}
+
+    async def find_objects(self, text: str, limit: int) -> list[ObjectKey]:
+        return await self._all(to_key, FIND_IN_PLATFORM, **search_parameters(text, limit))
 
     async def _entries(self, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
         return await self._all(ENTRY.read, newest_sql("l.org_id is null", values), limit=limit, offset=offset, **values)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,10 +27,16 @@ class PlatformAuditEntryNotFound(NotFound):
     """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
 
 
+class SearchTooBroad(Invalid):
+    """More than 100 people and objects match this text. Enter more of the address or name."""
+
+
 # The number of entries that have pages, in the platform's log, and in an organization's log with a filter that its totals cannot answer.
 # Older entries are found with a filter or an export.
 MAX_LISTED: Final = 10_000
 EXPORT_BATCH: Final = 500  # entries of an export that are read at once
+MAX_MATCHES: Final = 100  # people and objects that a text may match; SearchTooBroad names the number
+SEARCH_RANGE: Final = timedelta(days=90)  # of a search by text without `since`
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,43 @@ class AuditEntry:
     created_at: datetime
 
 
+class Period(StrEnum):
+    """A time range up to now."""
+
+    HOUR = "1h"
+    DAY = "24h"
+    WEEK = "7d"
+
+    @property
+    def length(self) -> timedelta:
+        """The length of the range."""
+        return {Period.HOUR: timedelta(hours=1), Period.DAY: timedelta(days=1), Period.WEEK: timedelta(days=7)}[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSearch:
+    """The parts of a filter that depend on today's names and on the time. Each text is a part of an address or name."""
+
+    actor: str | None = None
+    target: str | None = None
+    either: str | None = None  # of the actor or the target
+    period: Period | None = None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether names must be found first."""
+        return any((self.actor, self.target, self.either))
+
+    def range_start(self, filter_: "AuditFilter", now: datetime) -> datetime | None:
+        """Return the start of the time range of a filter with this search."""
+        starts = [filter_.since] if filter_.since is not None else []
+        if self.period is not None:
+            starts.append(now - self.period.length)
+        elif self.has_text and filter_.since is None:
+            starts.append((filter_.until or now) - SEARCH_RANGE)
+        return max(starts, default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
     """A filter of the audit log. An entry must match every field that is not None. Times are UTC."""
@@ -123,6 +167,11 @@ class AuditFilter:
     success: bool | None = None
     since: datetime | None = None
     until: datetime | None = None  # not included
+    search: AuditSearch | None = None  # the use case replaces it by the next three and `since`
+    # Types and ids of the objects that a search found
+    actors: frozenset[tuple[str, str]] | None = None
+    targets: frozenset[tuple[str, str]] | None = None
+    involved: frozenset[tuple[str, str]] | None = None  # as actor or target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +220,16 @@ def build_filter(
         target_type=kinds[0].target if target_id is not None else None,
         target_id=target_id,
     )
+
+
+def of_category(filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, EventKind]) -> AuditFilter | None:
+    """Return the filter for the actions of this category only, or None if no entry can match."""
+    if filter_ is None or category is None:
+        return filter_
+    actions = frozenset(kind.name for kind in known_actions.values() if kind.category == category)
+    if filter_.actions is not None:
+        actions &= filter_.actions
+    return replace(filter_, actions=actions) if actions else None
 
 
 def to_platform_filter(entry: AuditFilter | None, impersonator_id: str | None, session_id: str | None) -> PlatformAuditFilter | None:

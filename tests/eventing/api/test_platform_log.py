@@ -126,6 +126,8 @@ async def test_an_export_has_all_entries_in_both_formats(platform: Platform, por
         "details": json.dumps({"name": 'A, "B"\n'}),
         "actor_kind": "anonymous",
         "actor_name": "",
+        "sentence": 'Someone who was not signed in deleted the organization A, "B"',
+        "target_name": 'A, "B"',
     }
     few = await platform.api.get(f"{LOG}/export?target_type=organization&target_id=o2", token=platform.token)
     assert len(few.text.splitlines()) == 2

@@ -43,6 +43,7 @@ URL = "https://hooks.example/in"
 # frequent ones.
 
 ORG, FREQUENT, RARE = UUID(int=1), UUID(int=2), UUID(int=3)
+USER_FREQUENT, USER_RARE = ("user", str(FREQUENT)), ("user", str(RARE))
 # 120,000 entries; ORG has two thirds of them. FREQUENT is the actor of half of its entries. RARE is
 # the actor of three of the oldest entries, so that a search in the order of time would read all
 # others first.
@@ -108,6 +109,15 @@ TOTALS = {
     AuditFilter(target_type="user", until=FIRST_CENTURY): 0,
     AuditFilter(actions=ACTION, since=FIRST_CENTURY): 10_000,
     AuditFilter(actor_id=RARE, since=FIRST_CENTURY): 3,
+    # Objects that a search found
+    AuditFilter(actors=frozenset({USER_RARE})): 3,
+    AuditFilter(actors=frozenset({USER_RARE, USER_FREQUENT}), since=FIRST_CENTURY): 10_000,
+    AuditFilter(actors=frozenset({USER_RARE}), actions=DOMAIN): 3,
+    AuditFilter(targets=frozenset({("user", "busy"), ("service", "busy")})): 40,
+    AuditFilter(targets=frozenset({("user", "busy")}), actors=frozenset({USER_RARE})): 0,
+    AuditFilter(involved=frozenset({USER_RARE}), since=FIRST_CENTURY): 3,
+    AuditFilter(involved=frozenset({USER_RARE, USER_FREQUENT})): 10_000,
+    AuditFilter(involved=frozenset({USER_RARE}), targets=frozenset({("user", "busy")})): 0,
 }
 
 
@@ -134,6 +144,9 @@ PLATFORM_TOTALS = {
     PlatformAuditFilter(entry=AuditFilter(target_type="user", target_id="rare")): 3,
     PlatformAuditFilter(entry=AuditFilter(actor_id=FREQUENT)): 10_000,
     PlatformAuditFilter(entry=AuditFilter(actor_id=RARE)): 3,
+    PlatformAuditFilter(entry=AuditFilter(actors=frozenset({USER_RARE}))): 3,
+    PlatformAuditFilter(entry=AuditFilter(targets=frozenset({("user", "rare")}))): 3,
+    PlatformAuditFilter(entry=AuditFilter(involved=frozenset({USER_FREQUENT}))): 10_000,
     PlatformAuditFilter(entry=AuditFilter(actor_without_account=ANONYMOUS)): 0,
     PlatformAuditFilter(entry=AuditFilter(), impersonator_id=FREQUENT): 10_000,
     PlatformAuditFilter(entry=AuditFilter(), impersonator_id=RARE): 0,
@@ -157,6 +170,56 @@ async def test_the_platforms_log_reads_few_other_rows(large_database: str, mode:
             batch, reads = await count_reads(connection, mode, partial(log.batch, filter_, last, 500))
             assert len(batch) <= 500
             assert reads.rows["audit_log"] <= 700, filter_
+
+
+# 60,000 accounts: half of them are users of the applications of ORG, and ten are its members. LARGE has 10,000 members.
+PEOPLE: Final = """
+    insert into users (id, email, origin, name, created_at, updated_at)
+    select md5(n::text)::uuid, 'person-' || n || '@example.com', 'platform', 'Person Number' || n, now(), now()
+    from generate_series(1, 60000) n;
+    insert into end_users (org_id, user_id, email, deactivated, created_at)
+    select %(org)s, md5(n::text)::uuid, 'person-' || n || '@example.com', false, now() from generate_series(1, 30000) n;
+    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at, email)
+    select gen_random_uuid(), %(org)s, md5(n::text)::uuid, 'member', now(), now(), 'person-' || n || '@example.com'
+    from generate_series(50001, 50010) n;
+    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at, email)
+    select gen_random_uuid(), %(large)s, md5(n::text)::uuid, 'member', now(), now(), 'person-' || n || '@example.com'
+    from generate_series(10001, 20000) n;
+    insert into organizations (id, slug, name, status, created_at, updated_at, member_count)
+    values (%(org)s, 'acme', 'Acme', 'active', now(), now(), 10), (%(large)s, 'large', 'Large', 'active', now(), now(), 10000)"""
+LARGE = UUID(int=4)
+
+
+@pytest.fixture(scope="module")
+def many_people(server: str) -> Iterator[str]:
+    with filled_database(server, PEOPLE, {"org": ORG, "large": LARGE}, "users", "end_users", "memberships") as conninfo:
+        yield conninfo
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_names_are_found_among_many_people_by_index(many_people: str, mode: str) -> None:
+    async with await connect(many_people, timeout=5) as connection:
+        scope = Scope(connection, make_vault(), NoSignals())
+        audit, log = Audit(scope), PlatformLog(scope)
+        for text, size in (("person-29999@", 1), ("number50007", 1), ("person", 101), ("number50", 10), ("number29999", 0), ("nobody", 0)):
+            keys, reads = await count_reads(connection, mode, partial(audit.find_objects, ORG, text, 101))
+            assert len(keys) == size, text
+            assert not reads.scans.keys() & {"users", "end_users"}, text
+            assert reads.rows.total() <= 250, text
+        for text, size in (("person-15000@", 1), ("number15000", 1), ("person", 101), ("number29999", 0)):
+            keys, reads = await count_reads(connection, mode, partial(audit.find_objects, LARGE, text, 101))
+            assert len(keys) == size, text
+            assert not reads.scans.keys() & {"users", "end_users"}, text
+            assert reads.rows["users"] <= 50_000 if text == "person" else reads.rows["users"] <= 20, text
+        for text in ("person-29999@example.com", "number29999"):
+            keys, reads = await count_reads(connection, mode, partial(log.find_objects, text, 101))
+            assert len(keys) == 1, text
+            assert reads.rows["users"] <= 10, text
+        ids = [key[1] for key in await audit.find_objects(ORG, "person", 50)]
+        names, reads = await count_reads(connection, mode, partial(audit.names, ORG, {"user": ids}))
+        assert len(names) == 50
+        assert not reads.scans.keys() & {"users", "end_users"}
+        assert reads.rows.total() <= 250
 
 
 @pytest.mark.parametrize("mode", PLAN_MODES)

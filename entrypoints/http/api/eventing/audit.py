@@ -1,15 +1,17 @@
 """The audit log of an organization (decision 227)."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from quart import Blueprint, Response
 
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
-from core.eventing.model.audit import AuditEntry, AuditFilter
+from core.eventing.model.audit import AuditFilter, AuditSearch, Period
+from core.eventing.model.sentences import DescribedEntry
 from core.kernel.event_catalog import AUDIT_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
@@ -20,6 +22,10 @@ from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 
 routes = Blueprint("audit", __name__)
+
+BUILT: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until")  # the filters that need no names
+# A part of an address or name. Spaces around it do not count, and an empty text finds nothing.
+SearchText = Annotated[Text, AfterValidator(str.strip), Field(min_length=1)]
 
 
 class AuditActorResponse(ResponseModel):
@@ -33,6 +39,13 @@ class AuditActorResponse(ResponseModel):
     is_platform_owner: bool = Field(description="Whether the actor is a platform owner.")
     kind: str = Field(description="`user`, `service_account`, `api_key`, `scim_token`, `system` or `anonymous`.")
     name: str | None = Field(description="The name that a service account had when it acted, and null for other actors.")
+
+
+class AuditLocationResponse(ResponseModel):
+    """The place of an IP address."""
+
+    city: str | None = Field(description="The city, in English.", examples=["Zurich"])
+    country: str = Field(description="The country as an ISO 3166-1 alpha-2 code.", examples=["CH"])
 
 
 class AuditEntryResponse(ResponseModel):
@@ -52,6 +65,18 @@ class AuditEntryResponse(ResponseModel):
         "of the person who acted."
     )
     created_at: Timestamp = Field(description="The time of the action.")
+    sentence: str = Field(
+        description="The entry as an English sentence with the names of today, which are not stored.",
+        examples=["owner@acme.example changed kai@acme.example from member to admin"],
+    )
+    actor_name: str | None = Field(
+        description="The name of the user, or of the API key, SCIM token or service account. Null if it has none, or if the user is no "
+        "confirmed member."
+    )
+    target_name: str | None = Field(
+        description="The email address or the name of the object today. Null if it has none, or if the user is unknown here."
+    )
+    location: AuditLocationResponse | None = Field(description="The place of the IP address, or null if it is unknown.")
 
 
 class AuditEntryListResponse(ResponseModel):
@@ -59,8 +84,8 @@ class AuditEntryListResponse(ResponseModel):
 
     logs: list[AuditEntryResponse] = Field(description="The entries, newest first.")
     pagination: Pagination = Field(
-        description="The position of this page. With `success`, `since` or `until`, the newest 10,000 entries that match "
-        "have pages, and `total` counts no more."
+        description="The position of this page. With a filter by success, time or text, the newest 10,000 entries "
+        "that match have pages, and `total` counts no more."
     )
 
 
@@ -75,10 +100,31 @@ class AuditFilters(Query):
     since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
     until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
+    category: Text | None = Field(
+        default=None,
+        description="Only entries with actions of this category, as in `GET .../audit-log/event-types`.",
+        examples=["Security"],
+    )
+    period: Period | None = Field(default=None, description="Only entries of the last hour (`1h`), 24 hours (`24h`) or 7 days (`7d`).")
+    actor: SearchText | None = Field(
+        default=None,
+        description="Only entries whose actor has this text in the email address or name. Like `target` and `search`, it searches today's "
+        "names, in the last 90 days unless `since` or `period` is set. Of users of applications, it finds the beginning of the address.",
+        examples=["owner@acme.example"],
+    )
+    target: SearchText | None = Field(
+        default=None, description="Only entries about an object with this text in the address or name.", examples=["kai"]
+    )
+    search: SearchText | None = Field(
+        default=None, description="Only entries whose actor or object has this text in the address or name.", examples=["kai"]
+    )
+
     def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        fields = {name: getattr(self, name) for name in AuditFilters.model_fields}
-        return audit_model.build_filter(**fields, known_actions=known_actions)
+        fields = {name: getattr(self, name) for name in BUILT}
+        filter_ = audit_model.of_category(audit_model.build_filter(**fields, known_actions=known_actions), self.category, known_actions)
+        search = AuditSearch(actor=self.actor, target=self.target, either=self.search, period=self.period)
+        return filter_ if filter_ is None or search == AuditSearch() else replace(filter_, search=search)
 
 
 class AuditQuery(AuditFilters, PageQuery):
@@ -93,7 +139,7 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
     Entries are sorted by time, newest first. Filters can be combined.
     """
     entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), query_args.page_request())
-    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
+    return AuditEntryListResponse(logs=[to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
 
 
 class AuditExportQuery(AuditFilters):
@@ -112,8 +158,8 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     `GET .../audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would
     run as a formula has an apostrophe before it.
     """
-    batches = audit.export(ports(), acting(), query_args.to_filter())
-    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
+    batches = await audit.export(ports(), acting(), query_args.to_filter())
+    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", to_response)
 
 
 @routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
@@ -123,11 +169,25 @@ async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
 
     The entry has the same fields as in the list.
     """
-    return _to_response(await audit.get_entry(ports(), acting(), entry_id))
+    return to_response(await audit.get_entry(ports(), acting(), entry_id))
 
 
-def _to_response(entry: AuditEntry) -> AuditEntryResponse:
-    return AuditEntryResponse(**audit_model.to_json(entry))
+def to_response(described: DescribedEntry) -> AuditEntryResponse:
+    """Return the response of an entry."""
+    return AuditEntryResponse(**to_json(described))
+
+
+def to_json(described: DescribedEntry) -> dict[str, Any]:
+    """Return the fields of the response of an entry."""
+    actor, target, location = described.actor, described.target, described.location
+    is_user = described.entry.actor.kind == "user"
+    return {
+        **audit_model.to_json(described.entry),
+        "sentence": described.sentence,
+        "actor_name": None if actor is None else actor.person if is_user else actor.text,
+        "target_name": None if target is None else target.text,
+        "location": None if location is None else {"city": location.city, "country": location.country},
+    }
 
 
 class AuditEventTypeResponse(ResponseModel):

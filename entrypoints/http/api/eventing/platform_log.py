@@ -7,10 +7,11 @@ from quart import Blueprint, Response
 
 from core.eventing import platform_log
 from core.eventing.model import audit
-from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
+from core.eventing.model.audit import PlatformAuditFilter
+from core.eventing.model.sentences import DescribedEntry
 from core.kernel.event_catalog import PLATFORM_ACTIONS
 from core.kernel.roles import Capability
-from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
+from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters, to_json
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
@@ -66,7 +67,7 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     """
     entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
     return PlatformAuditEntryListResponse(
-        logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+        logs=[to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
     )
 
 
@@ -86,9 +87,8 @@ async def export(query_args: PlatformAuditExportQuery) -> Response:
     `GET /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet
     would run as a formula has an apostrophe before it.
     """
-    return await stream_entries(
-        platform_log.export(ports(), query_args.to_platform_filter()), query_args.format, "platform-log", _to_response
-    )
+    batches = await platform_log.export(ports(), query_args.to_platform_filter())
+    return await stream_entries(batches, query_args.format, "platform-log", to_response)
 
 
 @routes.get("/api/platform/audit-log/<entry_id>")
@@ -98,8 +98,9 @@ async def get_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
 
     The `audit_log_id` in the response to an impersonation is the id of such an entry.
     """
-    return _to_response(await platform_log.get_entry(ports(), entry_id))
+    return to_response(await platform_log.get_entry(ports(), entry_id))
 
 
-def _to_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
-    return PlatformAuditEntryResponse(**audit.to_json(entry))
+def to_response(described: DescribedEntry) -> PlatformAuditEntryResponse:
+    """Return the response of an entry."""
+    return PlatformAuditEntryResponse(**to_json(described))

@@ -1,24 +1,25 @@
 """The pages of the audit log of an organization, and of the platform's log: list, entry, and export."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response, request
 
 from core.eventing import audit, platform_log
-from core.eventing.model import audit as audit_model
-from core.eventing.model.audit import AuditEntry
+from core.eventing.model.audit import Period, SearchTooBroad
+from core.eventing.model.groups import group
+from core.eventing.model.sentences import DescribedEntry, detail_rows
 from core.kernel.display import to_words
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
-from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
+from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery, to_response
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries
-from entrypoints.http.api.eventing.platform_log import PlatformAuditEntryResponse, PlatformAuditExportQuery, PlatformAuditQuery
+from entrypoints.http.api.eventing.platform_log import PlatformAuditExportQuery, PlatformAuditQuery
+from entrypoints.http.api.eventing.platform_log import to_response as to_platform_response
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
@@ -29,10 +30,14 @@ LOG: Final = "/app/organizations/<org_slug>/audit-log"
 PLATFORM_LOG: Final = "/app/platform/log"
 API: Final = "/api/organizations/<org_slug>/audit-log"
 PLATFORM_API: Final = "/api/platform/audit-log"
-TARGETS: Final = [("", "All objects"), *((target.value, label(target)) for target in Target)]
+PERIODS: Final = [("", "All time"), (Period.HOUR, "Last hour"), (Period.DAY, "Last 24 hours"), (Period.WEEK, "Last 7 days")]
 RESULTS: Final = [("", "All results"), ("true", "Succeeded"), ("false", "Failed or refused")]
 FILE: Final = {200: "The entries, newest first."}
-FILTERS: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until", "impersonator_id", "session_id")
+FILTERS: Final = (
+    *("search", "actor", "target", "category", "action", "success", "since", "until", "period"),
+    *("target_type", "target_id", "actor_id", "impersonator_id", "session_id"),
+)
+NO_ENTRIES: Final[PageResult[DescribedEntry]] = PageResult([], 0)
 
 
 def _actions(kinds: Iterable[EventKind]) -> list[tuple[str, Any]]:
@@ -43,28 +48,52 @@ def _actions(kinds: Iterable[EventKind]) -> list[tuple[str, Any]]:
     return [("", "All events"), *((category, sorted(entries, key=lambda entry: entry[1])) for category, entries in sorted(groups.items()))]
 
 
-def _labels(kinds: Mapping[str, EventKind]) -> Mapping[str, str]:
-    return {name: kind.label for name, kind in kinds.items()}
+def _categories(kinds: Iterable[EventKind]) -> list[tuple[str, str]]:
+    return [("", "All groups"), *((category, category) for category in sorted({kind.category for kind in kinds}))]
 
 
 ACTIONS: Final = _actions(AUDIT_ACTIONS.values())
 ACTIONS_OF_PLATFORM: Final = _actions(PLATFORM_ACTIONS.values())
 
 
-async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | PlatformAuditQuery, **values: Any) -> Response:
+async def _list_page(
+    load: Awaitable[PageResult[DescribedEntry]], query: AuditQuery | PlatformAuditQuery, kinds: Mapping[str, EventKind], **values: Any
+) -> Response:
+    entries, problem = NO_ENTRIES, None
+    try:
+        entries = await load
+    except SearchTooBroad as refusal:
+        problem = refusal.message
     chosen = {name: request.args.get(name, "") for name in FILTERS}
     return await console_page(
         "eventing/log.html",
-        entries=entries.items,
-        total=entries.total,
+        groups=group(entries.items),
+        problem=problem,
+        categories=_categories(kinds.values()),
+        periods=PERIODS,
+        labels={name: kind.label for name, kind in kinds.items()},
         chosen=chosen,
+        narrowed=_narrowed(chosen, entries.items),
         is_filtered=any(chosen.values()),
         results=RESULTS,
-        targets=TARGETS,
         files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
         **values,
         **neighbors(query, entries.total),
     )
+
+
+def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> list[tuple[str, str]]:
+    """Return the filters by id, which have no field of their own, each with the query that removes it."""
+    first = entries[0] if entries else None
+    actor = None if first is None else first.entry.actor.email if first.actor is None else first.actor.text
+    target = None if first is None or first.target is None else first.target.text
+    shown = [
+        ("Actor", actor or chosen["actor_id"], ("actor_id",)),
+        ("About", target or chosen["target_id"], ("target_id", "target_type")),
+        ("Impersonation", chosen["session_id"], ("session_id",)),
+        ("Impersonator", chosen["impersonator_id"], ("impersonator_id",)),
+    ]
+    return [(f"{label}: {text}", with_query(page=None, **dict.fromkeys(names))) for label, text, names in shown if chosen[names[0]]]
 
 
 @routes.get(LOG)
@@ -72,10 +101,8 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_audit_log(org_slug: str, query_args: AuditQuery) -> Response:
     """List the audit log of an organization."""
-    entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
-    return await _list_page(
-        entries, query_args, actions=ACTIONS, labels=_labels(AUDIT_ACTIONS), path=organization_path("/audit-log"), is_platform=False
-    )
+    entries = audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
+    return await _list_page(entries, query_args, AUDIT_ACTIONS, actions=ACTIONS, path=organization_path("/audit-log"), is_platform=False)
 
 
 @routes.get(f"{LOG}/export")
@@ -83,12 +110,8 @@ async def show_audit_log(org_slug: str, query_args: AuditQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_audit_log(org_slug: str, query_args: AuditExportQuery) -> Response:
     """Export the entries of an organization's audit log that match the filters."""
-    batches = audit.export(ports(), acting_member(), query_args.to_filter())
-    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", _to_response)
-
-
-def _to_response(entry: AuditEntry) -> AuditEntryResponse:
-    return AuditEntryResponse(**audit_model.to_json(entry))
+    batches = await audit.export(ports(), acting_member(), query_args.to_filter())
+    return await stream_entries(batches, query_args.format, f"audit-log-{org_slug}", to_response)
 
 
 @routes.get(f"{LOG}/<entry_id>")
@@ -96,15 +119,18 @@ def _to_response(entry: AuditEntry) -> AuditEntryResponse:
 @shows(f"GET {API}/<entry_id>")
 async def show_entry(org_slug: str, entry_id: UUID) -> Response:
     """Show an entry of the audit log."""
-    entry = await audit.get_entry(ports(), acting_member(), entry_id)
-    return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), organization_path("/audit-log"), _to_response(entry))
+    described = await audit.get_entry(ports(), acting_member(), entry_id)
+    return await _entry_page(described, AUDIT_ACTIONS, organization_path("/audit-log"), to_response(described))
 
 
-async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, shown: AuditEntryResponse) -> Response:
+async def _entry_page(described: DescribedEntry, kinds: Mapping[str, EventKind], path: str, shown: AuditEntryResponse) -> Response:
+    kind, rows = kinds.get(described.entry.action), detail_rows(described)
     return await console_page(
         "eventing/entry.html",
-        entry=entry,
-        label=to_words(entry.action) if kind is None else kind.label,
+        described=described,
+        changes=[row for row in rows if row.old is not None],
+        facts=[row for row in rows if row.old is None],
+        label=to_words(described.entry.action) if kind is None else kind.label,
         path=path,
         json=json.dumps(json.loads(shown.model_dump_json()), indent=2, ensure_ascii=False),
     )
@@ -115,10 +141,8 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
     """List the platform's log."""
-    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
-    return await _list_page(
-        entries, query_args, actions=ACTIONS_OF_PLATFORM, labels=_labels(PLATFORM_ACTIONS), path=PLATFORM_LOG, is_platform=True
-    )
+    entries = platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    return await _list_page(entries, query_args, PLATFORM_ACTIONS, actions=ACTIONS_OF_PLATFORM, path=PLATFORM_LOG, is_platform=True)
 
 
 @routes.get(f"{PLATFORM_LOG}/export")
@@ -126,13 +150,8 @@ async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
     """Export the entries of the platform's log that match the filters."""
-    return await stream_entries(
-        platform_log.export(ports(), query_args.to_platform_filter()), query_args.format, "platform-log", _to_platform_response
-    )
-
-
-def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
-    return PlatformAuditEntryResponse(**audit_model.to_json(entry))
+    batches = await platform_log.export(ports(), query_args.to_platform_filter())
+    return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
 
 @routes.get(f"{PLATFORM_LOG}/<entry_id>")
@@ -140,5 +159,5 @@ def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
 @shows(f"GET {PLATFORM_API}/<entry_id>")
 async def show_platform_entry(entry_id: UUID) -> Response:
     """Show an entry of the platform's log."""
-    entry = await platform_log.get_entry(ports(), entry_id)
-    return await _entry_page(entry, PLATFORM_ACTIONS.get(entry.action), PLATFORM_LOG, _to_platform_response(entry))
+    described = await platform_log.get_entry(ports(), entry_id)
+    return await _entry_page(described, PLATFORM_ACTIONS, PLATFORM_LOG, to_platform_response(described))

@@ -13,6 +13,7 @@ from tests.support.builders import PASSWORD, Api, add_account, add_member, add_p
 PERSON = Anonymous(address="203.0.113.9", agent="tests/1.0")
 FIELDS = [
     *["id", "org_id", "actor", "action", "target_type", "target_id", "ip_address", "user_agent", "success", "details", "created_at"],
+    *["sentence", "actor_name", "target_name", "location"],
 ]
 
 
@@ -35,6 +36,10 @@ async def test_an_entry_has_the_documented_fields(api: Api, world: World, record
         "success": True,
         "details": details,
         "created_at": clock.now().isoformat().replace("+00:00", "Z"),
+        "sentence": "owner@example.com created the application Shop",
+        "actor_name": None,
+        "target_name": "Shop",
+        "location": None,
     }
 
 

@@ -1,0 +1,47 @@
+"""What the audit log and the platform's log share: names for the entries that are read, and objects for a text that is searched."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from core.eventing.model.audit import MAX_MATCHES, AuditEntry, AuditFilter, SearchTooBroad
+from core.eventing.model.sentences import DescribedEntry, Names, ObjectKey, describe, named_objects
+from ports import Ports
+
+LoadNames = Callable[[Mapping[str, Collection[str]]], Awaitable[Names]]
+FindObjects = Callable[[str, int], Awaitable[Sequence[ObjectKey]]]
+
+
+async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[AuditEntry]) -> list[DescribedEntry]:
+    """Return the entries with their sentences. Loads the names of all of them with one statement."""
+    objects = named_objects(entries)
+    names = await load_names(objects) if objects else {}
+    locations = {entry.address: ports.geoip.locate(entry.address) for entry in entries}
+    return [describe(entry, names, locations[entry.address]) for entry in entries]
+
+
+async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:
+    """Return the filter without its search, or None if no entry can match.
+
+    Runs a statement for each text. Raises: SearchTooBroad.
+    """
+    search = filter_.search
+    if search is None:
+        return filter_
+    found = {text: await _find(find_objects, text) for text in {search.actor, search.target, search.either} if text is not None}
+    if not all(found.values()):
+        return None
+    return replace(
+        filter_,
+        search=None,
+        since=search.range_start(filter_, ports.clock.now()),
+        actors=None if search.actor is None else found[search.actor],
+        targets=None if search.target is None else found[search.target],
+        involved=None if search.either is None else found[search.either],
+    )
+
+
+async def _find(find_objects: FindObjects, text: str) -> frozenset[ObjectKey]:
+    objects = await find_objects(text, MAX_MATCHES + 1)
+    if len(objects) > MAX_MATCHES:
+        raise SearchTooBroad
+    return frozenset(objects)

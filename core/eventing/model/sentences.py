@@ -1,0 +1,278 @@
+"""Audit entries for people: the sentence of an entry, and its details as rows of a table.
+
+Entries have ids only. The names are those of today, which the caller loads for the entries of a page: an entry never
+contains a name that it must forget (security L-5, Y-2).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from core.accounts.model.devices import Location
+from core.eventing.model.audit import AuditActor, AuditEntry
+from core.kernel.display import PRODUCT, to_words
+from core.kernel.event_catalog import EVENT_KINDS, Target
+from core.kernel.event_sentences import SENTENCES
+from core.kernel.values import parse_id
+
+SCIM_TOKEN: Final = "scim_token"  # noqa: S105  # the kind of an actor, which is the target of no entry
+NAMED_KINDS: Final = frozenset(
+    {
+        *(Target.USER, Target.SERVICE, Target.ORGANIZATION, Target.PLAN, Target.API_KEY, Target.API_RESOURCE),
+        *(Target.SERVICE_ACCOUNT, SCIM_TOKEN),
+    }
+)
+# The details with ids of objects that have names.
+_IDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("user_id", "owner_id", "old_owner_id", "new_owner_id"), Target.USER),
+    "service_id": Target.SERVICE,
+    "plan_id": Target.PLAN,
+    "org_id": Target.ORGANIZATION,
+    "service_account_id": Target.SERVICE_ACCOUNT,
+    "api_resource_id": Target.API_RESOURCE,
+}
+# The details that name the target, for objects that are gone.
+_NAMES_IN_DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
+    Target.SERVICE: ("service_name", "service_slug"),
+    Target.PLAN: ("plan_name",),
+    Target.SUBSCRIPTION: ("plan_name",),
+    Target.INVITATION: ("invited_email",),
+    Target.API_KEY: ("name",),
+    Target.API_RESOURCE: ("name",),
+    Target.SERVICE_ACCOUNT: ("name",),
+    Target.PERSONAL_TOKEN: ("prefix",),
+    Target.ORGANIZATION: ("name", "slug"),
+}
+_ACTORS: Final[Mapping[str, str]] = {
+    "system": PRODUCT,
+    "anonymous": "Someone who was not signed in",
+    "api_key": "An API key",
+    SCIM_TOKEN: "The directory",
+    "service_account": "A service account",
+}
+_FIELD: Final = re.compile(r"\{([a-z_.]+)\}")
+EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
+SHORT_ID: Final = 8  # characters of an id that tell two objects without a name apart
+UNKNOWN_ACCOUNT: Final = "A deleted user"
+
+ObjectKey = tuple[str, str]  # the type of an object, and its id
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """The name of an object today: of a user, the address. `person` is the user's own name, if the reader may see it (security R-9)."""
+
+    text: str
+    person: str | None = None
+
+
+Names = Mapping[ObjectKey, ObjectName]
+
+
+class PartKind(StrEnum):
+    """What a part of a sentence is. A page links actor and target to their entries."""
+
+    TEXT = "text"
+    ACTOR = "actor"
+    TARGET = "target"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a sentence."""
+
+    kind: PartKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedEntry:
+    """An audit entry with the names of today, as people read it."""
+
+    entry: AuditEntry
+    parts: tuple[Part, ...]  # of the sentence
+    target: ObjectName | None  # None if the object has no name that the reader may see
+    actor: ObjectName | None
+    location: Location | None  # of the address
+    names: Names
+
+    @property
+    def sentence(self) -> str:
+        """The sentence as plain text."""
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class DetailRow:
+    """A row of the details. `old` is None unless the row is a change."""
+
+    label: str
+    text: str
+    old: str | None = None
+
+
+def named_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
+    """Return the ids of the objects whose names the sentences and details of these entries need, by type."""
+    ids: dict[str, set[str]] = {}
+    for entry in entries:
+        for kind, id_ in _objects(entry):
+            if kind in NAMED_KINDS and parse_id(id_) is not None:
+                ids.setdefault(kind, set()).add(id_)
+    return ids
+
+
+def describe(entry: AuditEntry, names: Names, location: Location | None) -> DescribedEntry:
+    """Return the entry with its sentence."""
+    return DescribedEntry(
+        entry=entry,
+        parts=tuple(_sentence(entry, names)),
+        target=_target(entry, names),
+        actor=names.get((_kind_of(entry.actor), entry.actor.id)),
+        location=location,
+        names=names,
+    )
+
+
+def detail_rows(described: DescribedEntry) -> list[DetailRow]:
+    """Return the details of an entry as rows. Changes have the old and the new value."""
+    return list(_rows(described.entry.details, described.names))
+
+
+def _objects(entry: AuditEntry) -> Iterator[ObjectKey]:
+    yield entry.target_type, entry.target_id
+    yield _kind_of(entry.actor), entry.actor.id
+    yield from _objects_in(entry.details)
+
+
+def _objects_in(details: Mapping[str, Any]) -> Iterator[ObjectKey]:
+    for name, value in details.items():
+        if kind := _IDS.get(name):
+            values = value.values() if isinstance(value, Mapping) else [value]
+            yield from ((kind, each) for each in values if isinstance(each, str))
+        elif isinstance(value, Mapping):
+            yield from _objects_in(value)
+
+
+def _kind_of(actor: AuditActor) -> str:
+    return Target.USER if actor.kind == "user" else actor.kind
+
+
+def _sentence(entry: AuditEntry, names: Names) -> Iterator[Part]:
+    """Yield the parts of the sentence. A newer release can have written an action that this one does not know."""
+    template = next(filter(None, (_applied(sentence, entry, names) for sentence in SENTENCES.get(entry.action, ()))), None)
+    if template is None:
+        kind = EVENT_KINDS.get(entry.action)
+        template = "{actor}: " + (to_words(entry.action) if kind is None else kind.label)
+    rest = 0
+    for match in _FIELD.finditer(template):
+        if match.start() > rest:
+            yield Part(PartKind.TEXT, template[rest : match.start()])
+        rest = match.end()
+        yield _part(match[1], entry, names, is_first=match.start() == 0)
+    if rest < len(template):
+        yield Part(PartKind.TEXT, template[rest:])
+
+
+def _applied(sentence: str | tuple[str, str], entry: AuditEntry, names: Names) -> str | None:
+    """Return the sentence without its condition, or None if it does not apply to this entry."""
+    condition, template = (None, sentence) if isinstance(sentence, str) else sentence
+    if condition == "self":
+        if entry.target_type != Target.USER or entry.target_id != entry.actor.id:
+            return None
+    elif condition is not None and not _detail(entry.details, condition):
+        return None
+    fields = (match[1] for match in _FIELD.finditer(template))
+    return template if all(_value(field, entry, names) for field in fields if field not in ("actor", "target")) else None
+
+
+def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Part:
+    if field == "actor":
+        return Part(PartKind.ACTOR, _subject(entry, names))
+    if field == "target":
+        # The sentence has no other place for the impersonator.
+        impersonated = f"{entry.impersonator.email} as " if is_first and entry.impersonator is not None else ""
+        return Part(PartKind.TARGET, impersonated + _target_text(entry, names))
+    return Part(PartKind.VALUE, _value(field, entry, names))
+
+
+def _subject(entry: AuditEntry, names: Names) -> str:
+    actor = _actor_text(entry.actor, names)
+    return actor if entry.impersonator is None else f"{entry.impersonator.email} as {actor}"
+
+
+def _actor_text(actor: AuditActor, names: Names) -> str:
+    if actor.kind == "user":
+        return actor.email if parse_id(actor.id) is not None else UNKNOWN_ACCOUNT
+    text = _ACTORS.get(actor.kind) or to_words(actor.kind)
+    known = names.get((actor.kind, actor.id))
+    name = known.text if known is not None else actor.name
+    return text if name is None else f"{text} ({name})"
+
+
+def _target(entry: AuditEntry, names: Names) -> ObjectName | None:
+    if known := names.get((entry.target_type, entry.target_id)):
+        return known
+    if entry.target_type == Target.USER and entry.target_id == entry.actor.id:
+        return ObjectName(entry.actor.email)  # as the entry shows its actor
+    details = (_detail(entry.details, field) for field in _NAMES_IN_DETAILS.get(entry.target_type, ()))
+    return next((ObjectName(_one_line(name)) for name in details if isinstance(name, str) and name), None)
+
+
+def _target_text(entry: AuditEntry, names: Names) -> str:
+    if name := _target(entry, names):
+        return name.text
+    if entry.target_type == Target.ORGANIZATION and entry.target_id == str(entry.org_id):
+        return "the organization"
+    return _nameless(entry.target_type, entry.target_id)
+
+
+def _nameless(kind: str, id_: str) -> str:
+    return f"{'a former user' if kind == Target.USER else to_words(kind).lower()} ({id_[:SHORT_ID]})"
+
+
+def _detail(details: Mapping[str, Any], path: str) -> Any:
+    value: Any = details
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _value(field: str, entry: AuditEntry, names: Names) -> str:
+    """Return a detail as text, or an empty text if it has no value."""
+    value = _detail(entry.details, field)
+    return "" if value in EMPTY else _one_line(_to_text(field, value, names))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _to_text(field: str, value: Any, names: Names) -> str:
+    kind = _IDS.get(field)
+    match value:
+        case _ if value in EMPTY:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case str() if kind is not None and parse_id(value) is not None:
+            known = names.get((kind, value))
+            return _nameless(kind, value) if known is None else known.text
+        case Mapping():
+            return "; ".join(f"{name}: {_to_text(name, each, names)}" for name, each in value.items())
+        case list() | tuple():
+            return ", ".join(_to_text(field, each, names) for each in value)
+    return str(value)
+
+
+def _rows(details: Mapping[str, Any], names: Names) -> Iterator[DetailRow]:
+    for field, value in details.items():
+        label = field if "." in field else to_words(field)  # a domain stays as it is
+        if not isinstance(value, Mapping):
+            yield DetailRow(label, _to_text(field, value, names))
+        elif value.keys() == {"old", "new"} and not any(isinstance(each, Mapping) for each in value.values()):
+            yield DetailRow(label, _to_text(field, value["new"], names), _to_text(field, value["old"], names))
+        else:
+            yield from _rows(value, names)

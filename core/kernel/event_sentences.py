@@ -1,0 +1,213 @@
+"""The sentences of the audit log, one for each kind of event.
+
+A field in braces is `actor`, `target`, or a path in the details, such as `tier` or `new.tier`. A field that names a user
+or an application by id, such as `new_owner_id`, becomes its name. Of several sentences, the first one applies whose
+condition is true and whose fields all have a value. A condition is a path in the details, or `self` if the actor is
+the target. The last sentence has no condition and only the fields `actor` and `target`, so every entry has a sentence.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+Sentence = str | tuple[str, str]  # a sentence, or a condition and a sentence
+
+_CHANGED_RESOURCE: Final = "{actor} changed the API resource {target}"
+
+SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
+    {
+        # Sign-ins and accounts
+        "user.login.success": ("{target} signed in",),
+        "user.reauthenticated": ("{target} confirmed that it is them",),
+        "user.created": ("{actor} created the account {target} for the application {service_slug}", "{actor} created the account {target}"),
+        "user.updated": (
+            ("self", "{actor} changed their profile: {changed}"),
+            "{actor} changed the profile of {target}: {changed}",
+            "{actor} changed the profile of {target}",
+        ),
+        "user.email_changed": (("self", "{actor} changed their email address"), "{actor} changed the email address of {target}"),
+        "user.deactivated": (
+            ("by_user", "{target} deleted their account"),
+            ("by_platform", "{actor} deactivated the account of {target}"),
+            ("whole_account", "{actor} closed the account of {target}"),
+            "{actor} deactivated {target}",
+        ),
+        "user.reactivated": (
+            ("by_user", "{target} undid the deletion of their account"),
+            ("by_platform", "{actor} reactivated the account of {target}"),
+            ("whole_account", "{actor} opened the account of {target} again"),
+            "{actor} reactivated {target}",
+        ),
+        "user.unblocked": ("{actor} unblocked {target}",),
+        "user.released": ("The account of {target} is no longer managed here",),
+        "user.taken_over": ("{actor} took over the account of {target}",),
+        "user.anonymized": (("self", "{target} anonymized their account"), "{actor} anonymized {target}"),
+        "user.impersonated": ("{actor} started to act as {target} in {service_slug}", "{actor} started to act as {target}"),
+        "impersonation.request": ("{actor} sent {method} {route}", "{actor} sent a request"),
+        "user.sessions_revoked": (
+            ("by_platform", "{actor} signed {target} out of all sessions"),
+            "{actor} ended {sessions_revoked} of the sessions of {target}",
+            "{actor} ended the sessions of {target}",
+        ),
+        # Members and invitations
+        "user.invited": ("{actor} invited {target} as {role}", "{actor} invited {target}"),
+        "user.joined": (("self", "{target} joined as {role}"), "{actor} added {target} as {role}", "{target} joined"),
+        "user.removed": (
+            ("permanently", "{actor} deleted the account of {target}"),
+            "{actor} removed {target} from the application {service_slug}",
+            ("self", "{target} left the organization"),
+            "{actor} removed {target}",
+        ),
+        "user.role_updated": ("{actor} changed {target} from {old_role} to {new_role}", "{actor} changed the role of {target}"),
+        "invitation.accepted": ("{target} accepted the invitation as {role}", "{target} accepted an invitation"),
+        "invitation.declined": ("{target} declined the invitation as {role}", "{target} declined an invitation"),
+        "invitation.expired": ("The invitation of {target} expired",),
+        "invitation.revoked": ("{actor} canceled the invitation of {target}",),
+        # The security of accounts
+        "security.mfa.enabled": (
+            ("self", "{actor} turned on two-factor authentication"),
+            "{actor} turned on two-factor authentication for {target}",
+        ),
+        "security.mfa.disabled": (
+            ("forced", "{actor} removed the second factor of {target}"),
+            ("self", "{actor} turned off two-factor authentication"),
+            "{actor} turned off two-factor authentication for {target}",
+        ),
+        "security.mfa.failed": ("{target} entered a wrong code",),
+        "security.password.changed": (("self", "{actor} changed their password"), "The password of {target} was changed"),
+        "security.password.reset_sent": ("{actor} sent {target} a link to set a new password",),
+        "security.identity.linked": ("{target} linked an account at {provider}", "{target} linked an account"),
+        "security.identity.unlinked": (
+            "{target} unlinked {provider} from the application {service_slug}",
+            "{target} unlinked their account at {provider}",
+            "{target} unlinked an account",
+        ),
+        "security.email_change.requested": ("{target} asked to change their email address",),
+        "security.email_change.undone": ("The change of the email address of {target} was undone",),
+        "security.changes.undone": ("Changes to the security of {target} were undone",),
+        "access.refused": ("{actor} was refused: {error}", "{actor} was refused a change"),
+        # The platform
+        "platform.owner.promoted": ("{actor} made {target} a platform owner",),
+        "platform.owner.demoted": ("{actor} removed {target} from the platform owners",),
+        "platform.owner.recovery_created": (
+            "{operator} created a sign-in link for {target} on the server",
+            "{actor} created a sign-in link for {target}",
+        ),
+        "platform.owner.recovered": ("{target} used a sign-in link from the server",),
+        "signing_key.rotated": ("{operator} published the signing key {target}", "{actor} published the signing key {target}"),
+        "signing_key.compromised": (
+            "{operator} replaced all signing keys by {target}",
+            "{actor} replaced all signing keys by {target}",
+        ),
+        # Organizations and their settings
+        "organization.created": ("{actor} created the organization {target}",),
+        "organization.updated": ("{actor} changed the settings of {target}",),
+        "organization.deleted": ("{actor} deleted the organization {target}",),
+        "organization.owner.changed": (
+            "{actor} transferred {target} from {old_owner_id} to {new_owner_id}",
+            "{actor} transferred {target} to another owner",
+        ),
+        "organization.approved": ("{actor} approved {target} with the tier {tier}", "{actor} approved {target}"),
+        "organization.rejected": ("{actor} rejected {target}",),
+        "organization.suspended": ("{actor} suspended {target}",),
+        "organization.activated": ("{actor} activated {target}",),
+        "organization.tier.updated": ("{actor} changed the tier or the limits of {target}",),
+        "organization.smtp.configured": ("{actor} set up the mail server {host}", "{actor} set up a mail server"),
+        "organization.smtp.removed": ("{actor} removed the mail server {host}", "{actor} removed the mail server"),
+        "domain.set": ("{actor} set the domain {domain}", "{actor} set the domain"),
+        "domain.verified": ("{actor} verified the domain {domain}", "{actor} verified the domain"),
+        "domain.deleted": ("{actor} removed the domain {domain}", "{actor} removed the domain"),
+        "branding.updated": ("{actor} changed the branding",),
+        "hrd.updated": ("{actor} changed the sign-in routing",),
+        # Applications, plans and subscriptions
+        "service.created": ("{actor} created the application {target}",),
+        "service.updated": ("{actor} changed the application {target}",),
+        "service.deleted": ("{actor} deleted the application {target}",),
+        "service.access.updated": ("{actor} changed who can use the application {target}",),
+        "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
+        "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),
+        "service.user.unassigned": (
+            "{actor} ended the assignment of {target} to {service_name}",
+            "{actor} ended the assignment of {target} to an application",
+        ),
+        "service.oauth_credentials.updated": (
+            "{actor} changed the client of the application {target} at {provider}",
+            "{actor} changed a client of the application {target}",
+        ),
+        "service.client_secret.rotated": ("{actor} replaced the client secret of {target}",),
+        "consent.granted": ("{target} consented to {service_name}", "{target} consented to an application"),
+        "consent.withdrawn": ("{target} withdrew the consent to {service_name}", "{target} withdrew the consent to an application"),
+        "plan.created": ("{actor} created the plan {target}",),
+        "plan.updated": ("{actor} changed the plan {target}",),
+        "plan.deleted": ("{actor} deleted the plan {target}",),
+        "subscription.created": ("{actor} subscribed {user_id} to {plan_name}", "{actor} created a subscription"),
+        "subscription.updated": (
+            "The subscription of {user_id} changed from {status.old} to {status.new}",
+            "{actor} changed the subscription of {user_id}",
+            "{actor} changed a subscription",
+        ),
+        "subscription.canceled": (
+            ("at_provider", "{actor} canceled a subscription at the payment provider"),
+            "{actor} canceled the subscription of {user_id} to {plan_name}",
+            "{actor} canceled a subscription",
+        ),
+        # Programs and their credentials
+        "api_resource.created": ("{actor} created the API resource {target}",),
+        "api_resource.updated": (_CHANGED_RESOURCE,),
+        "api_resource.deleted": ("{actor} deleted the API resource {target}",),
+        "api_resource.access.updated": ("{actor} changed who can use the API resource {target}",),
+        "api_resource.client.updated": ("{actor} changed the access of {service_name} to {target}", _CHANGED_RESOURCE),
+        "api_resource.client.removed": ("{actor} ended the access of {service_name} to {target}", _CHANGED_RESOURCE),
+        "api_resource.service_account.updated": ("{actor} changed the access of {service_account_name} to {target}", _CHANGED_RESOURCE),
+        "api_resource.credential.created": (
+            "{actor} created the credential {credential_name} of {target}",
+            "{actor} created a credential of {target}",
+        ),
+        "api_resource.credential.revoked": (
+            "{actor} revoked the credential {credential_name} of {target}",
+            "{actor} revoked a credential of {target}",
+        ),
+        "api_resource.user.assigned": (
+            "{actor} assigned {target} to the API resource {name}",
+            "{actor} assigned {target} to an API resource",
+        ),
+        "api_resource.user.unassigned": (
+            "{actor} ended the assignment of {target} to the API resource {name}",
+            "{actor} ended the assignment of {target} to an API resource",
+        ),
+        "service_account.created": ("{actor} created the service account {target}",),
+        "service_account.updated": ("{actor} changed the service account {target}",),
+        "service_account.deleted": ("{actor} deleted the service account {target}",),
+        "service_account.credential.created": (
+            "{actor} created the credential {credential_name} of {target}",
+            "{actor} created a credential of {target}",
+        ),
+        "service_account.credential.revoked": (
+            "{actor} revoked the credential {credential_name} of {target}",
+            "{actor} revoked a credential of {target}",
+        ),
+        "api_key.created": ("{actor} created the API key {target} of {service_slug}", "{actor} created the API key {target}"),
+        "api_key.deleted": ("{actor} deleted the API key {target} of {service_slug}", "{actor} deleted the API key {target}"),
+        "personal_token.created": ("{actor} created the personal access token {target}",),
+        "personal_token.revoked": ("{actor} revoked the personal access token {target}",),
+        "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
+        "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),
+        # Integrations
+        "saml.configured": ("{actor} changed the SAML settings of {target}",),
+        "saml.disabled": ("{actor} turned off SAML for {target}",),
+        "saml.certificate.created": ("{actor} replaced the SAML certificate of {target}",),
+        "saml.certificate.next_created": ("{actor} created the next SAML certificate of {target}",),
+        "saml.certificate.next_deleted": ("{actor} deleted the next SAML certificate of {target}",),
+        "saml.certificate.activated": ("{actor} activated the next SAML certificate of {target}",),
+        "saml.certificate.activation_undone": ("{actor} activated the previous SAML certificate of {target} again",),
+        "webhook.created": ("{actor} created the webhook {webhook_name}", "{actor} created a webhook"),
+        "webhook.updated": ("{actor} changed the webhook {webhook_name}", "{actor} changed a webhook"),
+        "webhook.deleted": ("{actor} deleted the webhook {webhook_name}", "{actor} deleted a webhook"),
+        "webhook.secret.rotated": (
+            "{actor} replaced the secret of the webhook {webhook_name}",
+            "{actor} replaced the secret of a webhook",
+        ),
+        "siem.configured": ("{actor} set up forwarding to {endpoint_url}", "{actor} set up forwarding to a SIEM"),
+        "siem.removed": ("{actor} removed the forwarding to {endpoint_url}", "{actor} removed the forwarding to a SIEM"),
+    }
+)

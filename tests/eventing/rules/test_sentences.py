@@ -1,0 +1,173 @@
+"""Sentences, details and groups of audit entries."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.accounts.model.devices import Location
+from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditEntry
+from core.eventing.model.groups import group
+from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, describe, detail_rows, named_objects
+from core.kernel.event_catalog import PLATFORM_ACTIONS
+
+ORG = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
+OWNER, KAI, KEY = (str(UUID(int=number)) for number in (1, 2, 3))
+NOW = datetime(2026, 3, 5, 14, 5, tzinfo=UTC)
+ADA = AuditActor(OWNER, "owner@acme.example")
+ABOUT_ORG = {"target_type": "organization", "target_id": str(ORG)}
+BY_KEY = AuditActor(KEY, "api-key@internal", kind="api_key")
+DIRECTORY = AuditActor("x", "scim-token@internal", kind="scim_token")
+NAMES: Names = {
+    ("user", OWNER): ObjectName("owner@acme.example", "Ada Owner"),
+    ("user", KAI): ObjectName("kai@acme.example"),
+    ("api_key", KEY): ObjectName("Nightly"),
+}
+ENTRY = AuditEntry(
+    id=UUID(int=9),
+    org_id=ORG,
+    actor=ADA,
+    impersonator=None,
+    action="user.role_updated",
+    target_type="user",
+    target_id=KAI,
+    address="203.0.113.9",
+    agent="tests",
+    success=True,
+    details={"old_role": "member", "new_role": "admin"},
+    created_at=NOW,
+)
+
+
+def sentence(action: str, details: Mapping[str, Any] | None = None, *, names: Names = NAMES, **changes: Any) -> str:
+    return describe(replace(ENTRY, action=action, details=details or {}, **changes), names, None).sentence
+
+
+def test_an_entry_is_a_sentence_with_the_names_of_today() -> None:
+    described = describe(ENTRY, NAMES, Location("Zurich", "CH"))
+    assert described.sentence == "owner@acme.example changed kai@acme.example from member to admin"
+    assert [part.text for part in described.parts if part.kind is not PartKind.TEXT] == [
+        *("owner@acme.example", "kai@acme.example", "member", "admin"),
+    ]
+    assert (described.actor, described.target) == (ObjectName("owner@acme.example", "Ada Owner"), ObjectName("kai@acme.example"))
+
+
+@pytest.mark.parametrize("action", PLATFORM_ACTIONS)
+def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> None:
+    kind = PLATFORM_ACTIONS[action]
+    text = sentence(action, names={}, target_type=kind.target.value)
+    assert "{" not in text
+    assert "  " not in text
+    assert not text.endswith(" ")
+
+
+@pytest.mark.parametrize(
+    ("action", "details", "changes", "expected"),
+    [
+        ("user.joined", {"role": "member"}, {"target_id": OWNER}, "owner@acme.example joined as member"),
+        ("user.joined", {"role": "member"}, {}, "owner@acme.example added kai@acme.example as member"),
+        ("user.removed", {}, {"target_id": str(UUID(int=77))}, "owner@acme.example removed a former user (00000000)"),
+        ("user.deactivated", {"by_user": True, "whole_account": True}, {}, "kai@acme.example deleted their account"),
+        ("organization.updated", {}, ABOUT_ORG, "owner@acme.example changed the settings of the organization"),
+        (
+            "organization.owner.changed",
+            {"old_owner_id": OWNER, "new_owner_id": KAI},
+            ABOUT_ORG,
+            "owner@acme.example transferred the organization from owner@acme.example to kai@acme.example",
+        ),
+        ("user.created", {}, {"actor": BY_KEY}, "An API key (Nightly) created the account kai@acme.example"),
+        ("user.created", {}, {"actor": DIRECTORY}, "The directory created the account kai@acme.example"),
+        (
+            "user.invited",
+            {"invited_email": "eve@acme.example", "role": "admin"},
+            {"actor": AuditActor("x", "service-account@internal", kind="service_account", name="ci"), "target_type": "invitation"},
+            "A service account (ci) invited eve@acme.example as admin",
+        ),
+        (
+            "invitation.expired",
+            {"invited_email": "eve@acme.example"},
+            {"actor": SYSTEM, "target_type": "invitation"},
+            "The invitation of eve@acme.example expired",
+        ),
+        ("domain.verified", {"domain": "acme.example"}, {"actor": SYSTEM}, "Gatehouse verified the domain acme.example"),
+        ("webhook.deleted", {"webhook_name": "{actor}"}, {}, "owner@acme.example deleted the webhook {actor}"),
+        ("webhook.deleted", {"webhook_name": "a\n  b"}, {}, "owner@acme.example deleted the webhook a b"),
+        ("branding.updated", {}, {"actor": ANONYMOUS}, "Someone who was not signed in changed the branding"),
+        ("branding.updated", {}, {"actor": DELETED_ACCOUNT}, "A deleted user changed the branding"),
+        (
+            "user.role_updated",
+            {"old_role": "member", "new_role": "admin"},
+            {"impersonator": AuditActor("y", "steward@platform.example")},
+            "steward@platform.example as owner@acme.example changed kai@acme.example from member to admin",
+        ),
+        ("user.carrier.pigeon", {}, {}, "owner@acme.example: User carrier pigeon"),
+        ("branding.updated", {}, {"actor": AuditActor("z", "robot@internal", kind="robot_arm")}, "Robot arm changed the branding"),
+    ],
+)
+def test_a_sentence_says_who_did_what(action: str, details: Mapping[str, Any], changes: dict[str, Any], expected: str) -> None:
+    assert sentence(action, details, **changes) == expected
+
+
+def test_the_names_of_a_page_are_those_of_actors_objects_and_details() -> None:
+    changed = replace(ENTRY, details={"changes": {"owner_id": {"old": OWNER, "new": KAI}}, "service_id": KEY, "user_id": "not-an-id"})
+    by_key = replace(ENTRY, actor=BY_KEY, target_type="webhook", target_id="x")
+    assert named_objects([changed, by_key]) == {"user": {OWNER, KAI}, "service": {KEY}, "api_key": {KEY}}
+    assert named_objects([replace(ENTRY, actor=SYSTEM, target_type="signing_key")]) == {}
+
+
+def test_details_are_rows_with_old_and_new_values_and_names() -> None:
+    details = {
+        "name": "ci",
+        "changes": {
+            "owner_id": {"old": OWNER, "new": KAI},
+            "enabled": {"old": None, "new": True},
+            "scopes": {"old": [], "new": ["a", "b"]},
+        },
+        "domains": {"acme.example": {"old": None, "new": "saml"}},
+        "service_id": None,
+        "access": [{"identifier": "https://api.example", "scopes": ["read"]}],
+    }
+    assert detail_rows(describe(replace(ENTRY, details=details), NAMES, None)) == [
+        DetailRow("Name", "ci"),
+        DetailRow("Owner id", "kai@acme.example", "owner@acme.example"),
+        DetailRow("Enabled", "yes", "none"),
+        DetailRow("Scopes", "a, b", "none"),
+        DetailRow("acme.example", "saml", "none"),
+        DetailRow("Service id", "none"),
+        DetailRow("Access", "identifier: https://api.example; scopes: read"),
+    ]
+
+
+def _entry(seconds: float, **changes: Any) -> DescribedEntry:
+    return describe(replace(ENTRY, created_at=NOW - timedelta(seconds=seconds), **changes), NAMES, None)
+
+
+def sizes(*entries: DescribedEntry) -> list[int]:
+    return [len(each.entries) for each in group(entries)]
+
+
+def test_a_push_of_a_directory_is_one_group() -> None:
+    entries = [_entry(50 * number, actor=DIRECTORY, action="user.joined", target_id=str(number)) for number in range(5)]
+    [push] = group(entries)
+    assert (push.newest, push.first, push.counts) == (entries[0], entries[-1], [("user.joined", 5)])
+    assert sizes(*entries, _entry(300, actor=DIRECTORY)) == [5, 1], "after a pause of more than a minute"
+
+
+def test_a_sign_up_is_one_group_although_it_begins_without_an_account() -> None:
+    kai = AuditActor(KAI, "kai@acme.example")
+    sign_up = [_entry(0, actor=kai, action="user.login.success"), _entry(4, actor=ANONYMOUS, action="user.joined")]
+    assert sizes(*sign_up) == [2]
+    assert sizes(sign_up[0], _entry(4, actor=ANONYMOUS, address="198.51.100.1")) == [1, 1]
+    assert group(sign_up)[0].counts == [], "the sentences of a few entries are shown"
+
+
+def test_other_entries_stand_alone() -> None:
+    assert sizes(_entry(0), _entry(11)) == [1, 1]
+    assert sizes(_entry(0), _entry(1, success=False), _entry(2)) == [1, 1, 1]
+    assert sizes(_entry(0), _entry(1, actor=AuditActor(KAI, "kai@acme.example"), target_id="z")) == [1, 1]
+    assert sizes(_entry(0), _entry(1, impersonator=ADA)) == [1, 1]
+    assert sizes(_entry(0, impersonator=ADA), _entry(40, impersonator=ADA)) == [2], "the requests of an impersonation"
+    assert group([]) == []
