@@ -5,8 +5,9 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
+from entrypoints.http.base.rendering.documentation import navigation
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
@@ -76,6 +78,9 @@ DOCS_CSP = (
     f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
 )
 
+# The documentation has a script from a file, and a search form.
+DOCUMENTATION_CSP = f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'self'; {_FIXED}"
+
 
 def render(
     name: str,
@@ -122,6 +127,13 @@ def email_page(message: EmailMessage, design: Design) -> Page:
 def docs() -> Page:
     """Return the interactive API page, which reads /openapi.json."""
     return _page(_environment().get_template("docs.html").render(), 200, DOCS_CSP)
+
+
+def documentation_page(name: str, **values: object) -> Page:
+    """Return a page of the documentation. It is the same for everyone, so a browser can keep it, and asks whether it has changed."""
+    page = _page(_environment().get_template(name).render(values, groups=navigation()), 200, DOCUMENTATION_CSP)
+    headers = {**page.headers, "Cache-Control": "public, no-cache", "ETag": f'"{sha256(page.body.encode()).hexdigest()[:16]}"'}
+    return replace(page, headers=MappingProxyType(headers))
 
 
 def _page(body: str, status: int, policy: str, referrer: str = "no-referrer") -> Page:
