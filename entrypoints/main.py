@@ -133,7 +133,7 @@ def _check_settings(settings: Settings) -> None:
 
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
-    lines = [f"Gatehouse serves on  {address}", f"Try the API          {address}/docs", f"Emails are           {emails}"]
+    lines = [f"Gatehouse serves on  {address}", f"Documentation        {address}/docs/", f"Emails are           {emails}"]
     if not has_own_address(settings.bind):
         lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
@@ -174,8 +174,8 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
     """
     while True:
         try:
-            if names := await migrate(conninfo):
-                log.info("migrated", count=len(names), first=names[0], last=names[-1])
+            if applied := await migrate(conninfo):
+                log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)

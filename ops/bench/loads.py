@@ -206,7 +206,7 @@ def memory(bench: Bench) -> Measure:
             Request("POST", "/api/auth/register", body=registration),
             Request("POST", "/api/auth/forgot-password", body={"email": email_of(number)}),
             Request("GET", "/health/ready"),
-            Request("GET", ("/metrics", "/openapi.json", "/docs", "/.well-known/jwks.json")[number % 4]),
+            Request("GET", ("/metrics", "/openapi.json", "/docs/api", "/.well-known/jwks.json")[number % 4]),
             Request("GET", "/"),
         ]
     random.Random(1).shuffle(requests)  # noqa: S311 - a reproducible order

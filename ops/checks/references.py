@@ -22,7 +22,7 @@ from typing import Final
 
 KINDS: Final = {".py", ".md", ".html", ".txt", ".toml", ".yml", ".yaml", ".service", ".sh", ".css", ".lua", ".js", ".mjs", ".sql", ""}
 # Directories with no text of this project, and the migrations.
-SKIPPED: Final = {"node_modules", "var", "site", "__pycache__", "migrations"}
+SKIPPED: Final = {"node_modules", "var", "__pycache__", "migrations"}
 SPECIFICATION: Final = PurePosixPath("docs/specification")
 # These two files contain the refused forms.
 EXEMPT: Final = {"ops/checks/references.py", "tests/ops/test_references_check.py"}

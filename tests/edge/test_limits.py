@@ -39,7 +39,18 @@ SHARED = [
     if " /auth/" in route or " /api/auth/" in route
     if not access_of(view).limits
 ]
-UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
+UNLIMITED = [
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/metrics",
+    "/.well-known/jwks.json",
+    "/openapi.json",
+    "/docs/api",
+    "/docs/",
+    "/assets/x",
+    "/",
+]
 
 
 @pytest.fixture

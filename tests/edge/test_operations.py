@@ -127,7 +127,7 @@ async def test_the_description_is_served_as_json(api: Api) -> None:
 
 
 async def test_the_interactive_page_loads_only_our_files(api: Api) -> None:
-    page = await api.get("/docs")
+    page = await api.get("/docs/api")
     assert page.status == 200
     assert page.headers["Content-Type"].startswith("text/html")
     policy = page.headers["Content-Security-Policy"]
@@ -163,5 +163,15 @@ async def test_the_front_page_is_a_page(api: Api) -> None:
 
 
 async def test_operations_need_no_credentials_and_ignore_them(api: Api) -> None:
-    for path in ("/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/"):
+    for path in (
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/metrics",
+        "/.well-known/jwks.json",
+        "/openapi.json",
+        "/docs/api",
+        "/docs/",
+        "/",
+    ):
         assert (await api.get(path, token="not.a.token")).status == 200, path

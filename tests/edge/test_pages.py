@@ -446,7 +446,8 @@ WITHOUT_FORMS = {
     "tenancy/invitation_ended.html",
     "tenancy/sign_in_preview.html",
 }
-PARTS = {"base.html", "ui.html", "docs.html"}
+DOCUMENTATION = {f"documentation/{name}.html" for name in ("frame", "page", "search")}
+PARTS = {"base.html", "ui.html", "docs.html", *DOCUMENTATION}
 TEMPLATES = assets.HTTP / "templates"
 
 

@@ -116,7 +116,7 @@ async def openapi() -> Response:
     return Response(await trio.to_thread.run_sync(app_context().describe), 200, content_type="application/json")
 
 
-@routes.get("/docs")
+@routes.get("/docs/api")
 @operations
 @describes_page({200: "The interactive page."})
 async def interactive_docs() -> Response:

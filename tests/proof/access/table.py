@@ -385,6 +385,9 @@ GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200
 GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200
 GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs/api                              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs/search                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /docs/<path:page>                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /                                      303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 """
@@ -1044,6 +1047,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
     "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),
     "POST /auth/device/verify#form": Request(form={**OF_THE_SESSION, "user_code": "{user_code}", "action": "approve"}),
+    "GET /docs/<path:page>": Request(things={"page": "getting-started"}),
     "GET /assets/<name>": Request(things={"name": asset_url("icon.svg").removeprefix("/assets/")}),
 }
 

@@ -5,8 +5,9 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from hashlib import sha256
 from secrets import token_urlsafe
 from types import MappingProxyType
 
@@ -22,7 +23,9 @@ from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
+from entrypoints.http.base.rendering.documentation import navigation
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
+from entrypoints.http.base.rendering.guides import GUIDES
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
 
@@ -77,6 +80,9 @@ DOCS_CSP = (
     f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
 )
 
+# The documentation has a script from a file, and a search form.
+DOCUMENTATION_CSP = f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; form-action 'self'; {_FIXED}"
+
 
 def render(
     name: str,
@@ -98,7 +104,7 @@ def render(
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
         support = ports().policy.support
-    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support}
+    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support, "guide": GUIDES.get(name)}
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)
@@ -123,6 +129,13 @@ def email_page(message: EmailMessage, design: Design) -> Page:
 def docs() -> Page:
     """Return the interactive API page, which reads /openapi.json."""
     return _page(_environment().get_template("docs.html").render(), 200, DOCS_CSP)
+
+
+def documentation_page(name: str, **values: object) -> Page:
+    """Return a page of the documentation. It is the same for everyone, so a browser can keep it, and asks whether it has changed."""
+    page = _page(_environment().get_template(name).render(values, groups=navigation()), 200, DOCUMENTATION_CSP)
+    headers = {**page.headers, "Cache-Control": "public, no-cache", "ETag": f'"{sha256(page.body.encode()).hexdigest()[:16]}"'}
+    return replace(page, headers=MappingProxyType(headers))
 
 
 def _page(body: str, status: int, policy: str, referrer: str = "no-referrer") -> Page:

@@ -81,6 +81,7 @@ PATH_PARAMETERS = {
     "schema_id": "The URN of the schema.",
     "subscription_id": "The id of the subscription.",
     "name": "The name of the file.",
+    "page": "The path of the page, such as `guides/saml`.",
 }
 
 FORM_FIELDS = {

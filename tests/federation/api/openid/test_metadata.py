@@ -48,7 +48,7 @@ VALUES: Final[dict[str, Any]] = {
     "authorization_response_iss_parameter_supported": True,
     "backchannel_logout_supported": True,
     "backchannel_logout_session_supported": True,
-    "service_documentation": f"{BASE_URL}/docs",
+    "service_documentation": f"{BASE_URL}/docs/",
 }
 CLAIMS: Final = {
     *("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid", "session_expiry"),

@@ -107,7 +107,7 @@ def _metadata() -> ProviderMetadataResponse:
         dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         code_challenge_methods_supported=["S256"],
         authorization_response_iss_parameter_supported=True,
-        service_documentation=f"{base}/docs",
+        service_documentation=f"{base}/docs/",
     )
 
 

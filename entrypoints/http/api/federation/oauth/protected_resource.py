@@ -44,6 +44,6 @@ async def get_metadata() -> tuple[ProtectedResourceResponse, int, dict[str, str]
         bearer_methods_supported=["header"],
         dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         resource_name=PRODUCT,
-        resource_documentation=f"{base}/docs",
+        resource_documentation=f"{base}/docs/api",
     )
     return metadata, 200, {"Cache-Control": "public, max-age=300"}

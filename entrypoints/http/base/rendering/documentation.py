@@ -1,0 +1,198 @@
+"""The documentation: the Markdown files below docs/, and the search in them.
+
+The files belong to the release, so whatever is read once is kept. Pages work without scripts.
+"""
+
+import posixpath
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from entrypoints.http.base.rendering.assets import HTTP
+
+FOLDER: Final = HTTP.parents[1] / "docs"
+HOME: Final = "/docs/"
+CONTENT_TYPES: Final[Mapping[str, str]] = {".png": "image/png", ".sh": "text/plain; charset=utf-8"}
+MOST_RESULTS: Final = 20
+_FOR_USERS: Final = frozenset({"Start", "Quickstarts", "Guides", "Operating", "Reference"})
+_MOST_TERMS: Final = 8
+_EXCERPT: Final = 240  # characters
+
+_HTML: Final = re.compile(r"<br>|<a id=\"[\w-]+\">|</a>")  # the only HTML that pages may contain
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading below the title of a page."""
+
+    level: int
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A page of the documentation."""
+
+    title: str
+    html: Markup
+    headings: Sequence[Heading]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page from one heading to the next, for the search."""
+
+    href: str
+    page: str  # the title of the page
+    heading: str
+    text: str
+    words: str  # all of these in lower case
+    is_for_users: bool  # of the product: it is not about its design or its code
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A section with the words of a search."""
+
+    section: Section
+    excerpt: str
+
+
+@cache
+def navigation() -> Mapping[str, Mapping[str, str]]:
+    """Return the groups of the navigation: the label of each page, and its address."""
+    groups = tomllib.loads((FOLDER / "navigation.toml").read_text("utf-8"))
+    return {group: {label: address_of(file) for label, file in pages.items()} for group, pages in groups.items()}
+
+
+def address_of(file: str) -> str:
+    """Return the address of a file below docs/, such as `/docs/guides/saml` for `guides/saml.md`."""
+    return HOME + re.sub(r"(^|/)index$", "", file.removesuffix(".md"))
+
+
+@cache
+def files() -> Mapping[str, Path]:
+    """Return the files by their addresses. Only these are served, so a client's input never becomes a file path."""
+    return {
+        address_of(file.relative_to(FOLDER).as_posix()): file
+        for file in sorted(FOLDER.rglob("*"))
+        if file.suffix == ".md" or file.suffix in CONTENT_TYPES
+    }
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading, which is the one that GitHub gives it."""
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table")
+
+
+def read_document(file: Path) -> Document:
+    """Return the page of a Markdown file."""
+    base = file.relative_to(FOLDER).parent.as_posix()
+    tokens = _markdown().parse(file.read_text("utf-8"))
+    headings: list[Heading] = []
+    for position, token in enumerate(tokens):
+        if token.type == "heading_open":
+            heading = _heading(token, tokens[position + 1], {each.anchor for each in headings})
+            token.attrSet("id", heading.anchor)
+            headings.append(heading)
+        elif token.type in ("table_open", "fence", "code_block"):
+            token.attrSet("tabindex", "0")  # they can scroll, also with the keyboard
+        for each in (token, *(token.children or ())):
+            _complete(each, base)
+    html = Markup(_markdown().renderer.render(tokens, _markdown().options, {}))  # noqa: S704  (a file of this project)
+    title = next(heading.text for heading in headings if heading.level == 1)
+    return Document(title, html, [heading for heading in headings if heading.level in (2, 3)])
+
+
+def _heading(token: Token, inline: Token, taken: set[str]) -> Heading:
+    text = "".join(each.content for each in inline.children or () if each.type in ("text", "code_inline"))
+    anchors = (slug(text) + (f"-{number}" if number else "") for number in range(len(taken) + 1))
+    return Heading(int(token.tag[1:]), text, next(anchor for anchor in anchors if anchor not in taken))
+
+
+def _complete(token: Token, base: str) -> None:
+    """Make links absolute, and drop comments. HTML that a page may not contain becomes text."""
+    for name in ("href", "src"):
+        if isinstance(link := token.attrGet(name), str):
+            token.attrSet(name, link_target(link, base))
+    if token.type in ("html_block", "html_inline"):
+        token.content = _COMMENT.sub("", token.content)
+        if not _HTML.fullmatch(token.content.strip()):
+            token.type = "text"
+
+
+def link_target(link: str, base: str) -> str:
+    """Return the address that a link leads to, in a file of the folder `base` below docs/."""
+    parts = urlsplit(link)
+    if parts.scheme or not parts.path:
+        return link
+    return address_of(posixpath.normpath(posixpath.join(base, parts.path))) + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def search(text: str) -> list[SearchResult]:
+    """Return the sections with all words of the text, the best first. A word in a heading counts most."""
+    terms = text.lower().split()[:_MOST_TERMS]
+    if not terms:
+        return []
+    matches = [section for section in _sections() if all(term in section.words for term in terms)]
+    matches.sort(key=lambda section: -_score(section, terms))  # those with the same score keep the order of the navigation
+    return [SearchResult(section, _excerpt(section.text, terms)) for section in matches[:MOST_RESULTS]]
+
+
+def _score(section: Section, terms: Sequence[str]) -> int:
+    heading, page = section.heading.lower(), section.page.lower()
+    words = sum(20 * (term in heading) + 10 * (term in page) + min(section.words.count(term), 5) for term in terms)
+    # A phrase says more than its words, and a long table has every word.
+    return words + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 - 20 * (not section.is_for_users)
+
+
+def _excerpt(text: str, terms: Sequence[str]) -> str:
+    lower = text.lower()
+    start = max(0, min((lower.find(term) for term in terms if term in lower), default=0) - _EXCERPT // 3)
+    start = text.rfind(" ", 0, start) + 1
+    part = text[start : start + _EXCERPT]
+    return f"{'… ' if start else ''}{part}{' …' if start + _EXCERPT < len(text) else ''}"
+
+
+@cache
+def _sections() -> Sequence[Section]:
+    return [section for group, pages in navigation().items() for address in pages.values() for section in _sections_of(address, group)]
+
+
+def _sections_of(address: str, group: str) -> Iterator[Section]:
+    page = ""
+    for part in re.split(r"(?m)^(?=#{1,3} )", _hide_comments_of_code(files()[address].read_text("utf-8"))):
+        first, _, rest = part.partition("\n")
+        if not first.startswith("#"):
+            continue
+        heading, text = _plain(first.lstrip("#")), _plain(rest.replace("\0", ""))
+        page = page or heading
+        href = address if heading == page else f"{address}#{slug(heading)}"
+        yield Section(href, page, heading, text, f"{page} {heading} {text}".lower(), group in _FOR_USERS)
+
+
+def _hide_comments_of_code(source: str) -> str:
+    """Put a mark before the lines of code blocks, so that none looks like a heading."""
+    return re.sub(r"(?ms)^( *)```.*?^\1```", lambda block: block[0].replace("\n#", "\n\0#"), source)
+
+
+def _plain(source: str) -> str:
+    text = _HTML.sub(" ", _LINK.sub(r"\1", _COMMENT.sub("", source)))
+    return " ".join(re.sub(r"[`*|]|-{3,}|^#+ ", " ", text, flags=re.MULTILINE).split())

@@ -1,0 +1,90 @@
+"""The documentation of this version, and the search in it. Everyone can read it."""
+
+from functools import lru_cache
+from typing import Final
+
+import trio
+from pydantic import Field
+from quart import Blueprint, Response, request
+
+from core.kernel.errors import NotFound
+from entrypoints.http.base.rendering import documentation
+from entrypoints.http.base.rendering.templates import Page, documentation_page
+from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.bodies import Text
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import Query
+
+routes = Blueprint("documentation", __name__)
+
+RENDERED: Final = 32  # pages that a process keeps
+
+
+class SearchQuery(Query):
+    """What to search for."""
+
+    search: Text = Field("", description="Words that a section must contain.")
+
+
+@routes.get("/docs")  # the edge drops the slash of `documentation.HOME`
+@operations
+@describes_page({200: "The page.", 304: "The browser has this page already."})
+async def show_start() -> Response:
+    """Show the start page of the documentation.
+
+    It is that of the running version.
+    """
+    return await _show(documentation.HOME)
+
+
+@routes.get("/docs/search")
+@operations
+@describes_page({200: "The page.", 304: "The browser has this page already."})
+async def search(query_args: SearchQuery) -> Response:
+    """Search the documentation.
+
+    Returns the sections with all of the words, the best first.
+    """
+    results = await trio.to_thread.run_sync(documentation.search, query_args.search)
+    return _response(documentation_page("documentation/search.html", address=None, text=query_args.search, results=results))
+
+
+@routes.get("/docs/<path:page>")
+@operations
+@describes_page({200: "The page or the file.", 304: "The browser has it already."}, other_content_types=("image/png", "text/plain"))
+async def show_page(page: str) -> Response:
+    """Show a page of the documentation.
+
+    Pictures and other files that pages link to have addresses below it, too.
+    """
+    return await _show(documentation.HOME + page)
+
+
+async def _show(address: str) -> Response:
+    file = documentation.files().get(address)
+    if file is None:
+        raise NotFound
+    if file.suffix != ".md":
+        content_type = documentation.CONTENT_TYPES[file.suffix]
+        return Response(file.read_bytes(), 200, {"Cache-Control": "public, max-age=3600"}, content_type=content_type)
+    return _response(await trio.to_thread.run_sync(_render, address))
+
+
+def _response(page: Page) -> Response:
+    if request.if_none_match.contains_raw(page.headers["ETag"]):
+        return Response(b"", 304, dict(page.headers))
+    return Response(page.body, page.status, dict(page.headers))
+
+
+@lru_cache(maxsize=RENDERED)
+def _render(address: str) -> Page:
+    order = [(each, label) for pages in documentation.navigation().values() for label, each in pages.items()]
+    place = next(number for number, (each, _) in enumerate(order) if each == address)
+    return documentation_page(
+        "documentation/page.html",
+        address=address,
+        text="",
+        document=documentation.read_document(documentation.files()[address]),
+        previous=order[place - 1] if place else None,
+        next=order[place + 1] if place + 1 < len(order) else None,
+    )
