@@ -11,6 +11,7 @@ import re
 import select
 import time
 from functools import lru_cache
+from http import HTTPStatus
 from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -137,18 +138,19 @@ class _AccessLines:
 
 
 def _log_access(record: "RequestRecord") -> None:
-    """Log the access line through structlog: for terminals, and before `configure`."""
+    """Log the access line through structlog: for terminals, and before `configure`.
+
+    A success has few fields, so that its line fits a terminal. A failure has all of them, to be looked up.
+    """
     log = structlog.get_logger("access")
+    is_failure = record.status >= HTTPStatus.BAD_REQUEST or record.aborted
+    names = ("address", "request_id", "caller", "impersonator", "organization", "error_code") if is_failure else ("impersonator",)
     log.log(
         logging.ERROR if _is_server_error(record.status) else logging.INFO,
         f"{record.method} {record.path}",
         status=record.status,
         duration_ms=round(record.duration * 1000, 2),
-        address=record.address,
-        request_id=record.request_id,
-        **{
-            name: value for name in ("caller", "impersonator", "organization", "error_code") if (value := getattr(record, name)) is not None
-        },
+        **{name: value for name in names if (value := getattr(record, name)) is not None},
         **({"aborted": True} if record.aborted else {}),
     )
 

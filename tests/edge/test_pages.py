@@ -57,6 +57,7 @@ UNREGISTERED: dict[str, object] = {
     "is_in_field": True,
     "flaw": None,
     "new_host": "elsewhere.example",
+    "is_quiet": True,
 }
 DEVICE: dict[str, object] = {
     "id": 7,

@@ -375,3 +375,12 @@ def test_lines_of_several_processes_stay_intact_on_one_pipe() -> None:
         assert [record["number"] for record in own if record["event"] == "short"] == list(range(150))
         text = "".join(record["value"] for record in own if record["event"] == "long")
         assert text == "".join(f"{number} " * 2000 for number in range(150))
+
+
+def test_a_successful_request_on_a_terminal_is_a_short_line(output: int, written: Written) -> None:
+    logs.configure("console", "info", output)
+    exchange = a_request()
+    exchange.status, exchange.error_code, exchange.impersonator = 200, None, None
+    logs.access(exchange)
+    line = written()
+    assert ("status=200" in line, "request_id" in line, "caller" in line, len(line) < 140) == (True, False, False, True)

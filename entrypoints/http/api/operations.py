@@ -143,7 +143,10 @@ async def assets(name: str) -> Response:
 
 @routes.get("/")
 @operations
-@describes_page({303: "The browser is redirected to the start page of the user, which asks visitors to sign in."})
+@describes_page({303: "Redirect to the start page of the user."})
 async def home() -> Response:
-    """Go to the start page, or to the sign-in."""
+    """Go to the start page.
+
+    Visitors are asked to sign in first.
+    """
     return redirect(HOME_PATH)

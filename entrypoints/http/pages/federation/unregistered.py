@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from quart import Response
 
-from core.applications.model.registered_uris import UnregisteredUri, UriNotRegistered
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri, UriNotRegistered
 from core.federation import unregistered_uris
 from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
@@ -59,10 +59,11 @@ async def unregistered_values(unregistered: UnregisteredUri) -> dict[str, Any]:
         "application": unregistered.service.name,
         "organization": facts.organization_name,
         "field": ON_PAGE[setting].label,
-        "settings": f"{path}{query}#{setting}" if facts.may_register else None,
+        "settings": f"{path}{query}#{ON_PAGE[setting].group}" if facts.may_register else None,
         "is_in_field": can_stand_in_field,
         "flaw": unregistered.flaw,
         "new_host": unregistered.new_host,
+        "is_quiet": unregistered.new_host is not None or setting == POST_LOGOUT_REDIRECT_URIS,
     }
 
 

@@ -117,7 +117,7 @@ async def test_a_new_host_is_named_with_a_warning_on_both_pages(shop: RelyingPar
 async def test_a_value_that_cannot_be_registered_says_why_and_is_not_put_into_the_field(shop: RelyingParty, uri: str) -> None:
     await sign_in_browser(shop, shop.tenant.people["admin"])
     page = await shop.open_request(redirect_uri=uri)
-    assert (settings_link(page), "It can't be registered: it" in unescape(page.text)) == (f"{SETTINGS}#redirect_uris", True)
+    assert (settings_link(page), "It can't be registered: it" in unescape(page.text)) == (f"{SETTINGS}#sign-in", True)
 
 
 async def test_only_admins_of_the_organization_get_the_link(shop: RelyingParty, other_tenant: Tenant, user: Account) -> None:
