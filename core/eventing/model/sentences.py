@@ -192,15 +192,19 @@ def _part(field: str, entry: AuditEntry, names: Names, *, is_first: bool) -> Par
     if field == "actor":
         return Part(PartKind.ACTOR, _subject(entry, names))
     if field == "target":
-        # The sentence has no other place for the impersonator.
-        impersonated = f"{entry.impersonator.email} as " if is_first and entry.impersonator is not None else ""
-        return Part(PartKind.TARGET, impersonated + _target_text(entry, names))
+        # Such a sentence has no other place for the impersonator.
+        return Part(PartKind.TARGET, (_impersonator(entry) if is_first else "") + _target_text(entry, names))
     return Part(PartKind.VALUE, _value(field, entry, names))
 
 
 def _subject(entry: AuditEntry, names: Names) -> str:
-    actor = _actor_text(entry.actor, names)
-    return actor if entry.impersonator is None else f"{entry.impersonator.email} as {actor}"
+    return _impersonator(entry) + _actor_text(entry.actor, names)
+
+
+def _impersonator(entry: AuditEntry) -> str:
+    """Return the beginning of the subject of an entry from an impersonation. At its start, the impersonator is the actor."""
+    impersonator = entry.impersonator
+    return "" if impersonator is None or impersonator.id == entry.actor.id else f"{impersonator.email} as "
 
 
 def _actor_text(actor: AuditActor, names: Names) -> str:

@@ -103,6 +103,12 @@ def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> N
             {"impersonator": AuditActor("y", "steward@platform.example")},
             "steward@platform.example as owner@acme.example changed kai@acme.example from member to admin",
         ),
+        (
+            "user.impersonated",
+            {"service_slug": None},
+            {"impersonator": ADA},
+            "owner@acme.example started to act as kai@acme.example",
+        ),
         ("user.carrier.pigeon", {}, {}, "owner@acme.example: User carrier pigeon"),
         ("branding.updated", {}, {"actor": AuditActor("z", "robot@internal", kind="robot_arm")}, "Robot arm changed the branding"),
     ],

@@ -90,10 +90,13 @@ def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> l
     shown = [
         ("Actor", actor or chosen["actor_id"], ("actor_id",)),
         ("About", target or chosen["target_id"], ("target_id", "target_type")),
+        ("About", "" if chosen["target_id"] else to_words(chosen["target_type"]), ("target_type",)),
         ("Impersonation", chosen["session_id"], ("session_id",)),
         ("Impersonator", chosen["impersonator_id"], ("impersonator_id",)),
     ]
-    return [(f"{label}: {text}", with_query(page=None, **dict.fromkeys(names))) for label, text, names in shown if chosen[names[0]]]
+    return [
+        (f"{label}: {text}", with_query(page=None, **dict.fromkeys(names))) for label, text, names in shown if text and chosen[names[0]]
+    ]
 
 
 @routes.get(LOG)
