@@ -21,7 +21,7 @@ from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
 from entrypoints.http.base.rendering.templates import Page
-from entrypoints.http.pages.navigation import Link
+from entrypoints.http.pages.navigation import Link, Mode, Navigation
 from tests.accounts.profiles import ALL_FIELDS
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
@@ -33,12 +33,14 @@ ACCOUNT: dict[str, object] = {
     "form_token": "c4ca4238",
     "done": "It was done.",
     "frame": {
+        "user_id": UUID(int=1),
         "email": "ada@example.org",
         "is_impersonated": True,
         "own_token": "c4ca4238",
-        "navigation": [("You", [Link("Your account", "/app/account", True)])],
+        "navigation": Navigation(Mode.PERSON, [("Account", [Link("Your account", "/app/account", True, "user-circle")])], []),
         "here": None,
-        "organizations": [("Acme & Sons", "/app/organizations/acme", "member")],
+        "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
+        "platform_home": None,
         "curl": [],
     },
     "root": None,
