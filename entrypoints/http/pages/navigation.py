@@ -1,8 +1,8 @@
 """The navigation of the console: its modes, their groups, and the entries that the signed-in user may open (decision 271).
 
-The console is in one of three modes: an organization, the platform, or the user's own account. The path of a page tells the mode. A mode
 The console is in one of three modes: an organization, the platform, or the user's own account. The path of a page tells the mode, and a
 mode has at most twelve entries. A page that people look for needs an entry here, or a tab of one, with the capability of the page.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
