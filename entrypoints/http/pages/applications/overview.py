@@ -33,9 +33,9 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "/domain",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
-            "An owner or admin has no second factor. The page of each member shows it.",
-            "{count} owners and admins have no second factor. The page of each member shows it.",
-            "/members",
+            "An owner or admin has no second factor.",
+            "{count} owners and admins have no second factor.",
+            "/members?state=admins_without_mfa",
         ),
         PendingTask.INVITATIONS_PENDING: (
             "An invitation has no answer yet.",

@@ -6,8 +6,17 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
-from core.tenancy import members
-from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, ListedMember, OwnershipNotAssignable, RoleUnknown
+from core.kernel.values import Page, PageResult
+from core.tenancy import invitations, members
+from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
+from core.tenancy.model.members import (
+    CannotChangeOwnerRole,
+    CannotChangeOwnRole,
+    ListedMember,
+    MemberState,
+    OwnershipNotAssignable,
+    RoleUnknown,
+)
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
@@ -28,18 +37,30 @@ ROLE_FIELDS: Final[Fields] = {
     CannotChangeOwnerRole: "role",
 }
 ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
+STATE_FILTER: Final = [
+    (None, "All"),
+    (MemberState.ADMINS_WITHOUT_MFA, "Admins without second factor"),
+    (MemberState.WITHOUT_MFA, "No second factor"),
+    (MemberState.UNCONFIRMED, "Not confirmed"),
+]
+INVITATIONS_SHOWN: Final = 10
 
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}")
+@shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
-    """List the members of an organization."""
-    page = query_args.page_request()
-    result = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    """List the members of an organization, for those who manage them with the state of their accounts and with pending invitations."""
+    page, manages = query_args.page_request(), may(Capability.MEMBERS_MANAGE)
+    result = await members.list_page(
+        ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
+    )
     return await console_page(
         "tenancy/members.html",
         members=result.members,
+        accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
+        invited=await _invited(query_args) if manages else None,
+        states=STATE_FILTER if manages else [],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
@@ -47,6 +68,14 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         own_id=acting_member().user_id,
         **neighbors(query_args, result.total),
     )
+
+
+async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
+    """Return the pending invitations that stand before the first page of all members."""
+    if query.page > 1 or query.state is not None or query.role is not None:
+        return None
+    page = Page(1, INVITATIONS_SHOWN)
+    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search)
 
 
 @routes.get(ONE)
