@@ -59,6 +59,8 @@ def impersonate(browser: Browser, running: Service, people: dict[str, Any]) -> N
     sign_in(browser, running, people["platform_owner"])
     browser.open(f"{running.address}/app/platform/people?email={people['admin']['email']}")
     browser.follow(people["admin"]["email"])
+    browser.find(".menu summary")[0].click()
+    browser.follow("Impersonate")
     browser.fill("Reason for the impersonation", "Ticket 4711")
     browser.press("Impersonate")
 
