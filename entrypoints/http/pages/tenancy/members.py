@@ -50,7 +50,10 @@ INVITATIONS_SHOWN: Final = 10
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
-    """List the members of an organization, for those who manage them with the state of their accounts and with pending invitations."""
+    """List the members of an organization.
+
+    Users who manage members also see the state of the accounts and the pending invitations.
+    """
     page, manages = query_args.page_request(), may(Capability.MEMBERS_MANAGE)
     result = await members.list_page(
         ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
