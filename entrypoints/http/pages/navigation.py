@@ -4,7 +4,7 @@ The console is in one of three modes: an organization, the platform, or the user
 mode has at most twelve entries. A page that people look for needs an entry here, or a tab of one, with the capability of the page.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -141,7 +141,7 @@ OF_PERSON: Final[Sequence[Group]] = (
         (
             _page("Your account", "user-circle", ""),
             _page("Profile", "identification", "/profile"),
-            _page("Two-factor authentication", "shield-check", "/two-factor"),
+            _page("Second factor", "shield-check", "/two-factor"),
             _page("Devices", "device-phone-mobile", "/devices"),
             _page("Sessions", "computer-desktop", "/sessions"),
             _page("Personal tokens", "key", "/personal-tokens"),
@@ -179,25 +179,28 @@ class Navigation:
 def navigation_for(user: Person, path: str) -> Navigation:
     """Return the navigation for this user on the page with this path. Groups without links are left out."""
     mode = _mode_of(user, path)
-    tabs_of = [
-        (heading, [(entry, tabs) for entry in entries if (tabs := list(_allowed(entry.tabs, root, user)))])
-        for root, groups in [_roots(user, mode)]
-        for heading, entries in groups
-    ]
-    targets = [target for _, entries in tabs_of for _, tabs in entries for _, target in tabs]
-    # The longest path, because "/app/account/applications" is also below "/app/account".
-    current = max((target for target in targets if _is_below(path, target)), key=len, default=None)
-    groups, own = [], []
-    for heading, entries in tabs_of:
+    root, of_mode = _roots(user, mode)
+    allowed = [(heading, [(entry, _allowed(entry.tabs, root, user)) for entry in entries]) for heading, entries in of_mode]
+    targets = [target for _, entries in allowed for _, pages in entries for _, target in pages]
+    current = _current(path, targets, root if mode is Mode.ORGANIZATION else None)
+    groups, tabs = [], []
+    for heading, entries in allowed:
         links = []
-        for entry, tabs in entries:
-            is_current = current in [target for _, target in tabs]
-            links.append(Link(entry.label, tabs[0][1], is_current, entry.icon))
-            if is_current and len(tabs) > 1:
-                own = [Link(label, target, target == current) for label, target in tabs]
+        for entry, pages in entries:
+            is_current = current in [target for _, target in pages]
+            if pages:
+                links.append(Link(entry.label, pages[0][1], is_current, entry.icon))
+            if is_current and len(pages) > 1:
+                tabs = [Link(label, target, target == current) for label, target in pages]
         if links:
             groups.append((heading, links))
-    return Navigation(mode, groups, own)
+    return Navigation(mode, groups, tabs)
+
+
+def _current(path: str, targets: Sequence[str], overview: str | None) -> str | None:
+    """Return the target that the page with this path is or is below, or None. All pages of an organization are below its overview."""
+    above = [target for target in targets if path == target or (_is_below(path, target) and target != overview)]
+    return max(above, key=len, default=None)  # "/app/account/applications" is also below "/app/account"
 
 
 def pages_for(user: Person) -> list[tuple[str, str]]:
@@ -224,11 +227,10 @@ def _roots(user: Person, mode: Mode) -> tuple[str, Sequence[Group]]:
     return (PLATFORM_PATH, OF_PLATFORM) if mode is Mode.PLATFORM else (ACCOUNT_PATH, OF_PERSON)
 
 
-def _allowed(tabs: Sequence[Tab], root: str, user: Person) -> Iterator[tuple[str, str]]:
+def _allowed(tabs: Sequence[Tab], root: str, user: Person) -> list[tuple[str, str]]:
     """Return the label and the path of each page that the user may open."""
-    for tab in tabs:
-        if tab.capability is None or (isinstance(user, Member) and tab.capability in user.acts_in.rights):
-            yield tab.label, root + tab.path
+    rights = user.acts_in.rights if isinstance(user, Member) else ()
+    return [(tab.label, root + tab.path) for tab in tabs if tab.capability is None or tab.capability in rights]
 
 
 def _is_below(path: str, target: str) -> bool:
