@@ -5,6 +5,7 @@ from typing import Final
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
+_UNITS: Final = (("minute", 60, 3_600), ("hour", 3_600, 86_400), ("day", 86_400, 30 * 86_400))  # name, seconds, seconds of the next unit
 _TO_SPACES: Final = str.maketrans("_.:", "   ")
 
 
@@ -18,3 +19,22 @@ def format_utc(time: datetime) -> str:
     """Return a point in time in UTC, such as "5 March 2026 at 14:05 UTC". The month is a word, so that readers know it from the day."""
     time = time.astimezone(UTC)
     return f"{time.day} {time:%B %Y at %H:%M} UTC"
+
+
+def format_ago(time: datetime, now: datetime) -> str:
+    """Return a point in time as seen from `now`, such as "3 minutes ago" or "in 2 days". At 30 days and more, it is the day in UTC."""
+    distance = abs((now - time).total_seconds())
+    if distance < _UNITS[0][1]:
+        return "just now"
+    for unit, seconds, end in _UNITS:
+        if distance < end:
+            number = int(distance // seconds)
+            text = f"{number} {unit}{'' if number == 1 else 's'}"
+            return f"{text} ago" if time <= now else f"in {text}"
+    return format_day(time)
+
+
+def format_day(time: datetime) -> str:
+    """Return the day of a point in time in UTC, such as "5 March 2026"."""
+    time = time.astimezone(UTC)
+    return f"{time.day} {time:%B %Y}"

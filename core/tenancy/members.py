@@ -26,12 +26,15 @@ from core.tenancy.model.members import (
     CannotRemoveSelf,
     CannotResetOwner,
     ListedMember,
+    MemberAccount,
     MemberDetails,
+    MemberFilter,
     MemberNotFound,
     MemberNotReachable,
     MemberOrder,
     MembershipNotConfirmed,
     MembersPage,
+    MemberState,
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
@@ -51,18 +54,29 @@ async def list_page(
     page: Page,
     *,
     search: str | None = None,
+    state: MemberState | None = None,
     order: MemberOrder = MemberOrder.JOINED,
 ) -> MembersPage:
-    """Return one page of the members with this role, in this order.
+    """Return one page of the members with this role and state, in this order.
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
     internationalized form, too.
 
-    Raises: OrganizationNotFound.
+    Raises: OrganizationNotFound; RoleInsufficient if the state needs the right to manage members.
     """
-    text = Email.parse_part(search or "") or None
+    if state is not None and Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
+        raise RoleInsufficient
+    selected = MemberFilter(role, Email.parse_part(search or "") or None, state)
     async with ports.storage.reading() as read:
-        return await read.members.page(caller.acts_in.id, role, page, search=text, order=order) or refuse(OrganizationNotFound)
+        return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
+
+
+async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
+    """Return what the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
+    if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
+        raise RoleInsufficient
+    async with ports.storage.reading() as read:
+        return await read.members.accounts(caller.acts_in.id, [member.user_id for member in members])
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ from pydantic import ValidationError
 from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SCHEMA_REQUEST_ATTRIBUTE
 
 from core.kernel.errors import Invalid
+from core.kernel.page_paths import ACCOUNT_PATH
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.app import build_routes
+from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import docs_of
+from entrypoints.http.pages.applications.applications import BASICS, GROUP_NAMES
 from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of
-from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH
+from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH, Group
 from tests.proof.access.console import CONSOLE
 
 APP = build_routes()
@@ -99,17 +103,22 @@ def test_every_operation_for_people_has_a_page() -> None:
 
 def test_every_field_of_an_application_is_on_its_page() -> None:
     assert {field for fields in GROUPS.values() for field in fields} == set(ServiceUpdateRequest.model_fields)
+    assert GROUPS.keys() == BASICS | GROUP_NAMES.keys()
 
 
-def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability() -> None:
-    for _, entries in OF_ORGANIZATION:
-        for entry in entries:
-            view = OPERATIONS["GET " + ORGANIZATION_PATH.format(slug="<org_slug>") + entry.path]
-            assert access_of(view).capability == entry.capability
-    for entry in OF_PLATFORM:
-        assert access_of(OPERATIONS["GET " + PLATFORM_PATH + entry.path]).name == "platform_page"
-    for entry in OF_PERSON:
-        assert access_of(OPERATIONS["GET " + entry.path]).name == "page_session"
+MODES = {ORGANIZATION_PATH.format(slug="<org_slug>"): OF_ORGANIZATION, PLATFORM_PATH: OF_PLATFORM, ACCOUNT_PATH: OF_PERSON}
+
+
+@pytest.mark.parametrize(("root", "groups"), MODES.items())
+def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability(root: str, groups: Sequence[Group]) -> None:
+    decorators = {PLATFORM_PATH: "platform_page", ACCOUNT_PATH: "page_session"}
+    entries = [entry for _, entries in groups for entry in entries]
+    for tab in (tab for entry in entries for tab in entry.tabs):
+        access = access_of(OPERATIONS[f"GET {root}{tab.path}"])
+        assert (access.name, access.capability) == (decorators.get(root, "member_page"), tab.capability)
+    assert len(entries) <= 12
+    assert len({entry.icon for entry in entries}) == len(entries)
+    assert all("<svg" in icon(entry.icon) for entry in entries)
 
 
 def test_commands_name_the_path_the_query_and_the_required_fields() -> None:

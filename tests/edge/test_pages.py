@@ -21,24 +21,27 @@ from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
 from entrypoints.http.base.rendering.templates import Page
-from entrypoints.http.pages.navigation import Link
+from entrypoints.http.pages.navigation import Link, Mode, Navigation
 from tests.accounts.profiles import ALL_FIELDS
 
 HOSTILE = "\"'><script>alert(1)</script><form action=https://elsewhere.example>{{ 7 * 7 }}"
 
 TIME = "4 March 2026 at 05:06 UTC"
+AT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 
 # The frame of the console.
 ACCOUNT: dict[str, object] = {
     "form_token": "c4ca4238",
     "done": "It was done.",
     "frame": {
+        "user_id": UUID(int=1),
         "email": "ada@example.org",
         "is_impersonated": True,
         "own_token": "c4ca4238",
-        "navigation": [("You", [Link("Your account", "/app/account", True)])],
+        "navigation": Navigation(Mode.PERSON, [("Account", [Link("Your account", "/app/account", True, "user-circle")])], []),
         "here": None,
-        "organizations": [("Acme & Sons", "/app/organizations/acme", "member")],
+        "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
+        "platform_home": None,
         "curl": [],
     },
     "root": None,
@@ -64,8 +67,8 @@ DEVICE: dict[str, object] = {
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
     "methods": "Password and Authenticator app",
-    "used": TIME,
-    "first": TIME,
+    "used": AT,
+    "first": AT,
     "location": "Geneva, CH",
     "address": "203.0.113.9",
     "is_current": False,
@@ -77,7 +80,7 @@ SUBSCRIPTION: dict[str, object] = {
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
     "status": "active",
-    "end": TIME,
+    "end": AT,
     "is_live": True,
     "is_charged": True,
 }
@@ -87,8 +90,8 @@ CONSENT: dict[str, object] = {
     "id": 7,
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
-    "since": TIME,
-    "last_sign_in": TIME,
+    "since": AT,
+    "last_sign_in": AT,
     "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
     "apis": [ACCESS_TO_API],
 }
@@ -142,7 +145,7 @@ PAGES: dict[str, dict[str, object]] = {
         "reset": PasswordReset(is_first_password=True, ends_sessions=False),
         "application": None,
     },
-    "accounts/sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "is_taken": True},
+    "accounts/sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "wrong": "password", "is_taken": True},
     "accounts/check_inbox.html": {**TO_SHOP, "email": "ada@example.org"},
     "accounts/resend_verification.html": {**LINKS, "form_token": "c4ca4238"},
     "accounts/resend_verification_done.html": {**LINKS, "form_token": "c4ca4238", "email": "ada@example.org"},
@@ -184,6 +187,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is wrong.",
         "notice": None,
         "is_unverified": True,
+        "is_wrong": True,
     },
     "federation/no_access.html": {
         "form_token": "c4ca4238",
@@ -304,7 +308,7 @@ PAGES: dict[str, dict[str, object]] = {
         **ACCOUNT,
         **{"email": "ada@example.org", "verified": True, "pending": "lovelace@example.org"},
         "has_password": True,
-        "mfa_since": TIME,
+        "mfa_since": AT,
         "linked": ["Codehost"],
         **{"devices": 2, "trusted": 1, "sessions": 2},
         "profile": {"name": "Ada Lovelace", "picture": None, "locale": "en-GB", "zoneinfo": "Europe/London"},
@@ -315,7 +319,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/identities.html": {
         **ACCOUNT,
-        "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": TIME}],
+        "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": AT}],
         "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
         "problem": "It is linked already.",
     },
@@ -351,7 +355,7 @@ PAGES: dict[str, dict[str, object]] = {
         "about_current": False,
         "problem": "Too short.",
     },
-    "accounts/two_factor.html": {**ACCOUNT, "since": TIME, "codes": 8, "problem": "Not now."},
+    "accounts/two_factor.html": {**ACCOUNT, "since": AT, "codes": 8, "problem": "Not now."},
     "accounts/two_factor_setup.html": {
         **ACCOUNT,
         "qr": "data:image/svg+xml;base64,PHN2Zy8+",
@@ -371,12 +375,20 @@ PAGES: dict[str, dict[str, object]] = {
     "tenancy/own_organizations.html": {
         **ACCOUNT,
         "organizations": [
-            {"slug": "acme", "name": "Acme & Sons", "role": "member", "state": "pending", "since": TIME, "is_confirmed": False}
+            {
+                "id": UUID(int=2),
+                "slug": "acme",
+                "name": "Acme & Sons",
+                "role": "member",
+                "state": "pending",
+                "since": AT,
+                "is_confirmed": False,
+            }
         ],
     },
     "accounts/sessions.html": {
         **ACCOUNT,
-        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": TIME, "is_current": False}],
+        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
         "total": 2,
     },
     "error.html": {

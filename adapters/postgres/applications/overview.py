@@ -5,12 +5,10 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import to_list
+from adapters.postgres.kernel.roles import ADMINS
 from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
-from core.kernel.roles import ROLES, needs_roles_manage
 
-ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 # `to_figures` reads the columns in this order: members, services, then the tasks as in PendingTask.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # Keep the scalar subquery of the SAML configuration: a join may read the configurations of all

@@ -1,6 +1,6 @@
 """Memberships."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
@@ -8,9 +8,10 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import ADMINS
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page
-from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
+from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
 
 MEMBERSHIP: Final = Record(Membership, "m")
@@ -23,6 +24,13 @@ def to_listed_member(row: Row) -> ListedMember:
     return ListedMember(row[0], Email(row[1]), row[2], row[3], MEMBERSHIP.read(row[4:]))
 
 
+_WITHOUT_MFA: Final = f"""
+    m.confirmed_at is not null and exists (select 1 from users u where u.id = m.user_id and not ({HAS_SECOND_FACTOR}))"""
+STATES: Final[Mapping[MemberState, LiteralString]] = {
+    MemberState.UNCONFIRMED: "m.confirmed_at is null",
+    MemberState.WITHOUT_MFA: _WITHOUT_MFA,
+    MemberState.ADMINS_WITHOUT_MFA: f"m.role in ({ADMINS}) and {_WITHOUT_MFA}",
+}
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
 
 
@@ -32,29 +40,32 @@ class Members(Repository):
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(
-        self, org_id: UUID, role: RoleName | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+        self, org_id: UUID, selected: MemberFilter, page: Page, *, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
         # Keep a statement for each kind of list: a single one would get one query plan, in which no
         # index gives the order. The page comes before the join, so that only its members are
         # joined, and not those of all earlier pages. The outer join returns one row with the total
         # and the limits if the page is empty. Emails are stored in lower case, and strpos needs no
         # escaping of wildcards.
-        of_role = "and m.role = %(role)s" if role is not None else ""
-        matching = "and strpos(m.email, %(search)s) > 0" if search is not None else ""
-        counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {of_role} {matching})"
-        total = counted if of_role or matching else "o.member_count"
+        of_role = "and m.role = %(role)s" if selected.role is not None else ""
+        matching = "and strpos(m.email, %(search)s) > 0" if selected.search is not None else ""
+        in_state = "" if selected.state is None else f"and {STATES[selected.state]}"
+        conditions = f"{of_role} {matching} {in_state}".strip()
+        counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {conditions})"
+        total = counted if conditions else "o.member_count"
         by = ORDERS[order]
         sql = f"""
             with page as (
                 select {MEMBERSHIP.columns}, m.email from memberships m
-                where m.org_id = %(org_id)s {of_role} {matching} order by {by}, m.id limit %(limit)s offset %(offset)s)
+                where m.org_id = %(org_id)s {conditions} order by {by}, m.id limit %(limit)s offset %(offset)s)
             select {total}, o.max_users, t.default_max_users,
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
             where o.id = %(org_id)s order by {by}, m.id"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, role=role, search=search, limit=page.limit, offset=page.offset)
+        values = {"org_id": org_id, "role": selected.role, "search": selected.search}
+        rows = await self._all(lambda row: row, sql, **values, limit=page.limit, offset=page.offset)
         if not rows:
             return None
         count, own_limit, tier_limit = rows[0][:3]
@@ -65,14 +76,18 @@ class Members(Repository):
         return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
+        return (await self.accounts(org_id, [user_id])).get(user_id)
+
+    async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
         sql = f"""
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
                    case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
                    (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s and m.user_id = %(user_id)s"""
-        return await self._one(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_id=user_id)
+            where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
+        rows = await self._all(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_ids=list(user_ids))
+        return {account.member.user_id: account for account in rows}
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"

@@ -123,6 +123,23 @@ class MemberOrder(StrEnum):
     EMAIL = "email"
 
 
+class MemberState(StrEnum):
+    """What a list of members selects by their account. The state of second factors needs the right to manage members."""
+
+    UNCONFIRMED = "unconfirmed"  # they have not used the organization yet
+    WITHOUT_MFA = "without_mfa"  # confirmed members without a second factor
+    ADMINS_WITHOUT_MFA = "admins_without_mfa"  # owners and admins without one, as the overview counts them
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFilter:
+    """What a list of members selects: the role, a part of the email address in lower case, and the state. None selects all."""
+
+    role: RoleName | None = None
+    search: str | None = None
+    state: MemberState | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class MembersPage:
     """One page of an organization's members, the number of members on all pages, and the member limit."""

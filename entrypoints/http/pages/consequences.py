@@ -1,4 +1,4 @@
-"""The page before something that cannot be undone: it names the consequences, and asks."""
+"""The page of an action: it names the consequences, and asks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,7 @@ from quart import Response, request
 
 from core.kernel.errors import Refusal
 from entrypoints.http.pages.console import console_page
-from entrypoints.http.pages.console_forms import Form, on_refusal, refused_console_page
+from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
 
 TEMPLATE: Final = "confirm.html"
 V = TypeVar("V", bound=Callable[..., Any])
@@ -28,6 +28,8 @@ class Question:
     typed_name: str | None = None  # the text that the user types to confirm
     name_label: str = "Name"  # of this text
     reason: str | None = None  # the label of a field for the reason
+    choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # the name and the label of a field, with pairs of value and text
+    dangerous: bool = True  # cannot be undone, or takes something away
     answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
 
 
@@ -41,18 +43,18 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-async def ask(question: Question) -> Response:
-    """Return the page that asks."""
-    return await console_page(TEMPLATE, **_values(question, {}))
+async def ask(question: Question, **chosen: str) -> Response:
+    """Return the page that asks. `chosen` are the values of its fields."""
+    return await console_page(TEMPLATE, **_values(question, chosen))
 
 
-def ask_on_refusal(question: Callable[..., Awaitable[Question]]) -> Callable[[V], V]:
+def ask_on_refusal(question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS) -> Callable[[V], V]:
     """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
 
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:
         return _values(await question(**parameters), form)
 
-    return on_refusal(TEMPLATE, values)
+    return on_refusal(TEMPLATE, values, fields)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:

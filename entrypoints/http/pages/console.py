@@ -26,7 +26,7 @@ from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, navigation_for, platform_home
 from entrypoints.http.pages.notices import NOTICES
 
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
@@ -61,16 +61,18 @@ async def frame_values() -> dict[str, Any]:
     slug = user.acts_in.slug if isinstance(user, Member) else None
     view = current_app.view_functions.get(request.endpoint or "")
     frame = {
+        "user_id": user.user_id,
         "email": user.email,
         "is_impersonated": user.impersonator_id is not None,
         "own_token": browser.form_token(session_secret()),
-        "navigation": links_for(user, request.path),
+        "navigation": navigation_for(user, request.path),
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
-            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
+            (organization.id, organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
+        "platform_home": platform_home() if user.is_platform_owner else None,
         "curl": commands(
             current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))
         ),

@@ -1,11 +1,13 @@
-"""The navigation of the console: its groups, and the entries that the signed-in user may open (decision 271).
+"""The navigation of the console: its modes, their groups, and the entries that the signed-in user may open (decision 271).
 
-A new page that people reach by navigation needs an entry here. An entry has the capability of its page.
+The console is in one of three modes: an organization, the platform, or the user's own account. The path of a page tells the mode, and a
+mode has at most twelve entries. A page that people look for needs an entry here, or a tab of one, with the capability of the page.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Final, TypeAlias
 
 from core.kernel.callers import Member, Person
 from core.kernel.page_paths import ACCOUNT_PATH
@@ -15,9 +17,17 @@ ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
 PLATFORM_PATH: Final = "/app/platform"
 
 
+class Mode(StrEnum):
+    """What the pages of the console are about."""
+
+    ORGANIZATION = "organization"
+    PLATFORM = "platform"
+    PERSON = "person"
+
+
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A page of the navigation. `path` is relative to its group's, `capability` is that of the page."""
+class Tab:
+    """A page of the navigation. `path` is relative to that of its mode, `capability` is that of the page."""
 
     label: str
     path: str
@@ -25,77 +35,202 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the navigation, which leads to the first of its pages that the user may open. Several pages are tabs."""
+
+    label: str
+    icon: str  # a name of Heroicons
+    tabs: Sequence[Tab]
+
+
+Group: TypeAlias = tuple[str, Sequence[Entry]]  # heading and entries
+
+
+def _page(label: str, icon: str, path: str, capability: Capability | None = None) -> Entry:
+    """Return an entry with one page."""
+    return Entry(label, icon, (Tab(label, path, capability),))
+
+
+# The words are those of docs/contributing/glossary.md.
+OF_ORGANIZATION: Final[Sequence[Group]] = (
+    ("", (_page("Overview", "home", "", Capability.ANALYTICS_VIEW),)),
+    (
+        "People",
+        (
+            Entry(
+                "Members",
+                "users",
+                (
+                    Tab("Members", "/members", Capability.MEMBERS_VIEW),
+                    Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+                    Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
+                ),
+            ),
+            _page("Users", "user-circle", "/users", Capability.END_USERS_VIEW),
+            _page("Directory", "arrow-path", "/directory", Capability.INTEGRATIONS_MANAGE),
+        ),
+    ),
+    (
+        "Applications",
+        (
+            _page("Applications", "squares-2x2", "/applications", Capability.SERVICES_VIEW),
+            _page("API resources", "cube", "/api-resources", Capability.RESOURCES_VIEW),
+            _page("Service accounts", "cpu-chip", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
+            _page("Webhooks", "bolt", "/webhooks", Capability.WEBHOOKS_MANAGE),
+        ),
+    ),
+    (
+        "Activity",
+        (
+            _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
+            _page("Analytics", "chart-bar", "/analytics", Capability.ANALYTICS_VIEW),
+        ),
+    ),
+    (
+        "Organization",
+        (
+            Entry(
+                "Settings",
+                "cog-6-tooth",
+                (
+                    Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
+                    Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
+                    Tab("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
+                    Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
+                    Tab("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
+                ),
+            ),
+        ),
+    ),
+)
+OF_PLATFORM: Final[Sequence[Group]] = (
+    ("", (_page("Overview", "home", ""), _page("Organizations", "building-office-2", "/organizations"))),
+    (
+        "People",
+        (
+            _page("People", "users", "/people"),
+            _page("Platform owners", "key", "/owners"),
+            _page("Service accounts", "cpu-chip", "/service-accounts"),
+        ),
+    ),
+    (
+        "Activity",
+        (
+            _page("Platform log", "clipboard-document-list", "/log"),
+            _page("Second factors", "shield-check", "/second-factors"),
+        ),
+    ),
+    (
+        "Installation",
+        (
+            _page("Health", "heart", "/health"),
+            _page("Settings in force", "cog-6-tooth", "/settings"),
+        ),
+    ),
+)
+OF_PERSON: Final[Sequence[Group]] = (
+    (
+        "",
+        (
+            _page("My applications", "squares-2x2", "/applications"),
+            _page("My organizations", "building-office-2", "/organizations"),
+        ),
+    ),
+    (
+        "Account",
+        (
+            _page("Your account", "user-circle", ""),
+            _page("Profile", "identification", "/profile"),
+            _page("Second factor", "shield-check", "/two-factor"),
+            _page("Devices", "device-phone-mobile", "/devices"),
+            _page("Sessions", "computer-desktop", "/sessions"),
+            _page("Personal tokens", "key", "/personal-tokens"),
+        ),
+    ),
+    (
+        "Applications",
+        (
+            _page("Shared data", "share", "/consents"),
+            _page("Subscriptions", "credit-card", "/subscriptions"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
-    """An entry as the user sees it. The page below which the user is has `is_current`."""
+    """An entry or a tab as the user sees it. The page below which the user is has `is_current`."""
 
     label: str
     path: str
     is_current: bool
+    icon: str = ""
 
 
-# The groups with their entries. The words are those of docs/contributing/glossary.md.
-OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
-    (
-        "Organization",
-        (
-            Entry("Overview", "", Capability.ANALYTICS_VIEW),
-            Entry("Members", "/members", Capability.MEMBERS_VIEW),
-            Entry("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
-            Entry("Users", "/users", Capability.END_USERS_VIEW),
-            Entry("Applications", "/applications", Capability.SERVICES_VIEW),
-            Entry("API resources", "/api-resources", Capability.RESOURCES_VIEW),
-            Entry("Service accounts", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
-            Entry("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
-            Entry("Directory", "/directory", Capability.INTEGRATIONS_MANAGE),
-            Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
-        ),
-    ),
-    ("Activity", (Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW), Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW))),
-    (
-        "Integrations",
-        (
-            Entry("Webhooks", "/webhooks", Capability.WEBHOOKS_MANAGE),
-            Entry("SIEM", "/siem", Capability.INTEGRATIONS_MANAGE),
-            Entry("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
-        ),
-    ),
-    (
-        "Settings",
-        (Entry("General", "/settings", Capability.ORGANIZATION_MANAGE), Entry("Branding", "/branding", Capability.ORGANIZATION_MANAGE)),
-    ),
-)
-OF_PLATFORM: Final[Sequence[Entry]] = (
-    Entry("Overview", ""),
-    Entry("Organizations", "/organizations"),
-    Entry("People", "/people"),
-    Entry("Platform owners", "/owners"),
-    Entry("Second factors", "/second-factors"),
-    Entry("Service accounts", "/service-accounts"),
-    Entry("Platform log", "/log"),
-    Entry("Health", "/health"),
-    Entry("Settings in force", "/settings"),
-)
-OF_PERSON: Final[Sequence[Entry]] = (Entry("My applications", f"{ACCOUNT_PATH}/applications"), Entry("Your account", ACCOUNT_PATH))
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """The navigation on a page: groups of heading and links, and the tabs of the current entry, if it has several."""
+
+    mode: Mode
+    groups: Sequence[tuple[str, Sequence[Link]]]
+    tabs: Sequence[Link]
 
 
-def links_for(user: Person, path: str) -> list[tuple[str, list[Link]]]:
-    """Return the groups of links for this user on the page with this path: heading and links. Groups without links are left out."""
-    groups: list[tuple[str, list[tuple[str, str]]]] = []
+def navigation_for(user: Person, path: str) -> Navigation:
+    """Return the navigation for this user on the page with this path. Groups without links are left out."""
+    mode = _mode_of(user, path)
+    root, of_mode = _roots(user, mode)
+    allowed = [(heading, [(entry, _allowed(entry.tabs, root, user)) for entry in entries]) for heading, entries in of_mode]
+    targets = [target for _, entries in allowed for _, pages in entries for _, target in pages]
+    current = _current(path, targets, None if mode is Mode.PERSON else root)
+    groups, tabs = [], []
+    for heading, entries in allowed:
+        links = []
+        for entry, pages in entries:
+            is_current = current in [target for _, target in pages]
+            if pages:
+                links.append(Link(entry.label, pages[0][1], is_current, entry.icon))
+            if is_current and len(pages) > 1:
+                tabs = [Link(label, target, target == current) for label, target in pages]
+        if links:
+            groups.append((heading, links))
+    return Navigation(mode, groups, tabs)
+
+
+def _current(path: str, targets: Sequence[str], overview: str | None) -> str | None:
+    """Return the target that the page with this path is or is below, or None. All pages of an organization are below its overview."""
+    above = [target for target in targets if path == target or (_is_below(path, target) and target != overview)]
+    return max(above, key=len, default=None)  # "/app/account/applications" is also below "/app/account"
+
+
+def pages_for(user: Person) -> list[tuple[str, str]]:
+    """Return the label and the path of each page of the user's mode."""
+    root, groups = _roots(user, _mode_of(user, ""))
+    return [page for _, entries in groups for entry in entries for page in _allowed(entry.tabs, root, user)]
+
+
+def platform_home() -> str:
+    """Return the path of the first page of the platform."""
+    return PLATFORM_PATH + OF_PLATFORM[0][1][0].tabs[0].path
+
+
+def _mode_of(user: Person, path: str) -> Mode:
     if isinstance(user, Member):
-        root = ORGANIZATION_PATH.format(slug=user.acts_in.slug)
-        groups += [(heading, list(_allowed(entries, root, user))) for heading, entries in OF_ORGANIZATION]
-    if user.is_platform_owner:
-        groups.append(("Platform", [(entry.label, PLATFORM_PATH + entry.path) for entry in OF_PLATFORM]))
-    groups.append(("You", [(entry.label, entry.path) for entry in OF_PERSON]))
-    # The longest path, because "/app/account/applications" is also below "/app/account".
-    current = max((target for _, links in groups for _, target in links if _is_below(path, target)), key=len, default=None)
-    return [(heading, [Link(label, target, target == current) for label, target in links]) for heading, links in groups if links]
+        return Mode.ORGANIZATION
+    return Mode.PLATFORM if user.is_platform_owner and _is_below(path, PLATFORM_PATH) else Mode.PERSON
 
 
-def _allowed(entries: Sequence[Entry], root: str, member: Member) -> Iterator[tuple[str, str]]:
-    for entry in entries:
-        if entry.capability is None or entry.capability in member.acts_in.rights:
-            yield entry.label, root + entry.path
+def _roots(user: Person, mode: Mode) -> tuple[str, Sequence[Group]]:
+    """Return the path and the groups of a mode."""
+    if isinstance(user, Member):
+        return ORGANIZATION_PATH.format(slug=user.acts_in.slug), OF_ORGANIZATION
+    return (PLATFORM_PATH, OF_PLATFORM) if mode is Mode.PLATFORM else (ACCOUNT_PATH, OF_PERSON)
+
+
+def _allowed(tabs: Sequence[Tab], root: str, user: Person) -> list[tuple[str, str]]:
+    """Return the label and the path of each page that the user may open."""
+    rights = user.acts_in.rights if isinstance(user, Member) else ()
+    return [(tab.label, root + tab.path) for tab in tabs if tab.capability is None or tab.capability in rights]
 
 
 def _is_below(path: str, target: str) -> bool:

@@ -10,7 +10,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from core.tenancy.model.members import MemberAccount, MemberOrder, MembersPage
+from core.tenancy.model.members import MemberAccount, MemberFilter, MemberOrder, MembersPage
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
 
 
@@ -95,17 +95,17 @@ class MembersRead(Protocol):
     """Read access to memberships."""
 
     async def page(
-        self, org_id: UUID, role: RoleName | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+        self, org_id: UUID, selected: MemberFilter, page: Page, *, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
-        """Return a page of the members with this role, or None if there is no such organization.
-
-        None means any role. `search` is a part of the email address, in lower case.
-        """
+        """Return a page of the selected members, or None if there is no such organization."""
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         """Return the member with what the organization may see of their account."""
+
+    async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
+        """Return these members, by the id of the user, with what the organization may see of their accounts."""
 
 
 class Confirmations(Protocol):

@@ -11,6 +11,7 @@ from markupsafe import escape
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import digest
+from entrypoints.http.pages.applications.applications import GROUP_NAMES
 from tests.accounts.api.account_pages.paths import ORGANIZATIONS, page_text
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
@@ -95,6 +96,7 @@ async def test_names_cannot_contain_markup(acme: Tenant, relying_party: RelyingP
 
 SHOP = f"{APPLICATIONS}/shop"
 SECRET_PAGE = f"{SHOP}/secret"
+SETTINGS = (SHOP, *(f"{SHOP}/settings/{group}" for group in GROUP_NAMES))
 
 
 async def columns(relying_party: RelyingParty, *names: str) -> tuple[Any, ...]:
@@ -150,11 +152,11 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     }
     assert {name: service[name] for name in expected} == expected
     assert "refresh_token_seconds" not in service
-    text = (await admin.open(SHOP)).text
+    text = "".join([(await admin.open(page)).text for page in SETTINGS])
     assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
     assert text.count(" checked") == 6
     answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
-    assert leads_to(answer) == SHOP
+    assert leads_to(answer) == f"{SHOP}/settings/lifetimes", "the user stays on the page of the form"
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)
 
 
@@ -168,7 +170,7 @@ async def test_the_name_the_type_and_scopes_are_saved(relying_party: RelyingPart
         select c.slug, x.scopes from service_connections x join connections c on c.id = x.connection_id
         where x.scopes is not null order by c.slug"""
     assert await run_sql(relying_party.tenant.pool, scopes) == [("codehost", ["read:user", "repo"]), ("websuite", [])]
-    page = (await admin.open(f"{APPLICATIONS}/shop")).text
+    page = "".join([(await admin.open(each)).text for each in SETTINGS])
     assert all(f'value="{value}"' in page for value in ("read:user repo", "none", "https://shop.example/activate"))
     assert '<option value="no" selected>' in page
 
@@ -227,7 +229,8 @@ async def test_a_private_key_is_not_sent_back(relying_party: RelyingParty, admin
 async def test_a_public_client_has_neither_keys_nor_a_secret(acme: Tenant, admin: FakeBrowser) -> None:
     await add_service(acme.pool, acme.org, "spa", "spa")
     page = f"{APPLICATIONS}/spa"
-    text = main_of(await admin.open(page))
+    text = main_of(await admin.open(page)) + main_of(await admin.open(f"{page}/settings/security"))
+    assert (await admin.open(f"{page}/settings/keys")).status == 404
     assert not [name for name in ("jwks", "pkce_without_secret", f"{page}/secret") if name in text]
     assert (await admin.submit(page, page, group="keys", jwks=json.dumps({"keys": [KEY]}))).status == 400
     assert (await admin.open(f"{page}/secret")).status == 400

@@ -581,6 +581,16 @@ PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
 APP_PAGES: Final = f"{PAGES_OF_ORG}/applications/<service_slug>"
 PLATFORM_ORGS: Final = "/app/platform/organizations/<org_id>"
 PEOPLE_PAGES: Final = "/app/platform/people/<user_id>"
+PERSON_ACTIONS: Final = (
+    "end-sessions",
+    "password-reset",
+    "second-factor",
+    "deactivate",
+    "reactivate",
+    "impersonate",
+    "export",
+    "anonymize",
+)
 SERVICE: Final = f"{ORG}/services/<service_slug>"
 RESOURCE: Final = f"{ORG}/api-resources/<resource_id>"
 ACCOUNT: Final = f"{ORG}/service-accounts/<account_id>"
@@ -891,6 +901,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
             insert into directory_blocks select id, '{user_id}', created_at from organizations where slug = '{org_slug}'
             on conflict do nothing""",
     ),
+    f"GET {APP_PAGES}/settings/<group>": Request(things={"group": "security"}),
     f"POST {APP_PAGES}/saml": Request(
         form={
             **OF_THE_SESSION,
@@ -938,6 +949,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PLATFORM_ORGS}/tier": Request(form={**OF_THE_SESSION, "tier_id": "{tier_id}", "max_users": "7"}),
     f"POST {PLATFORM_ORGS}/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}"}),
     f"GET {PEOPLE_PAGES}": Request(things=GUARDED),
+    **{f"GET {PEOPLE_PAGES}/{action}": Request(things=GUARDED) for action in PERSON_ACTIONS},
     f"POST {PEOPLE_PAGES}/end-sessions": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/password-reset": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/second-factor": Request(form=WITH_REASON, things=GUARDED),

@@ -13,7 +13,7 @@ from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, RoleName
 from core.kernel.values import Email, Page
-from core.tenancy.model.members import AlreadyMember, ListedMember, MemberOrder, MembersPage
+from core.tenancy.model.members import AlreadyMember, ListedMember, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Limit, LimitSource, Membership
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
@@ -35,7 +35,7 @@ async def join(storage: Postgres, *memberships: Membership) -> None:
 async def listed(storage: Postgres, org: UUID, role: RoleName | None, page: Page) -> tuple[list[Membership], int]:
     """Return the memberships on a page and its total."""
     async with storage.reading() as read:
-        result = await read.members.page(org, role, page)
+        result = await read.members.page(org, MemberFilter(role), page)
     assert result is not None
     return [member.membership for member in result.members], result.total
 
@@ -59,7 +59,7 @@ async def test_a_search_and_an_order_go_by_the_current_address(storage: Postgres
 
     async def found(search: str | None = None, order: MemberOrder = MemberOrder.JOINED, page: Page = ALL) -> tuple[list[UUID], int]:
         async with storage.reading() as read:
-            result = await read.members.page(acme, None, page, search=search, order=order)
+            result = await read.members.page(acme, MemberFilter(search=search), page, order=order)
         assert result is not None
         return [member.user_id for member in result.members], result.total
 
@@ -93,8 +93,8 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
         assert await tx.members.lock(org, user.id) == one
         listed = ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)
         expected = MembersPage([listed], 1, Limit(100, LimitSource.TIER))
-        assert await tx.members.page(org, None, ALL) == expected
-        assert await tx.members.page(org, role, ALL) == expected
+        assert await tx.members.page(org, MemberFilter(), ALL) == expected
+        assert await tx.members.page(org, MemberFilter(role), ALL) == expected
 
 
 async def test_a_membership_is_found_by_organization_and_user_together(storage: Postgres, pool: Pool) -> None:
@@ -128,11 +128,38 @@ async def test_a_page_has_the_members_of_one_organization_oldest_first(storage: 
         assert await listed(storage, acme, role, Page(2, 1)) == (of_role[1:2], len(of_role))
     emails = {person.id: person.email for person in people}
     async with storage.reading() as read:
-        page = await read.members.page(acme, None, ALL)
+        page = await read.members.page(acme, MemberFilter(), ALL)
         assert page is not None
         for member in page.members:
             assert (member.user_id, member.email) == (member.membership.user_id, emails[member.user_id])
-        assert await read.members.page(uuid4(), None, ALL) is None
+        assert await read.members.page(uuid4(), MemberFilter(), ALL) is None
+
+
+async def test_a_page_has_the_members_in_a_state(storage: Postgres, pool: Pool) -> None:
+    people = [account(f"person-{number}@example.com") for number in range(4)]
+    await add(storage, *people)
+    acme, other_tenant = await add_organization(pool, "acme"), await add_organization(pool, "twin")
+    roles, confirmed = [OWNER, MEMBER, ADMIN, ADMIN], [NOW, NOW, None, NOW]
+    joined = [membership(acme, people[n].id, roles[n], confirmed_at=confirmed[n], created_at=NOW + n * SECOND) for n in range(4)]
+    await join(storage, *joined, *(membership(other_tenant, person.id, ADMIN, confirmed_at=NOW) for person in people))
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", people[3].id)
+    expected = {
+        MemberState.UNCONFIRMED: [joined[2]],
+        MemberState.WITHOUT_MFA: [joined[0], joined[1]],
+        MemberState.ADMINS_WITHOUT_MFA: [joined[0]],
+    }
+    async with storage.reading() as read:
+        for state, of_state in expected.items():
+            page = await read.members.page(acme, MemberFilter(state=state), ALL)
+            assert page is not None
+            assert ([member.membership for member in page.members], page.total) == (of_state, len(of_state))
+        accounts = await read.members.accounts(acme, [person.id for person in people])
+        assert {user_id: account.mfa_enabled for user_id, account in accounts.items()} == {
+            people[0].id: False,
+            people[1].id: False,
+            people[2].id: None,
+            people[3].id: True,
+        }
 
 
 async def test_a_page_has_the_total_of_its_own_organization(storage: Postgres, pool: Pool) -> None:
@@ -153,7 +180,7 @@ async def test_a_page_has_the_limit_of_the_organization_or_its_tier(storage: Pos
     for own, expected in ((None, Limit(of_tier, LimitSource.TIER)), (3, Limit(3, LimitSource.ORGANIZATION))):
         await run_sql(pool, "update organizations set max_users = %s::int", own)
         async with storage.reading() as read:
-            page = await read.members.page(acme, None, ALL)
+            page = await read.members.page(acme, MemberFilter(), ALL)
         assert page == MembersPage([], 0, expected)
 
 

@@ -8,7 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import ADMIN, OWNER, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
-from core.tenancy.model.members import ListedMember, MemberOrder
+from core.tenancy.model.members import ListedMember, MemberOrder, MemberState
 from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
@@ -28,6 +28,11 @@ class MembersQuery(PageQuery):
 
     role: Role | None = Field(None, description="Return only members with this role.")
     search: Text | None = Field(default=None, description="Return only members with this text in their email address. Case is ignored.")
+    state: MemberState | None = Field(
+        None,
+        description="Return only members in this state. `unconfirmed`: they have not used the organization yet. `without_mfa`: confirmed "
+        "members without a second factor. `admins_without_mfa`: owners and admins without one. It needs `members.manage`.",
+    )
     sort: MemberOrder = Field(MemberOrder.JOINED, description="The order: `joined`, with the first members first, or `email`.")
 
 
@@ -76,7 +81,13 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
     members.
     """
     listed = await members.list_page(
-        ports(), acting(), query_args.role, query_args.page_request(), search=query_args.search, order=query_args.sort
+        ports(),
+        acting(),
+        query_args.role,
+        query_args.page_request(),
+        search=query_args.search,
+        state=query_args.state,
+        order=query_args.sort,
     )
     return MemberListResponse(
         members=[_to_response(item) for item in listed.members],

@@ -6,6 +6,7 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache, partial
 from hashlib import sha256
 from secrets import token_urlsafe
@@ -18,14 +19,16 @@ from quart import Response, has_app_context
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
 from core.accounts.model.profiles import MAX_NAME_LENGTH
-from core.kernel.display import PRODUCT, format_utc
+from core.kernel.display import PRODUCT, format_ago, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
+from entrypoints.http.base.rendering.avatars import hue, initials
 from entrypoints.http.base.rendering.documentation import navigation
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.guides import GUIDES
+from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
 
@@ -55,7 +58,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
-    environment.filters |= {"utc": format_utc, "label": label}
+    environment.filters |= {"utc": format_utc, "ago": _ago, "label": label, "initials": initials, "hue": hue}
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,
@@ -63,6 +66,7 @@ def _environment() -> Environment:
         "max_name_length": MAX_NAME_LENGTH,
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
+        "icon": icon,
         "sign_in_methods": sign_in_methods,
         "form_key": partial(token_urlsafe, 16),
         "form_owner": form_owner,
@@ -71,6 +75,11 @@ def _environment() -> Environment:
     # After the values above, because the macros of ui.html use them.
     environment.globals["ui"] = environment.get_template("ui.html").module
     return environment
+
+
+def _ago(time: datetime) -> str:
+    """Return a point in time as seen from now."""
+    return format_ago(time, ports().clock.now() if has_app_context() else datetime.now(UTC))
 
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"

@@ -64,6 +64,7 @@ PATH_PARAMETERS = {
     "personal_token_id": "The id of the personal access token.",
     "session_id": "The id of the session.",
     "service_id": "The id of the service.",
+    "group": "The group of settings.",
     "plan_id": "The id of the plan.",
     "key_id": "The id of the API key.",
     "token_id": "The id of the SCIM token.",

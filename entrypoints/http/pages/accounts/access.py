@@ -15,7 +15,7 @@ from core.authentication.model.identities import parse_provider
 from core.authentication.model.sessions import LiveSession
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.connections import PLATFORM_CONNECTIONS
-from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
+from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.sign_in_age import SignInAge
@@ -50,9 +50,9 @@ def _device_values(result: ListedDevice) -> dict[str, Any]:
         "id": device.id,
         "name": device.name,
         "system": f"{browser_} on {system}",
-        "used": format_utc(device.last_used_at),
+        "used": device.last_used_at,
         "methods": " and ".join(label(method, sign_in_methods()) for method in device.methods),
-        "first": format_utc(device.created_at),
+        "first": device.created_at,
         "address": device.last_ip,
         "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,
         "is_current": result.is_current,
@@ -147,7 +147,7 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
                 "provider": identity.provider,
                 "email": identity.email,
                 "subject": identity.provider_user_id,
-                "since": format_utc(identity.linked_at),
+                "since": identity.linked_at,
             }
             for identity in linked
         ],
@@ -222,10 +222,11 @@ async def show_organizations() -> Response:
     """
     own = [
         {
+            "id": organization.id,
             "slug": organization.slug,
             "name": organization.name,
             "role": membership.role,
-            "since": format_utc(membership.created_at),
+            "since": membership.created_at,
             "is_confirmed": membership.confirmed_at is not None,
             "state": organization.status,
         }
@@ -319,7 +320,7 @@ def _session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
         "title": _session_title(session),
         "where": session.address or "unknown address",
         "agent": None if session.agent is None or session.by_support else f"{user_agent.browser} on {user_agent.os}",
-        "since": format_utc(session.created_at),
+        "since": session.created_at,
         "is_current": session.id == current,
     }
 

@@ -20,7 +20,6 @@ from core.applications import own_applications
 from core.authentication import identities, sessions
 from core.billing import own_subscriptions
 from core.federation.oauth import consents
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
@@ -80,7 +79,7 @@ async def show_account() -> Response:
         verified=account.email_verified_at is not None,
         pending=None if email_change is None else email_change.new_email,
         has_password=account.password_hash is not None,
-        mfa_since=None if status.enabled_at is None else format_utc(status.enabled_at),
+        mfa_since=status.enabled_at,
         devices=len(listed_devices),
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
@@ -162,7 +161,7 @@ async def change_password(form: Form) -> Response:
 
 async def _two_factor_values(_: Form) -> dict[str, Any]:
     status = await mfa.get_status(ports(), signed_in())
-    return {"since": None if status.enabled_at is None else format_utc(status.enabled_at), "codes": status.backup_codes}
+    return {"since": status.enabled_at, "codes": status.backup_codes}
 
 
 def _setup_values(setup: MfaSetup) -> dict[str, Any]:

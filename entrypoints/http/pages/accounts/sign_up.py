@@ -72,7 +72,8 @@ async def sign_up(flow: Flow) -> Response:
         await accounts.register(ports(), caller(), email, form.get("password", ""), org_slug, _continuation(options, flow))
     except (Invalid, Conflict, Limited) as refusal:
         is_taken = isinstance(refusal, EmailTaken)
-        return refused_page(refusal, "accounts/sign_up.html", email=form.get("email", ""), is_taken=is_taken, **values)
+        wrong = "email" if isinstance(refusal, EmailTaken | EmailInvalid) else "password" if isinstance(refusal, Invalid) else None
+        return refused_page(refusal, "accounts/sign_up.html", email=form.get("email", ""), wrong=wrong, is_taken=is_taken, **values)
     return page_response(render("accounts/check_inbox.html", email=email, **values))
 
 

@@ -11,7 +11,7 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
-from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
+from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceNotFound, ServiceOrder, ServiceType
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
@@ -47,6 +47,17 @@ ROTATION: Final = f"POST {SERVICE}/rotate-secret"
 SECRET: Final = f"{APPLICATION}/secret"
 OVERLAPS: Final = {"": 0, "1 hour": 3600, "1 day": 86_400, "7 days": 7 * 86_400}  # seconds for which the old secret still works
 DEFAULT_OVERLAP: Final = "1 day"
+
+
+# The groups on the first page of the settings, and the names of the pages of the others.
+BASICS: Final = frozenset({"general", "sign-in"})
+GROUP_NAMES: Final = {
+    "consent": "Consent",
+    "security": "Security",
+    "keys": "Keys",
+    "lifetimes": "Token lifetimes",
+    "scopes": "Scopes",
+}
 
 
 def application_path(service_slug: str) -> str:
@@ -146,11 +157,23 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     return {group: [to_field(name) for name in client_settings.group_fields(group, service)] for group in client_settings.GROUPS}
 
 
-def _page_values(service: Service, sent: UnregisteredUri | None = None) -> dict[str, Any]:
-    """Return the values of an application's page. Members who cannot change settings get no forms. `sent` stands in a field, not saved."""
+def _settings_path(service_slug: str, group: str) -> str:
+    """Return the path of the page with a group of settings."""
+    path = application_path(service_slug)
+    return path if group in BASICS else f"{path}/settings/{group}"
+
+
+def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
+    """Return the values of the page with a group of settings. Members who cannot change settings get no forms.
+
+    `sent` stands in a field, not saved.
+    """
     groups = _settings(service) if may("services.manage") else {}
+    shown = group if group in GROUP_NAMES and groups.get(group) else ""
     return {
         **application_values(service),
+        "shown": shown,
+        "subpages": [("", "Basics"), *((name, text) for name, text in GROUP_NAMES.items() if groups.get(name))],
         "values": values_to_copy(service),
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
@@ -173,7 +196,7 @@ class SentUriQuery(Query):
 async def show_application(org_slug: str, service_slug: str, query_args: SentUriQuery) -> Response:
     """Show an application of an organization.
 
-    The page has the values to copy into the application. For admins, it also has its settings.
+    The page has the values to copy into the application. For admins, it also has its basic settings.
     """
     service = await services.find(ports(), acting_member(), service_slug)
     typed, sent = client_settings.stored_values(service), None
@@ -181,7 +204,20 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
         uri = (getattr(query_args, name) or "").strip()
         if uri and uri not in service.setting(name):
             typed[name], sent = f"{typed[name]}\n{uri}".strip(), UnregisteredUri(uri, name, service)
-    return await console_page("applications/application.html", typed=typed, **_page_values(service, sent))
+    return await console_page("applications/application.html", typed=typed, **_page_values(service, sent=sent))
+
+
+@routes.get(f"{APPLICATION}/settings/<group>")
+@member_page(Capability.SERVICES_MANAGE)
+@refuses(403, 404)
+@describes_page({200: "The page."}, api=[f"PATCH {SERVICE}"])
+async def show_settings(org_slug: str, service_slug: str, group: str) -> Response:
+    """Show a group of settings of an application, such as `security`. Their form is sent to the page of the application."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    if group not in GROUP_NAMES or not client_settings.group_fields(group, service):
+        raise ServiceNotFound
+    typed = client_settings.stored_values(service)
+    return await console_page("applications/application.html", typed=typed, **_page_values(service, group))
 
 
 @routes.post(APPLICATION)
@@ -203,14 +239,14 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:
         return await _refused_settings(refusal, service, group, typed)
-    return redirect_with_notice(f"settings-{group}", application_path(service.slug))
+    return redirect_with_notice(f"settings-{group}", _settings_path(service.slug, group))
 
 
 async def _refused_settings(refusal: Invalid, service: Service, group: str, typed: dict[str, Any]) -> Response:
     wrong = client_settings.refused_field(refusal, group, typed)
     if isinstance(refusal, PrivateKeySent):
         typed["jwks"] = ""  # do not send a private key back
-    values = {**_page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+    values = {**_page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
     return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
 
 

@@ -33,9 +33,9 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "/domain",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
-            "An owner or admin has no second factor. The page of each member shows it.",
-            "{count} owners and admins have no second factor. The page of each member shows it.",
-            "/members",
+            "An owner or admin has no second factor.",
+            "{count} owners and admins have no second factor.",
+            "/members?state=admins_without_mfa",
         ),
         PendingTask.INVITATIONS_PENDING: (
             "An invitation has no answer yet.",
@@ -44,6 +44,7 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
         ),
     }
 )
+BROKEN: Final = frozenset({PendingTask.WEBHOOKS_FAILING, PendingTask.SIEM_FAILING})  # the other tasks only wait for a person
 
 
 @routes.get("/app/organizations/<org_slug>")
@@ -60,5 +61,7 @@ async def show_overview(org_slug: str) -> Response:
         total=sum(each.count for each in view.sign_ins),
         chart=chart.to_svg("sign-ins"),
         days=[each for each in reversed(view.sign_ins) if each.count],
-        tasks=[(TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2]) for task, count in view.tasks.items()],
+        tasks=[
+            (TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2], task in BROKEN) for task, count in view.tasks.items()
+        ],
     )

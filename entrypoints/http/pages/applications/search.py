@@ -15,7 +15,7 @@ from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications.applications import application_path
 from entrypoints.http.pages.console import console_page, may, organization_path, shows
-from entrypoints.http.pages.navigation import links_for
+from entrypoints.http.pages.navigation import pages_for
 
 routes = Blueprint("search_pages", __name__)
 
@@ -43,12 +43,12 @@ async def search(org_slug: str, query_args: SearchQuery) -> Response:
 
 async def _find(text: str) -> dict[str, list[tuple[str, str]]]:
     """Return the name and the path of each result, by kind."""
-    groups, first = links_for(acting_member(), ""), Page(1, MOST_SHOWN + 1)
+    first = Page(1, MOST_SHOWN + 1)
     batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
     own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
     users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
     return {
-        "pages": [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()],
+        "pages": [(name, path) for name, path in pages_for(acting_member()) if text.lower() in name.lower()],
         "applications": [(summary.service.name, application_path(summary.service.slug)) async for batch in batches for summary in batch],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],

@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 
 from core.billing import own_subscriptions
 from core.billing.model.subscriptions import OwnSubscription
-from core.kernel.display import format_utc
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import page_session
@@ -28,7 +27,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
         "service": own.service,
         "organization": own.organization,
         "status": label(subscription.status).lower(),
-        "end": format_utc(subscription.current_period_end),
+        "end": subscription.current_period_end,
         "is_live": subscription.status.is_live,
         "is_charged": subscription.provider_subscription_id is not None,
     }

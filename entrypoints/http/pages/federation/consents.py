@@ -6,7 +6,6 @@ from quart import Blueprint, Response
 
 from core.federation.oauth import consents
 from core.federation.oauth.model.consents import Consent
-from core.kernel.display import format_utc
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import page_session
@@ -26,8 +25,8 @@ def _values(consent: Consent) -> dict[str, Any]:
         "id": consent.service_id,
         "service": consent.service,
         "organization": consent.organization,
-        "since": format_utc(consent.granted_at),
-        "last_sign_in": format_utc(consent.last_sign_in_at) if consent.last_sign_in_at else None,
+        "since": consent.granted_at,
+        "last_sign_in": consent.last_sign_in_at,
         "scopes": [scope.value for scope in consent.scope],
         "apis": consent.apis,
     }

@@ -7,11 +7,11 @@ from quart import Response
 
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
-from core.authentication.model.login import EmailNotVerified
+from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
-from core.kernel.errors import Refusal
+from core.kernel.errors import Invalid, Refusal
 from entrypoints.http.base import cookies
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
@@ -30,7 +30,7 @@ async def sign_in_form(flow: Flow, destination: Destination | None = None) -> Re
     notice = NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
-    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, **values_of(options, flow)}
+    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}
     response = form_page("authentication/sign_in.html", **values)
     if notice is not None:
         cookies.clear_notice_cookie(response)
@@ -41,7 +41,9 @@ async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "") -> Respon
     """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded."""
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
-    values = {"email": email, "notice": None, "is_unverified": is_unverified, **await page_values(flow)}
+    # A wrong pair marks both fields, because the page must not say which of them is wrong.
+    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid)
+    values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 
@@ -49,7 +51,7 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
     """Return the sign-up page. Raises: FlowEnded."""
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
-    return form_page("accounts/sign_up.html", email=email, problem=None, is_taken=False, **values_of(options, flow))
+    return form_page("accounts/sign_up.html", email=email, problem=None, wrong=None, is_taken=False, **values_of(options, flow))
 
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:

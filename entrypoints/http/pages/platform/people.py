@@ -1,40 +1,29 @@
-"""The pages of all people: search, a person with everything that gives access, and the actions of platform owners."""
+"""The pages of all people: search, a person with everything that gives access, and the platform owners."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.accounts import platform, platform_users
 from core.accounts.model.accounts import Account
-from core.authentication import browser, impersonation, sessions, user_access
+from core.authentication import user_access
+from core.authentication.user_access import UserDetails
 from core.kernel.callers import Person
 from core.kernel.errors import Refusal
-from core.kernel.page_paths import HOME_PATH
-from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.sign_in_age import SignInAge
-from core.privacy import personal_data
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
-from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
-from entrypoints.http.api.privacy import export_file
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import redirect
-from entrypoints.http.edge.access import page_session, platform_page
-from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_again
-from entrypoints.http.pages.console import console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import (
-    ANSWERS_TO_FORM,
     Form,
     accepts,
     check_typed_name,
-    on_refusal,
-    refused_console_page,
-    wrong_field,
 )
 from entrypoints.http.pages.form_values import to_model
 from ports import Ports
@@ -67,141 +56,38 @@ async def show_people(query_args: UserSearchQuery) -> Response:
     )
 
 
-async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
-    details = await user_access.find(ports(), signed_in(), user_id)
-    return {
-        "typed": {},
-        "details": details,
-        "person": details.user,
-        "path": f"{LIST}/{details.user.id}",
-        "is_self": details.user.id == signed_in().user_id,
-    }
-
-
 @routes.get(ONE)
 @platform_page
-@shows(
-    f"GET {API}",
-    f"POST {API}/end-sessions",
-    f"POST {API}/password-reset",
-    f"DELETE {API}/mfa",
-    f"POST {API}/deactivate",
-    f"POST {API}/reactivate",
-    "POST /api/platform/impersonate/<user_id>",
-    "GET /api/privacy/export/<user_id>",
-    "DELETE /api/privacy/forget/<user_id>",
-)
+@shows(f"GET {API}")
 async def show_person(user_id: UUID) -> Response:
-    """Show a person with memberships, sessions, devices, linked accounts and second factor."""
-    return await console_page("platform/person.html", **await _values({}, user_id))
+    """Show a person with memberships, sessions, devices, linked accounts and second factor. Each action has a page."""
+    details = await user_access.find(ports(), signed_in(), user_id)
+    return await console_page(
+        "platform/person.html",
+        details=details,
+        person=details.user,
+        path=f"{LIST}/{details.user.id}",
+        actions=_actions(details),
+    )
 
 
-async def _act(user_id: UUID, form: Form, prefix: str, action: Action, notice: str) -> Response:
-    """Run an action on an account with the reason from the form. `prefix` is that of the ids of its fields."""
-    account = await platform_users.find(ports(), user_id)
-    try:
-        await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
-    except Refusal as refusal:
-        values = {"wrong": _field_of(prefix, refusal), **await _typed_values(form, user_id)}
-        return await refused_console_page(refusal, "platform/person.html", **values)
-    return redirect_with_notice(notice, f"{LIST}/{account.id}")
-
-
-async def _typed_values(typed: Form, user_id: UUID) -> dict[str, Any]:
-    return {**await _values({}, user_id), "typed": typed}
-
-
-def _field_of(prefix: str, refusal: Refusal) -> str | None:
-    field = wrong_field(refusal)
-    return None if field is None else f"{prefix}-{field}"
-
-
-@routes.post(f"{ONE}/end-sessions")
-@platform_page
-@accepts(f"POST {API}/end-sessions")
-async def end_sessions(user_id: UUID, form: Form) -> Response:
-    """End all sessions of a person."""
-    return await _act(user_id, form, "end-sessions", user_access.end_sessions, "all-sessions-ended")
-
-
-@routes.post(f"{ONE}/password-reset")
-@platform_page
-@accepts(f"POST {API}/password-reset")
-async def send_password_reset(user_id: UUID, form: Form) -> Response:
-    """Send a person a link to set a new password."""
-    return await _act(user_id, form, "password-reset", user_access.send_password_reset, "reset-form")
-
-
-@routes.post(f"{ONE}/second-factor")
-@platform_page(sign_in=SignInAge.FRESH)
-@accepts(f"DELETE {API}/mfa")
-async def remove_second_factor(user_id: UUID, form: Form) -> Response:
-    """Remove the second factor of a person."""
-    return await _act(user_id, form, "second-factor", platform_users.remove_mfa, "second-factor-removed")
-
-
-@routes.post(f"{ONE}/deactivate")
-@platform_page
-@accepts(f"POST {API}/deactivate")
-async def deactivate(user_id: UUID, form: Form) -> Response:
-    """Deactivate the account of a person."""
-    return await _act(user_id, form, "deactivate", user_access.deactivate, "account-deactivated")
-
-
-@routes.post(f"{ONE}/reactivate")
-@platform_page
-@accepts(f"POST {API}/reactivate")
-async def reactivate(user_id: UUID, form: Form) -> Response:
-    """Undo the deactivation of an account."""
-    return await _act(user_id, form, "reactivate", platform_users.reactivate, "account-reactivated")
-
-
-@routes.post(f"{ONE}/impersonate")
-@platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
-@accepts("POST /api/platform/impersonate/<user_id>")
-@on_refusal("platform/person.html", _typed_values, lambda refusal, _: _field_of("impersonate", refusal))
-async def start_impersonation(user_id: UUID, form: Form) -> Response:
-    """Act as a person in the console of this browser.
-
-    The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
-    """
-    account = await platform_users.find(ports(), user_id)
-    data = to_model(ImpersonationRequest, form)
-    await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
-    return redirect(HOME_PATH)
-
-
-@routes.post("/app/impersonation/end")
-@page_session(outlives=False)
-@describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
-async def end_impersonation() -> Response:
-    """End the impersonation in this browser."""
-    form, person = await read_form(), signed_in()
-    browser.check_form_token(session_secret(), form.get("form_token", ""))
-    if person.impersonator_id is None:  # it has ended already
-        return redirect_with_notice("impersonation-ended", HOME_PATH)
-    await sessions.logout(ports(), person)
-    return redirect_with_notice("impersonation-ended", f"{LIST}/{person.user_id}")
-
-
-@routes.post(f"{ONE}/export")
-@platform_page(sign_in=SignInAge.FRESH)
-@accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file."})
-async def export(user_id: UUID) -> Response:
-    """Download the data of a person."""
-    return await export_file(await personal_data.export(ports(), signed_in(), user_id))
-
-
-@routes.post(f"{ONE}/anonymize")
-@platform_page(sign_in=SignInAge.FRESH)
-@accepts("DELETE /api/privacy/forget/<user_id>")
-@on_refusal("platform/person.html", _values)
-async def anonymize(user_id: UUID, form: Form) -> Response:
-    """Anonymize a person permanently."""
-    account = await platform_users.find(ports(), user_id)
-    check_typed_name(form, account.email)
-    await personal_data.anonymize(ports(), signed_in(), account.id)
-    return redirect_with_notice("person-anonymized", LIST)
+def _actions(details: UserDetails) -> list[tuple[str, str, bool]]:
+    """Return the actions that the user may take on a person: label, path and whether it is dangerous."""
+    person, is_owner = details.user, details.user.is_platform_owner
+    is_active = person.deactivated_at is None
+    actions = (
+        ("End all sessions", "end-sessions", False, True),
+        ("Send reset link", "password-reset", False, is_active),
+        ("Impersonate", "impersonate", False, bool(person.email) and is_active and not is_owner),
+        ("Export data", "export", False, True),
+        ("Remove second factor", "second-factor", True, person.mfa_enabled and person.id != signed_in().user_id),
+        ("Make platform owner", "promote", True, not is_owner),
+        ("Reactivate account", "reactivate", False, person.deactivated_by_platform and not is_owner),
+        ("Deactivate account", "deactivate", True, not person.deactivated_by_platform and not is_owner),
+        ("Anonymize person", "anonymize", True, not is_owner),
+    )
+    possible = details.account.anonymized_at is None
+    return [(label, f"{LIST}/{person.id}/{name}", is_dangerous) for label, name, is_dangerous, fits in actions if fits and possible]
 
 
 # Platform owners

@@ -81,6 +81,7 @@ async def show_preview(org_slug: str) -> Response:
         "needs_fresh_sign_in": False,
         "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],
         "is_unverified": False,
+        "is_wrong": False,
         "flow": "/app",
         "offers_sign_up": False,
         "sign_up": "/app/sign-up",

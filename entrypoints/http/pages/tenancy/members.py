@@ -1,20 +1,29 @@
-"""The pages of members: the list, and a member with their role, sessions and second factor."""
+"""The pages of members: the list, a member with their role, sessions and second factor, and a page for each action."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
-from core.tenancy import members
-from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, OwnershipNotAssignable, RoleUnknown
+from core.kernel.values import Page, PageResult
+from core.tenancy import invitations, members
+from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
+from core.tenancy.model.members import (
+    CannotChangeOwnerRole,
+    CannotChangeOwnRole,
+    ListedMember,
+    MemberState,
+    OwnershipNotAssignable,
+    RoleUnknown,
+)
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 
 routes = Blueprint("member_pages", __name__)
 
@@ -28,18 +37,33 @@ ROLE_FIELDS: Final[Fields] = {
     CannotChangeOwnerRole: "role",
 }
 ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
+STATE_FILTER: Final = [
+    (None, "All"),
+    (MemberState.ADMINS_WITHOUT_MFA, "Admins without second factor"),
+    (MemberState.WITHOUT_MFA, "No second factor"),
+    (MemberState.UNCONFIRMED, "Not confirmed"),
+]
+INVITATIONS_SHOWN: Final = 10
 
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}")
+@shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
-    """List the members of an organization."""
-    page = query_args.page_request()
-    result = await members.list_page(ports(), acting_member(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    """List the members of an organization.
+
+    Users who manage members also see the state of the accounts and the pending invitations.
+    """
+    page, manages = query_args.page_request(), may(Capability.MEMBERS_MANAGE)
+    result = await members.list_page(
+        ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
+    )
     return await console_page(
         "tenancy/members.html",
         members=result.members,
+        accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
+        invited=await _invited(query_args) if manages else None,
+        states=STATE_FILTER if manages else [],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
@@ -49,36 +73,99 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     )
 
 
-async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
-    details = await members.find(ports(), acting_member(), user_id)
-    member = details.account.member
-    return {
-        "path": organization_path(f"/members/{member.user_id}"),
-        "roles": ASSIGNABLE,
-        "member": member,
-        "account": details.account,
-        "sessions": details.sessions,
-        "is_self": member.user_id == acting_member().user_id,
-        "is_owner": member.membership.is_owner,
-    }
+async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
+    """Return the pending invitations that stand before the first page of all members."""
+    if query.page > 1 or query.state is not None or query.role is not None:
+        return None
+    page = Page(1, INVITATIONS_SHOWN)
+    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search)
 
 
 @routes.get(ONE)
 @member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {API}/<user_id>", f"PATCH {API}/<user_id>", f"DELETE {API}/<user_id>/sessions", f"POST {API}/<user_id>/password-reset")
+@shows(f"GET {API}/<user_id>")
 async def show_member(org_slug: str, user_id: UUID) -> Response:
-    """Show a member, with their role and their sessions in the organization."""
-    return await console_page("tenancy/member.html", **await _values({}, user_id))
+    """Show a member, with their role and their sessions in the organization. Each action has a page."""
+    details = await members.find(ports(), acting_member(), user_id)
+    return await console_page(
+        "tenancy/member.html",
+        member=details.account.member,
+        account=details.account,
+        sessions=details.sessions,
+        actions=_actions(details.account.member),
+    )
+
+
+def _actions(member: ListedMember) -> list[tuple[str, str, bool]]:
+    """Return the actions that the user may take on a member: label, path and whether it is dangerous."""
+    path = organization_path(f"/members/{member.user_id}")
+    is_other = not member.membership.is_owner and member.user_id != acting_member().user_id
+    return [
+        *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        ("End sessions", f"{path}/end-sessions", False),
+        *([("Send reset link", f"{path}/password-reset", False), ("Remove member", f"{path}/remove", True)] if is_other else []),
+    ]
+
+
+async def _find(user_id: UUID) -> ListedMember:
+    return (await members.find(ports(), acting_member(), user_id)).account.member
+
+
+def _back(member: ListedMember) -> tuple[str, str]:
+    return member.name or member.email, organization_path(f"/members/{member.user_id}")
+
+
+async def _role_question(user_id: UUID) -> Question:
+    member = await _find(user_id)
+    return Question(
+        verb="Change the role of",
+        target=member.email,
+        consequences=(
+            "Admins manage the organization and its applications. Members see them. The credentials that an admin created for service "
+            "accounts and API resources end when the admin becomes a member.",
+        ),
+        button="Save role",
+        keep="Cancel",
+        back=_back(member),
+        choice=("role", "Role", ASSIGNABLE),
+        dangerous=False,
+    )
+
+
+@routes.get(f"{ONE}/role")
+@member_page(Capability.ROLES_MANAGE)
+@shows(f"PATCH {API}/<user_id>")
+async def show_role(org_slug: str, user_id: UUID) -> Response:
+    """Show the form that changes the role of a member."""
+    return await ask(await _role_question(user_id), role=(await _find(user_id)).membership.role)
 
 
 @routes.post(f"{ONE}/role")
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"PATCH {API}/<user_id>")
-@on_refusal("tenancy/member.html", _values, ROLE_FIELDS)
+@ask_on_refusal(_role_question, ROLE_FIELDS)
 async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Change the role of a member."""
     await members.change_role(ports(), acting_member(), user_id, form.get("role", ""))
     return redirect_with_notice("role-changed", organization_path(f"/members/{user_id}"))
+
+
+@routes.get(f"{ONE}/end-sessions")
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(f"DELETE {API}/<user_id>/sessions")
+async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
+    """Show what it means to end the sessions of a member, and ask."""
+    member = await _find(user_id)
+    question = Question(
+        verb="End the sessions of",
+        target=member.email,
+        consequences=("Their sessions in this organization and its applications end. They can sign in again.",),
+        button="End sessions",
+        keep="Cancel",
+        back=_back(member),
+        dangerous=False,
+    )
+    return await ask(question)
 
 
 @routes.post(f"{ONE}/end-sessions")
@@ -90,10 +177,31 @@ async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
 
 
+async def _reset_question(user_id: UUID) -> Question:
+    member = await _find(user_id)
+    return Question(
+        verb="Send a reset link to",
+        target=member.email,
+        consequences=("We send a link to their own address, with which they set a new password.",),
+        button="Send reset link",
+        keep="Cancel",
+        back=_back(member),
+        dangerous=False,
+    )
+
+
+@routes.get(f"{ONE}/password-reset")
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(f"POST {API}/<user_id>/password-reset")
+async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
+    """Ask before a link to set a new password is sent to a member."""
+    return await ask(await _reset_question(user_id))
+
+
 @routes.post(f"{ONE}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>/password-reset")
-@on_refusal("tenancy/member.html", _values)
+@ask_on_refusal(_reset_question)
 async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Send a member a link to set a new password."""
     await members.send_password_reset(ports(), acting_member(), user_id)
@@ -122,7 +230,7 @@ async def _removal(user_id: UUID) -> Question:
         ),
         button="Remove member",
         keep="Keep member",
-        back=(member.email, organization_path(f"/members/{member.user_id}")),
+        back=_back(member),
         typed_name=member.email,
         name_label="Email address",
     )
@@ -134,6 +242,6 @@ async def _removal(user_id: UUID) -> Question:
 @ask_on_refusal(_removal)
 async def remove(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Remove a member from the organization."""
-    check_typed_name(form, (await members.find(ports(), acting_member(), user_id)).account.member.email)
+    check_typed_name(form, (await _find(user_id)).email)
     await members.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("member-removed", organization_path("/members"))

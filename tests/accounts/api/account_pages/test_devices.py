@@ -28,8 +28,10 @@ async def test_the_list_marks_the_current_device(browser: FakeBrowser, other_dev
 
 async def test_a_device_is_shown_and_renamed(browser: FakeBrowser, other_device: tuple[UUID, str], pool: Pool) -> None:
     path = f"{DEVICES}/{other_device[0]}"
-    page = page_text(await browser.open(path))
-    for part in ("Type curl 8.5.0 on unknown system", "Last used 14 March 2026", "Trusted No", "Revoke this device"):
+    opened = await browser.open(path)
+    page = page_text(opened)
+    assert 'title="14 March 2026 at ' in opened.text
+    for part in ("Type curl 8.5.0 on unknown system", "Last used just now", "Trusted No", "Revoke this device"):
         assert part in page
     answer = await browser.submit(f"{path}/name", path, name="  The <b>script</b> ")
     renamed_page = await browser.open(leads_to(answer))
@@ -97,7 +99,8 @@ async def test_the_list_shows_where_each_session_is(
     rows = [without_markup(row) for row in re.findall(r"<li>(.*?)</li>", main_of(page), re.DOTALL)]
     assert len(rows) == 4
     [current_row] = [row for row in rows if "this session" in row]
-    assert current_row.startswith("Your account, in a browser this session Firefox on Linux · 203.0.113.9 Since 14 March 2026")
+    assert current_row.startswith("Your account, in a browser this session Firefox on Linux · 203.0.113.9 Started just now")
+    assert 'title="14 March 2026 at ' in page.text
     assert "End" not in current_row
     assert any(row.startswith("Gatehouse, for Acme curl on unknown system") for row in rows)
     assert any(row.startswith("Shop of Acme") for row in rows)

@@ -59,6 +59,8 @@ def impersonate(browser: Browser, running: Service, people: dict[str, Any]) -> N
     sign_in(browser, running, people["platform_owner"])
     browser.open(f"{running.address}/app/platform/people?email={people['admin']['email']}")
     browser.follow(people["admin"]["email"])
+    browser.find(".menu summary")[0].click()
+    browser.follow("Impersonate")
     browser.fill("Reason for the impersonation", "Ticket 4711")
     browser.press("Impersonate")
 
@@ -103,3 +105,21 @@ def test_each_role_reaches_its_pages_and_no_others(demo: tuple[Service, dict[str
             assert browser.find("#navigation a") == [], (role, path)
             assert re.search("Error 40[34]", browser.text), (role, path)
             browser.complaints()  # the browser reports the status
+
+
+CTRL_K: Final = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'k', ctrlKey: true, bubbles: true}))"
+
+
+def test_keys_lead_to_the_search_and_times_are_local(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    sign_in(browser, running, people["owner"])
+    browser.open(f"{running.address}{DEMO}/members")
+    for press in (lambda: browser.strike("/"), lambda: browser.script(CTRL_K)):
+        browser.script("document.activeElement.blur()")
+        press()
+        assert browser.focused.get_attribute("name") == "search"
+    browser.strike("a/b")
+    assert browser.focused.get_attribute("value") == "a/b", "a slash in a field is a slash"
+    [title, *_] = browser.script("return [...document.querySelectorAll('time')].map((each) => each.title)")
+    assert re.match("(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, ", title), "the script replaces the time in UTC"
+    assert browser.complaints() == []

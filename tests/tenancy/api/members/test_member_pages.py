@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN, MEMBER
 from ports import Ports
-from tests.support.browser import FakeBrowser, leads_to
+from tests.support.browser import FakeBrowser, leads_to, main_of
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization
 
 MEMBERS, SEARCH = "/app/organizations/acme/members", "/app/organizations/acme/search"
@@ -40,6 +40,35 @@ async def test_members_are_found_by_a_part_of_the_address_and_sorted(admin: Fake
     assert "No member matches these filters." in nothing
     assert HOSTILE not in nothing
     assert (await admin.open(f"{MEMBERS}?sort=age")).status == 400
+
+
+async def test_the_list_has_second_factors_last_sign_ins_and_pending_invitations(admin: FakeBrowser) -> None:
+    path = "/app/organizations/acme/invitations/new"
+    await admin.submit(path, path, addresses="new@example.com", role="member")
+    page = main_of(await admin.open(MEMBERS))
+    assert page.index("new@example.com") < page.index("zoe@example.com"), "pending invitations come first"
+    assert page.count('data-label="Second factor"') == page.count('data-label="Last sign-in"') == 3
+    without = main_of(await admin.open(f"{MEMBERS}?state=admins_without_mfa"))
+    assert [text in without for text in ("1 member matches.", "grace@example.com", "zoe@", "new@")] == [True, True, False, False]
+    overview = main_of(await admin.open("/app/organizations/acme"))
+    assert f'href="{MEMBERS}?state=admins_without_mfa"' in overview
+
+
+async def test_only_those_who_manage_members_see_second_factors(app: QuartTrio, admin: FakeBrowser) -> None:
+    member = FakeBrowser(app)
+    await member.sign_in("zoe@example.com", PASSWORD)
+    page = main_of(await member.open(MEMBERS))
+    assert ("grace@example.com" in page, "Second factor" in page, "Last sign-in" in page) == (True, False, False)
+    assert (await member.open(f"{MEMBERS}?state=without_mfa")).status == 403
+
+
+async def test_each_action_on_a_member_has_a_page(admin: FakeBrowser) -> None:
+    [zoe] = re.findall(rf'href="({MEMBERS}/[^"]+)">zoe@', (await admin.open(MEMBERS)).text)
+    page = main_of(await admin.open(zoe))
+    assert re.findall(f'href="{zoe}/([a-z-]+)"', page) == ["end-sessions", "password-reset", "remove"], "only owners change roles"
+    assert "<form" not in page
+    for action in ("end-sessions", "password-reset"):
+        assert leads_to(await admin.submit(f"{zoe}/{action}", f"{zoe}/{action}")) == zoe
 
 
 async def test_invitations_are_found_by_a_part_of_the_address(admin: FakeBrowser) -> None:

@@ -1,0 +1,15 @@
+"""The icons of the pages: Heroicons, as SVG inside the page."""
+
+from functools import cache
+
+from heroicons.jinja import heroicon_outline
+from markupsafe import Markup
+
+
+@cache
+def icon(name: str) -> Markup:
+    """Return an icon as SVG. It has the color of the text beside it, which says the same to screen readers.
+
+    Raises: IconDoesNotExist.
+    """
+    return Markup(heroicon_outline(name, size=20, **{"class": "icon", "focusable": "false"}))  # noqa: S704  (the file of a package)

@@ -1,0 +1,301 @@
+"""The actions of platform owners on a person. Each has a page that says what happens, and asks for a reason."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.accounts import platform_users
+from core.accounts.model.accounts import Account
+from core.authentication import browser, impersonation, sessions, user_access
+from core.kernel.callers import Person
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import HOME_PATH
+from core.kernel.rate_limits import IMPERSONATE
+from core.kernel.sign_in_age import SignInAge
+from core.privacy import personal_data
+from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
+from entrypoints.http.api.authentication.user_access import UserAccessRequest
+from entrypoints.http.api.privacy import export_file
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import page_session, platform_page
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.consequences import Question, ask, ask_again, ask_on_refusal
+from entrypoints.http.pages.console import redirect_with_notice, session_secret, shows
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
+from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.platform.people import API, LIST, ONE
+from ports import Ports
+
+routes = Blueprint("person_action_pages", __name__)
+
+IMPERSONATION: Final = "POST /api/platform/impersonate/<user_id>"
+EXPORT: Final = "GET /api/privacy/export/<user_id>"
+FORGET: Final = "DELETE /api/privacy/forget/<user_id>"
+REASON: Final = "Reason, for the platform log"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonedAction:
+    """An action that needs only a reason: what its page says, and what its form does."""
+
+    verb: str
+    consequence: str
+    button: str
+    run: Callable[[Ports, Person, UUID, str], Awaitable[object]]
+    notice: str
+    dangerous: bool = False
+
+    def question(self, account: Account) -> Question:
+        """Return the page of the action on this account."""
+        return _question(account, self.verb, self.consequence, self.button, reason=REASON, dangerous=self.dangerous)
+
+
+END_SESSIONS: Final = ReasonedAction(
+    "End all sessions of",
+    "They are signed out on all devices and in all applications. They can sign in again.",
+    "End all sessions",
+    user_access.end_sessions,
+    "all-sessions-ended",
+)
+PASSWORD_RESET: Final = ReasonedAction(
+    "Send a reset link to",
+    "We send a link to their own address, with which they set a new password.",
+    "Send reset link",
+    user_access.send_password_reset,
+    "reset-sent",
+)
+SECOND_FACTOR: Final = ReasonedAction(
+    "Remove the second factor of",
+    "All sessions end. They can set up another second factor.",
+    "Remove second factor",
+    platform_users.remove_mfa,
+    "second-factor-removed",
+    dangerous=True,
+)
+DEACTIVATION: Final = ReasonedAction(
+    "Deactivate",
+    "All sessions end, and they can't sign in anywhere. Memberships stay.",
+    "Deactivate account",
+    user_access.deactivate,
+    "account-deactivated",
+    dangerous=True,
+)
+REACTIVATION: Final = ReasonedAction(
+    "Reactivate",
+    "They can sign in again, unless a directory deactivated the account, or it was deleted.",
+    "Reactivate account",
+    platform_users.reactivate,
+    "account-reactivated",
+)
+
+
+def _question(account: Account, verb: str, consequence: str, button: str, **more: Any) -> Question:
+    back = (account.email, f"{LIST}/{account.id}")
+    return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, keep="Cancel", back=back, **more)
+
+
+async def _ask(user_id: UUID, action: ReasonedAction) -> Response:
+    return await ask(action.question(await platform_users.find(ports(), user_id)))
+
+
+async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
+    """Run an action on an account with the reason from the form."""
+    account = await platform_users.find(ports(), user_id)
+    try:
+        await action.run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
+    except Refusal as refusal:
+        return await ask_again(refusal, action.question(account), form)
+    return redirect_with_notice(action.notice, f"{LIST}/{account.id}")
+
+
+@routes.get(f"{ONE}/end-sessions")
+@platform_page
+@shows(f"POST {API}/end-sessions")
+async def show_sessions_end(user_id: UUID) -> Response:
+    """Ask for a reason to end all sessions of a person."""
+    return await _ask(user_id, END_SESSIONS)
+
+
+@routes.post(f"{ONE}/end-sessions")
+@platform_page
+@accepts(f"POST {API}/end-sessions")
+async def end_sessions(user_id: UUID, form: Form) -> Response:
+    """End all sessions of a person."""
+    return await _act(user_id, form, END_SESSIONS)
+
+
+@routes.get(f"{ONE}/password-reset")
+@platform_page
+@shows(f"POST {API}/password-reset")
+async def show_password_reset(user_id: UUID) -> Response:
+    """Ask for a reason to send a person a link to set a new password."""
+    return await _ask(user_id, PASSWORD_RESET)
+
+
+@routes.post(f"{ONE}/password-reset")
+@platform_page
+@accepts(f"POST {API}/password-reset")
+async def send_password_reset(user_id: UUID, form: Form) -> Response:
+    """Send a person a link to set a new password."""
+    return await _act(user_id, form, PASSWORD_RESET)
+
+
+@routes.get(f"{ONE}/second-factor")
+@platform_page
+@shows(f"DELETE {API}/mfa")
+async def show_second_factor_removal(user_id: UUID) -> Response:
+    """Ask for a reason to remove the second factor of a person."""
+    return await _ask(user_id, SECOND_FACTOR)
+
+
+@routes.post(f"{ONE}/second-factor")
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts(f"DELETE {API}/mfa")
+async def remove_second_factor(user_id: UUID, form: Form) -> Response:
+    """Remove the second factor of a person."""
+    return await _act(user_id, form, SECOND_FACTOR)
+
+
+@routes.get(f"{ONE}/deactivate")
+@platform_page
+@shows(f"POST {API}/deactivate")
+async def show_deactivation(user_id: UUID) -> Response:
+    """Ask for a reason to deactivate the account of a person."""
+    return await _ask(user_id, DEACTIVATION)
+
+
+@routes.post(f"{ONE}/deactivate")
+@platform_page
+@accepts(f"POST {API}/deactivate")
+async def deactivate(user_id: UUID, form: Form) -> Response:
+    """Deactivate the account of a person."""
+    return await _act(user_id, form, DEACTIVATION)
+
+
+@routes.get(f"{ONE}/reactivate")
+@platform_page
+@shows(f"POST {API}/reactivate")
+async def show_reactivation(user_id: UUID) -> Response:
+    """Ask for a reason to undo the deactivation of an account."""
+    return await _ask(user_id, REACTIVATION)
+
+
+@routes.post(f"{ONE}/reactivate")
+@platform_page
+@accepts(f"POST {API}/reactivate")
+async def reactivate(user_id: UUID, form: Form) -> Response:
+    """Undo the deactivation of an account."""
+    return await _act(user_id, form, REACTIVATION)
+
+
+# Impersonation
+
+
+async def _impersonation(user_id: UUID) -> Question:
+    details = await user_access.find(ports(), signed_in(), user_id)
+    organizations = [(each.slug, each.name) for each in details.user.organizations]
+    return _question(
+        details.account,
+        "Impersonate",
+        "You see the console as they see it, for at most an hour. The platform log has an entry for every request, and the person sees a "
+        "session of platform support.",
+        "Impersonate",
+        reason="Reason for the impersonation",
+        choice=("org_slug", "Organization", [("", "All their organizations"), *organizations]) if organizations else None,
+        dangerous=False,
+    )
+
+
+@routes.get(f"{ONE}/impersonate")
+@platform_page
+@shows(IMPERSONATION)
+async def show_impersonation(user_id: UUID) -> Response:
+    """Show what an impersonation means, and ask for a reason."""
+    return await ask(await _impersonation(user_id))
+
+
+@routes.post(f"{ONE}/impersonate")
+@platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
+@accepts(IMPERSONATION)
+@ask_on_refusal(_impersonation)
+async def start_impersonation(user_id: UUID, form: Form) -> Response:
+    """Act as a person in the console of this browser.
+
+    The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
+    """
+    account = await platform_users.find(ports(), user_id)
+    data = to_model(ImpersonationRequest, form)
+    await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
+    return redirect(HOME_PATH)
+
+
+@routes.post("/app/impersonation/end")
+@page_session(outlives=False)
+@describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
+async def end_impersonation() -> Response:
+    """End the impersonation in this browser."""
+    form, person = await read_form(), signed_in()
+    browser.check_form_token(session_secret(), form.get("form_token", ""))
+    if person.impersonator_id is None:  # it has ended already
+        return redirect_with_notice("impersonation-ended", HOME_PATH)
+    await sessions.logout(ports(), person)
+    return redirect_with_notice("impersonation-ended", f"{LIST}/{person.user_id}")
+
+
+# Personal data
+
+
+@routes.get(f"{ONE}/export")
+@platform_page
+@shows(EXPORT)
+async def show_export(user_id: UUID) -> Response:
+    """Ask before the data of a person is downloaded."""
+    account = await platform_users.find(ports(), user_id)
+    text = "All data of this account, as JSON. The platform log has an entry for the export."
+    return await ask(_question(account, "Export the data of", text, "Export data", dangerous=False))
+
+
+@routes.post(f"{ONE}/export")
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts(EXPORT, answers={200: "The data, as a JSON file."})
+async def export(user_id: UUID) -> Response:
+    """Download the data of a person."""
+    return await export_file(await personal_data.export(ports(), signed_in(), user_id))
+
+
+async def _anonymization(user_id: UUID) -> Question:
+    account = await platform_users.find(ports(), user_id)
+    return _question(
+        account,
+        "Anonymize",
+        "The address, the password, the second factor and every other way to sign in are deleted permanently. The id, memberships and log "
+        "entries stay.",
+        "Anonymize person",
+        typed_name=account.email,
+        name_label="Email address",
+    )
+
+
+@routes.get(f"{ONE}/anonymize")
+@platform_page
+@shows(FORGET)
+async def show_anonymization(user_id: UUID) -> Response:
+    """Show what it means to anonymize a person, and ask for their address."""
+    return await ask(await _anonymization(user_id))
+
+
+@routes.post(f"{ONE}/anonymize")
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts(FORGET)
+@ask_on_refusal(_anonymization)
+async def anonymize(user_id: UUID, form: Form) -> Response:
+    """Anonymize a person permanently."""
+    account = await platform_users.find(ports(), user_id)
+    check_typed_name(form, account.email)
+    await personal_data.anonymize(ports(), signed_in(), account.id)
+    return redirect_with_notice("person-anonymized", LIST)

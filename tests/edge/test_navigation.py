@@ -1,0 +1,70 @@
+"""The navigation of the console as its users see it: the modes, their switch, the tabs and the search."""
+
+import re
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import MEMBER
+from entrypoints.http.pages.navigation import platform_home
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Answer, add_member, add_organization, run_sql
+
+ACME = "/app/organizations/acme"
+
+
+def links_in(answer: Answer, start: str, end: str) -> dict[str, str]:
+    """Return the links of a part of a page: label and path."""
+    part = answer.text.partition(start)[2].partition(end)[0]
+    return {re.sub("<[^>]+>", "", text).strip(): path for path, text in re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', part, re.DOTALL)}
+
+
+def sidebar(answer: Answer) -> dict[str, str]:
+    return links_in(answer, '<nav id="navigation"', "</nav>")
+
+
+def switch(answer: Answer) -> dict[str, str]:
+    return links_in(answer, 'class="drop switch"', "</details>")
+
+
+async def test_a_mode_shows_only_its_own_entries(owner_browser: FakeBrowser, pool: Pool) -> None:
+    await run_sql(pool, "update users set is_platform_owner = true")
+    pages = {path: await owner_browser.open(path) for path in (ACME, platform_home(), "/app/account")}
+    for path, page in pages.items():
+        entries = sidebar(page)
+        assert 0 < len(entries) <= 12
+        assert all(target.startswith(path.removesuffix("/organizations")) for target in entries.values()), path
+    assert switch(pages[ACME])["Platform"] == platform_home()
+    assert "Platform" not in switch(pages[platform_home()])
+    for path in (platform_home(), "/app/account"):
+        assert ACME in switch(pages[path]).values(), path
+
+
+async def test_only_platform_owners_can_switch_to_the_platform(owner_browser: FakeBrowser) -> None:
+    assert "Platform" not in switch(await owner_browser.open(ACME))
+
+
+@pytest.mark.parametrize(("path", "current"), [("/settings", "General"), ("/siem", "SIEM"), ("/invitations", "Invitations")])
+async def test_related_pages_are_tabs_of_one_entry(owner_browser: FakeBrowser, path: str, current: str) -> None:
+    page = await owner_browser.open(ACME + path)
+    tabs = links_in(page, '<ul class="tabs">', "</ul>")
+    assert tabs[current] == ACME + path
+    assert f'href="{ACME}{path}" aria-current="page">{current}<' in page.text
+    assert page.text.count('aria-current="page"') == 2, "the entry and the tab"
+
+
+async def test_a_page_below_a_tab_has_no_tabs(owner_browser: FakeBrowser) -> None:
+    assert '<ul class="tabs">' not in (await owner_browser.open(f"{ACME}/settings/delete")).text
+
+
+async def test_an_entry_leads_to_the_first_page_that_the_user_may_open(owner_browser: FakeBrowser, pool: Pool) -> None:
+    [(user,)] = await run_sql(pool, "select id from users")
+    await add_member(pool, await add_organization(pool, "globex"), user, MEMBER, confirmed=True)
+    entries = sidebar(await owner_browser.open("/app/organizations/globex"))
+    assert entries["Members"] == "/app/organizations/globex/members"
+    assert "Settings" not in entries
+    assert '<ul class="tabs">' not in (await owner_browser.open(entries["Members"])).text
+
+
+async def test_the_search_finds_pages_that_are_tabs(owner_browser: FakeBrowser) -> None:
+    assert f'href="{ACME}/mail-server"' in (await owner_browser.open(f"{ACME}/search?search=mail")).text
