@@ -164,9 +164,9 @@ class StoredFlows(SealingRepository):
         values = {**FLOW.values(flow), "browser_hash": browser_hash, "former_hash": flow.browser_hash, "begun_at": now}
         return await self._run(MOVE, **values, now=now, **push_out_parameters()) == 1
 
-    async def end_trust(self, flow: Flow) -> None:
-        sql = f"update sign_in_flows set keeps_trust = false where {OPEN}"
-        await self._run(sql, id=flow.id, browser_hash=flow.browser_hash)
+    async def ask_for_more(self, flow: Flow, *, wants_fresh: bool) -> None:
+        sql = f"update sign_in_flows set keeps_trust = false, wants_fresh = %(wants_fresh)s where {OPEN}"
+        await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, wants_fresh=wants_fresh)
 
     async def forget_user(self, user_id: UUID) -> None:
         # Version 0.9.0, which may still run, reads pre_auths and email_sign_ins.

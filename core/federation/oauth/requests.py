@@ -244,7 +244,7 @@ async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
         raise FlowEnded from None
     if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
         async with ports.storage.autocommit() as statements:
-            await statements.flows.end_trust(flow)
+            await statements.flows.ask_for_more(flow, wants_fresh=waiting.needs.refuses_stale)
     return waiting
 
 

@@ -96,8 +96,8 @@ class FlowSteps(Protocol):
         Of the open flows of that cookie, the newest `MAX_OPEN` stay. Return False, and change nothing, if the flow has ended.
         """
 
-    async def end_trust(self, flow: Flow) -> None:
-        """Let no trusted device skip the second factor in an open flow."""
+    async def ask_for_more(self, flow: Flow, *, wants_fresh: bool) -> None:
+        """In an open flow, let no trusted device skip the second factor, and set whether only a fresh sign-in is enough."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.

@@ -159,4 +159,5 @@ async def test_an_application_that_asks_for_more_meanwhile_gets_it(
     weak = await shop.sign_in_again(page)
     page = await browser.open(leads_to(weak))
     assert is_step(action_of(page), "sign-in"), "the password alone was too weak"
+    assert await run_sql(shop.party.tenant.pool, "select wants_fresh from sign_in_flows where closed_at is null") == [(True,)]
     assert is_code_page(await shop.sign_in_again(page))
