@@ -49,6 +49,7 @@ async def to_sign_in_again() -> Response:
         return to_sign_in()
     page = render(
         "authentication/session_ended.html",
+        status=400,
         action=request.full_path.rstrip("?"),
         sealed=sealed,
         sign_in=SIGNED_IN_PATH,

@@ -29,9 +29,8 @@ from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
 
 REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
-SESSION_ENDED: Final = "The session has ended. The page keeps the form, or shows it again, and nothing is changed."
 FOREIGN_FORM: Final = "The form does not come from our page."
-NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
+NOT_ACCEPTED: Final = "A field is not valid, and the page gives the reason. Or the session has ended, and the page has the form."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 ANSWERS_TO_BUTTON: Final = {303: REDIRECTED}
 MAX_KEY_LENGTH: Final = 64
@@ -63,8 +62,7 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
                 return redirect(page_of_form(request.path), notice="form-not-sent")
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
-        ended = {200: SESSION_ENDED} if is_restorable else {}
-        return describes_page({403: FOREIGN_FORM, **ended, **answers}, form=form, api=api)(cast("V", run))
+        return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
 
     return decorate
 
@@ -83,7 +81,7 @@ def is_restored() -> bool:
 async def restored_console_page(name: str, **values: Any) -> Response:
     """Return the page of a restored form, as it was filled in."""
     return page_response(
-        render(name, scripted=True, **{**await frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None})
+        render(name, status=400, scripted=True, **{**await frame_values(), **values, "done": RESTORED, "problem": None, "wrong": None})
     )
 
 

@@ -60,12 +60,12 @@ async def test_a_form_comes_back_as_it_was_and_is_not_sent(owner_browser: FakeBr
     if loses_cookie:  # the user signed out in another tab
         owner_browser.cookies.clear()
     page = await owner_browser.send(NEW, **form)
-    assert (page.status, ENDED in page.text, "Shop" in page.text, "shop.example" in page.text) == (200, True, False, False)
+    assert (page.status, ENDED in page.text, "Shop" in page.text, "shop.example" in page.text) == (400, True, False, False)
     again = await show(owner_browser, page)
-    assert (again.status, "You aren't signed in yet." in unescape(again.text)) == (200, True)
+    assert (again.status, "You aren't signed in yet." in unescape(again.text)) == (400, True)
     await sign_in_again(owner_browser)
     shown = await show(owner_browser, again)
-    assert (shown.status, RESTORED in shown.text) == (200, True)
+    assert (shown.status, RESTORED in shown.text) == (400, True)
     assert {name: text for name, text in values(shown).items() if text} == {name: FILLED[name] for name in ("name", "redirect_uris")}
     assert ("<b>" in shown.text, await rows(pool)) == (False, [])
     sent = await owner_browser.send(NEW, **{**hidden_fields(shown), **values(shown), "name": "Shop", "proposed": "yes"})
@@ -77,7 +77,7 @@ async def test_a_user_who_is_signed_in_again_in_another_tab_sees_the_form_at_onc
     await end_session(pool)
     await sign_in_again(owner_browser)
     shown = await owner_browser.send(NEW, **form)
-    assert (shown.status, RESTORED in shown.text, values(shown)["name"], await rows(pool)) == (200, True, FILLED["name"], [])
+    assert (shown.status, RESTORED in shown.text, values(shown)["name"], await rows(pool)) == (400, True, FILLED["name"], [])
 
 
 async def test_another_user_does_not_see_the_form(owner_browser: FakeBrowser, pool: Pool, ports: Ports) -> None:
