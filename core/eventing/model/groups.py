@@ -14,6 +14,7 @@ from core.kernel.event_catalog import Target
 PAUSE_OF_PEOPLE: Final = timedelta(seconds=10)
 PAUSE_OF_PROGRAMS: Final = timedelta(minutes=1)  # also of an impersonation, which has an entry for each request
 MAX_SENTENCES: Final = 3  # entries of a group that its first sentence stands for
+MAX_ACTIONS: Final = 3  # that the summary of a group names
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,21 @@ class EntryGroup:
         return self.entries[-1]
 
     @property
+    def has_other_actions(self) -> bool:
+        """Whether the group has entries with other actions than `counts`."""
+        return sum(number for _, number in self.counts) < len(self.entries)
+
+    @property
     def newest(self) -> DescribedEntry:
         """The entry with the time of the group."""
         return self.entries[0]
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        """The actions of a large group with their numbers, the most frequent first. Empty for a small group."""
+        """The most frequent actions of a large group with their numbers. Empty for a small group."""
         if len(self.entries) <= MAX_SENTENCES:
             return []
-        return Counter(described.entry.action for described in self.entries).most_common()
+        return Counter(described.entry.action for described in self.entries).most_common(MAX_ACTIONS)
 
 
 def group(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:

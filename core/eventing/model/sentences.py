@@ -53,6 +53,7 @@ _ACTORS: Final[Mapping[str, str]] = {
     "service_account": "A service account",
 }
 _FIELD: Final = re.compile(r"\{([a-z_.]+)\}")
+_WORDS: Final[Mapping[str, str]] = {word.lower(): word for word in ("API", "ID", "JWKS", "SAML", "SCIM", "TLS", "URI", "URIs", "URL")}
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 SHORT_ID: Final = 8  # characters of an id that tell two objects without a name apart
 UNKNOWN_ACCOUNT: Final = "A deleted user"
@@ -271,9 +272,19 @@ def _to_text(field: str, value: Any, names: Names) -> str:
     return str(value)
 
 
+def _label(field: str) -> str:
+    """Return the name of a detail for people. A domain stays as it is."""
+    if "." in field:
+        return field
+    if field.startswith("service_") and not field.startswith("service_account"):
+        field = "application" + field.removeprefix("service")
+    words = " ".join(_WORDS.get(word, word) for word in field.split("_"))
+    return words[:1].upper() + words[1:]
+
+
 def _rows(details: Mapping[str, Any], names: Names) -> Iterator[DetailRow]:
     for field, value in details.items():
-        label = field if "." in field else to_words(field)  # a domain stays as it is
+        label = _label(field)
         if not isinstance(value, Mapping):
             yield DetailRow(label, _to_text(field, value, names))
         elif value.keys() == {"old", "new"} and not any(isinstance(each, Mapping) for each in value.values()):

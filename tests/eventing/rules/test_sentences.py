@@ -138,11 +138,11 @@ def test_details_are_rows_with_old_and_new_values_and_names() -> None:
     }
     assert detail_rows(describe(replace(ENTRY, details=details), NAMES, None)) == [
         DetailRow("Name", "ci"),
-        DetailRow("Owner id", "kai@acme.example", "owner@acme.example"),
+        DetailRow("Owner ID", "kai@acme.example", "owner@acme.example"),
         DetailRow("Enabled", "yes", "none"),
         DetailRow("Scopes", "a, b", "none"),
         DetailRow("acme.example", "saml", "none"),
-        DetailRow("Service id", "none"),
+        DetailRow("Application ID", "none"),
         DetailRow("Access", "identifier: https://api.example; scopes: read"),
     ]
 

@@ -12,7 +12,7 @@ from core.eventing.model.audit import Period, SearchTooBroad
 from core.eventing.model.groups import group
 from core.eventing.model.sentences import DescribedEntry, detail_rows
 from core.kernel.display import to_words
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery, to_response
@@ -20,6 +20,7 @@ from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_en
 from entrypoints.http.api.eventing.platform_log import PlatformAuditExportQuery, PlatformAuditQuery
 from entrypoints.http.api.eventing.platform_log import to_response as to_platform_response
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
@@ -37,6 +38,7 @@ FILTERS: Final = (
     *("search", "actor", "target", "category", "action", "success", "since", "until", "period"),
     *("target_type", "target_id", "actor_id", "impersonator_id", "session_id"),
 )
+OBJECTS: Final = {Target.SERVICE.value: "Application", Target.API_KEY.value: "API key", Target.API_RESOURCE.value: "API resource"}
 NO_ENTRIES: Final[PageResult[DescribedEntry]] = PageResult([], 0)
 
 
@@ -71,6 +73,7 @@ async def _list_page(
         problem=problem,
         categories=_categories(kinds.values()),
         periods=PERIODS,
+        objects=OBJECTS,
         labels={name: kind.label for name, kind in kinds.items()},
         chosen=chosen,
         narrowed=_narrowed(chosen, entries.items),
@@ -90,12 +93,12 @@ def _narrowed(chosen: Mapping[str, str], entries: Sequence[DescribedEntry]) -> l
     shown = [
         ("Actor", actor or chosen["actor_id"], ("actor_id",)),
         ("About", target or chosen["target_id"], ("target_id", "target_type")),
-        ("About", "" if chosen["target_id"] else to_words(chosen["target_type"]), ("target_type",)),
+        ("About", "" if chosen["target_id"] else label(chosen["target_type"], OBJECTS), ("target_type",)),
         ("Impersonation", chosen["session_id"], ("session_id",)),
         ("Impersonator", chosen["impersonator_id"], ("impersonator_id",)),
     ]
     return [
-        (f"{label}: {text}", with_query(page=None, **dict.fromkeys(names))) for label, text, names in shown if text and chosen[names[0]]
+        (f"{title}: {text}", with_query(page=None, **dict.fromkeys(names))) for title, text, names in shown if text and chosen[names[0]]
     ]
 
 
@@ -132,6 +135,7 @@ async def _entry_page(described: DescribedEntry, kinds: Mapping[str, EventKind],
         "eventing/entry.html",
         described=described,
         changes=[row for row in rows if row.old is not None],
+        objects=OBJECTS,
         facts=[row for row in rows if row.old is None],
         label=to_words(described.entry.action) if kind is None else kind.label,
         path=path,

@@ -51,7 +51,7 @@ async def test_an_entry_is_a_sentence_with_links_and_a_table(owner_browser: Fake
     assert f'href="?target_type=user&amp;target_id={kai.id}"' in page.text
     [path] = re.findall(rf'href="({LOG}/[0-9a-f-]{{36}})"', page.text)
     entry = text_of((await owner_browser.open(path)).text)
-    assert "Setting Before After Owner id none kai@example.com" in entry
+    assert "Setting Before After Owner ID none kai@example.com" in entry
     assert "Old role member" in entry
     assert "New role admin" in entry
 
