@@ -23,7 +23,8 @@ FOLDER: Final = HTTP.parents[1] / "docs"
 HOME: Final = "/docs/"
 CONTENT_TYPES: Final[Mapping[str, str]] = {".png": "image/png", ".sh": "text/plain; charset=utf-8"}
 MOST_RESULTS: Final = 20
-_FOR_USERS: Final = frozenset({"Start", "Quickstarts", "Guides", "Operating", "Reference"})
+# Of the groups in the results of a search. Pages about the design and the code come last.
+_WEIGHTS: Final[Mapping[str, int]] = {"Start": 10, "Quickstarts": 10, "Guides": 10, "Operating": 5, "Reference": 0}
 _MOST_TERMS: Final = 8
 _EXCERPT: Final = 240  # characters
 
@@ -59,7 +60,7 @@ class Section:
     heading: str
     text: str
     words: str  # all of these in lower case
-    is_for_users: bool  # of the product: it is not about its design or its code
+    weight: int  # of the group of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def read_document(file: Path) -> Document:
             heading = _heading(token, tokens[position + 1], {each.anchor for each in headings})
             token.attrSet("id", heading.anchor)
             headings.append(heading)
+        elif token.type == "th_open" and not tokens[position + 1].content:
+            token.tag = tokens[position + 2].tag = "td"  # the corner of a table heads nothing
         elif token.type in ("table_open", "fence", "code_block"):
             token.attrSet("tabindex", "0")  # they can scroll, also with the keyboard
         for each in (token, *(token.children or ())):
@@ -158,17 +161,21 @@ def search(text: str) -> list[SearchResult]:
 
 def _score(section: Section, terms: Sequence[str]) -> int:
     heading, page = section.heading.lower(), section.page.lower()
-    words = sum(20 * (term in heading) + 10 * (term in page) + min(section.words.count(term), 5) for term in terms)
+    count = 0
+    for term in terms:
+        uses = len(re.findall(rf"\b{re.escape(term)}", section.words))
+        count += 20 * (term in heading) + 10 * (term in page) + min(uses, 5)
     # A phrase says more than its words, and a long table has every word.
-    return words + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 - 20 * (not section.is_for_users)
+    return count + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 + section.weight
 
 
 def _excerpt(text: str, terms: Sequence[str]) -> str:
-    lower = text.lower()
-    start = max(0, min((lower.find(term) for term in terms if term in lower), default=0) - _EXCERPT // 3)
-    start = text.rfind(" ", 0, start) + 1
-    part = text[start : start + _EXCERPT]
-    return f"{'… ' if start else ''}{part}{' …' if start + _EXCERPT < len(text) else ''}"
+    """Return the part of the text around the phrase, or else around the first of the words."""
+    places = [place for each in (" ".join(terms), *terms) if (place := text.lower().find(each)) >= 0]
+    start = text.rfind(" ", 0, max(0, (places or [0])[0] - _EXCERPT // 3)) + 1
+    if len(text) <= start + _EXCERPT:
+        return f"{'… ' if start else ''}{text[start:]}"
+    return f"{'… ' if start else ''}{text[start : text.rfind(' ', start + 1, start + _EXCERPT)]} …"
 
 
 @cache
@@ -185,7 +192,7 @@ def _sections_of(address: str, group: str) -> Iterator[Section]:
         heading, text = _plain(first.lstrip("#")), _plain(rest.replace("\0", ""))
         page = page or heading
         href = address if heading == page else f"{address}#{slug(heading)}"
-        yield Section(href, page, heading, text, f"{page} {heading} {text}".lower(), group in _FOR_USERS)
+        yield Section(href, page, heading, text, f"{page} {heading} {text}".lower(), _WEIGHTS.get(group, -20))
 
 
 def _hide_comments_of_code(source: str) -> str:
@@ -195,4 +202,4 @@ def _hide_comments_of_code(source: str) -> str:
 
 def _plain(source: str) -> str:
     text = _HTML.sub(" ", _LINK.sub(r"\1", _COMMENT.sub("", source)))
-    return " ".join(re.sub(r"[`*|]|-{3,}|^#+ ", " ", text, flags=re.MULTILINE).split())
+    return " ".join(re.sub(r"^ *```\w*|[`*|]|-{3,}|^#+ ", " ", text, flags=re.MULTILINE).split())
