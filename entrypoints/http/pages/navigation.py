@@ -50,7 +50,14 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
         ),
     ),
-    ("Activity", (Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW), Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW))),
+    (
+        "Activity",
+        (
+            Entry("Sign-ins", "/sign-ins", Capability.SIGN_INS_VIEW),
+            Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW),
+            Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW),
+        ),
+    ),
     (
         "Integrations",
         (
@@ -70,6 +77,7 @@ OF_PLATFORM: Final[Sequence[Entry]] = (
     Entry("Platform owners", "/owners"),
     Entry("Second factors", "/second-factors"),
     Entry("Service accounts", "/service-accounts"),
+    Entry("Sign-ins", "/sign-ins"),
     Entry("Platform log", "/log"),
     Entry("Health", "/health"),
     Entry("Settings in force", "/settings"),
