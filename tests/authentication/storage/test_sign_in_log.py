@@ -16,7 +16,7 @@ from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT,
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
-from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
+from tests.support.builders import add_member, add_organization, one_factor, run_concurrently, run_sql
 from tests.support.rows import DAY, NOW, SECOND, account, add, session, within
 from tests.support.services import add_service, enroll_user, service_context
 
@@ -136,7 +136,7 @@ async def test_an_organization_sees_the_attempts_of_confirmed_members_at_the_pla
 
 async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(storage: Postgres, cast: Cast) -> None:
     await fail(storage, cast.member, cast.rival)
-    new_session = session(cast.member, service=None, created_at=NOW)
+    new_session = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW)
     await within(storage, lambda tx: tx.logins.begin_browser_session(new_session, digest("secret"), None, for_application=True))
     assert await log(storage, cast.shop.org_id) == []
     assert named(await log(storage, cast.rival.org_id)) == [(None, None, UNKNOWN_ACCOUNT, 1)]
@@ -145,7 +145,7 @@ async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(
 
 async def test_successes_are_in_the_log_of_the_application_and_of_the_members(storage: Postgres, cast: Cast) -> None:
     at_shop = session(cast.stranger, service=cast.shop, created_at=NOW)
-    at_platform = session(cast.member, service=None, created_at=NOW + SECOND)
+    at_platform = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW + SECOND)
     await within(storage, lambda tx: tx.logins.record_success(at_shop, "password"))
     await within(storage, lambda tx: tx.logins.begin_browser_session(at_platform, digest("secret"), None))
     seen = await log(storage, cast.shop.org_id, success=True)
