@@ -104,6 +104,7 @@ class Settings(BaseModel):
     webhook_timeout: float = Field(10, ge=0.1, le=60)
     webhooks_per_organization: int = Field(50, ge=1, le=10_000)
     unverified_purge_days: int = Field(7, ge=1, le=3650)
+    failed_login_days: int = Field(90, ge=1, le=3650)
     export_login_events: int = Field(1000, ge=1, le=1_000_000_000)
     common_passwords_file: CommonPasswordsFile = None
     codehost_client_id: str | None = None
@@ -219,6 +220,7 @@ class Settings(BaseModel):
             mails_per_recipient=self.mails_per_recipient,
             invitations_per_day=self.invitations_per_day,
             unverified_purge=timedelta(days=self.unverified_purge_days),
+            failed_logins_kept=timedelta(days=self.failed_login_days),
             export_login_events=self.export_login_events,
             webhook_retry_delays=tuple(timedelta(seconds=delay) for delay in self.webhook_retry_delays),
             webhook_timeout=timedelta(seconds=self.webhook_timeout),

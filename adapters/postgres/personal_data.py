@@ -15,8 +15,9 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select m.created_at as at, m.id, o.id as organization_id, o.slug as organization_slug, m.role, m.created_at as joined_at
         from memberships m join organizations o on o.id = m.org_id where m.user_id = %(user_id)s""",
     ExportedList.LOGIN_EVENTS: f"""
-        select l.created_at as at, l.id, l.org_id as organization_id, l.created_at as timestamp, l.provider, l.success, l.risk_score,
-               l.risk_factors, case when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
+        select l.created_at as at, l.id, case when l.seen_by = 'all' then l.org_id end as organization_id, l.created_at as timestamp,
+               l.provider, l.success, l.reason, l.risk_score, l.risk_factors,
+               case when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
                case when a.id is null then l.agent else '{NO_AGENT}' end as user_agent,
                case when a.id is null then l.country end as geo_country, case when a.id is null then l.city end as geo_city
         from login_events l left join users a on a.id = l.user_id and a.anonymized_at is not null where l.user_id = %(user_id)s""",
@@ -65,7 +66,7 @@ class PersonalData(Repository):
     """Implements `ports.storage.privacy.PersonalDataRead`."""
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
+        in_orgs = "" if within is None else "and org_id = any(%(within)s) and seen_by = 'all'"
         sql = f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}"
         return await self._count(sql, user_id=user_id, within=None if within is None else list(within))
 

@@ -38,6 +38,7 @@ from adapters.postgres.authentication.sent_forms import SentForms
 from adapters.postgres.authentication.session_contexts import SessionContexts
 from adapters.postgres.authentication.session_sign_ins import SessionSignIns
 from adapters.postgres.authentication.sessions import Sessions
+from adapters.postgres.authentication.sign_in_log import SignInLog
 from adapters.postgres.authentication.signing_keys import SigningKeys
 from adapters.postgres.billing.cancellations import Cancellations
 from adapters.postgres.billing.checkouts import Checkouts
@@ -150,6 +151,7 @@ class Repositories(Scope):
     session_contexts = cached_property(SessionContexts)
     session_sign_ins = cached_property(SessionSignIns)
     sessions = cached_property(Sessions)
+    sign_in_log = cached_property(SignInLog)
     signing_keys = cached_property(SigningKeys)
     # federation
     authorization_codes = cached_property(AuthorizationCodes)

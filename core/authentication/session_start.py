@@ -40,7 +40,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if sign_in.in_browser:
-        await tx.logins.begin_browser_session(session, digest(secret), device)
+        await tx.logins.begin_browser_session(session, digest(secret), device, for_application=sign_in.for_application)
     else:
         await tx.logins.begin_session(session, digest(secret), device)
     await _warn_of_risk(tx, account, device, now)

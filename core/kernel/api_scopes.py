@@ -26,11 +26,13 @@ class Area(StrEnum):
     WEBHOOKS = "webhooks"
     INTEGRATIONS = "integrations"
     AUDIT = "audit"
+    SIGN_INS = "sign_ins"
     ANALYTICS = "analytics"
     ACCOUNT = "account"
     PLATFORM_ORGANIZATIONS = "platform_organizations"
     PLATFORM_USERS = "platform_users"
     PLATFORM_AUDIT = "platform_audit"
+    PLATFORM_SIGN_INS = "platform_sign_ins"
     PLATFORM_INSTALLATION = "platform_installation"
 
     @property
@@ -66,6 +68,7 @@ class ApiScope(StrEnum):
     INTEGRATIONS_READ = "integrations:read", "Read the settings of directory, SIEM, domain and mail server."
     INTEGRATIONS_WRITE = "integrations:write", "Change the settings of directory, SIEM, domain and mail server."
     AUDIT_READ = "audit:read", "Read and export the audit log."
+    SIGN_INS_READ = "sign_ins:read", "Read and export the sign-in log."
     ANALYTICS_READ = "analytics:read", "Read figures about sign-ins."
     ACCOUNT_READ = "account:read", "Read your own account: profile, devices, consents, applications and organizations."
     ACCOUNT_WRITE = "account:write", "Change your own account: rename and revoke devices, and withdraw consents."
@@ -77,6 +80,7 @@ class ApiScope(StrEnum):
     PLATFORM_USERS_READ = "platform_users:read", "Read all users, their second factors and logs, and the platform owners."
     PLATFORM_USERS_WRITE = "platform_users:write", "Deactivate users, end their sessions, and remove second factors."
     PLATFORM_AUDIT_READ = "platform_audit:read", "Read and export the log of the platform."
+    PLATFORM_SIGN_INS_READ = "platform_sign_ins:read", "Read and export the sign-in log of the platform."
     PLATFORM_INSTALLATION_READ = "platform_installation:read", "Read the health and the settings of the installation."
 
     @property

@@ -49,6 +49,7 @@ class Policy:
     guess_window: timedelta = timedelta(minutes=15)
     mails_per_recipient: int = 5  # per hour
     unverified_purge: timedelta = timedelta(days=7)
+    failed_logins_kept: timedelta = timedelta(days=90)
     invitation_ttl: timedelta = timedelta(days=7)
     invitations_per_day: int = 1000  # per organization; its directory may cause the same number of emails in addition
     auto_approve_organizations: bool = False

@@ -37,6 +37,7 @@ class Capability(StrEnum):
     WEBHOOKS_MANAGE = "webhooks.manage"
     INTEGRATIONS_MANAGE = "integrations.manage"  # SAML, SCIM, SIEM, SMTP, domain
     AUDIT_VIEW = "audit.view"
+    SIGN_INS_VIEW = "sign_ins.view"
     ANALYTICS_VIEW = "analytics.view"
     # Of platform owners, who have them in no organization
     PLATFORM_ORGANIZATIONS_VIEW = "platform_organizations.view"
@@ -44,6 +45,7 @@ class Capability(StrEnum):
     PLATFORM_USERS_VIEW = "platform_users.view"
     PLATFORM_USERS_MANAGE = "platform_users.manage"
     PLATFORM_AUDIT_VIEW = "platform_audit.view"
+    PLATFORM_SIGN_INS_VIEW = "platform_sign_ins.view"
     PLATFORM_INSTALLATION_VIEW = "platform_installation.view"
     PLATFORM_OWN = "platform.own"  # owners, impersonation, deletion of organizations, service accounts
 

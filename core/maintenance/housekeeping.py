@@ -56,6 +56,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     started = ports.clock.now()
     by_policy = {
         Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
+        Sweep.FAILED_LOGINS: ports.policy.failed_logins_kept,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
     }
 

@@ -37,6 +37,7 @@ from entrypoints.http.api.authentication import (
     personal_tokens,
     reauthentication,
     sessions,
+    sign_in_log,
     user_access,
 )
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
@@ -102,6 +103,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
     (audit, "The audit log of an organization."),
+    (sign_in_log, "The sign-in log of an organization, and of the platform."),
     (overview, "The overview of an organization: figures, sign-ins and pending tasks."),
     (analytics, "Sign-ins of an organization and its services."),
     (services, "Applications of an organization. The API calls them services."),

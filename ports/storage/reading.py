@@ -17,7 +17,7 @@ from ports.storage.authentication.sessions import (
     SessionSignInsRead,
     SessionsRead,
 )
-from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead
+from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, PushedRequestsRead
@@ -130,6 +130,8 @@ class Reading(Protocol):
     def session_sign_ins(self) -> SessionSignInsRead: ...
     @property
     def sessions(self) -> SessionsRead: ...
+    @property
+    def sign_in_log(self) -> SignInLogRead: ...
     @property
     def signing_keys(self) -> SigningKeysRead: ...
     # federation

@@ -121,6 +121,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "mails_per_recipient": 5,
         "invitations_per_day": 1000,
         "unverified_purge_days": 7,
+        "failed_login_days": 90,
         "signing_key_lead_time": 600,
         "signing_key_max_age_days": 90,
         "export_login_events": 1000,

@@ -90,6 +90,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             select m.user_id from mfa m join users u on u.id = m.user_id
             where m.last_step is null and not ({HAS_SECOND_FACTOR}) and m.setup_at < %(before)s
             limit %(limit)s for update of m skip locked))""",
+    Sweep.FAILED_LOGINS: _past("login_events", "not success and created_at"),
     Sweep.CREDENTIALS: _past("credentials", "expires_at"),
     Sweep.EVENTS: _past("events", "created_at"),
     Sweep.UNVERIFIED_ACCOUNTS: f"delete from users u where u.id = any(%(locked)s) and {UNVERIFIED}",

@@ -10,6 +10,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof
@@ -43,10 +44,43 @@ class SignInMethod(Protocol):
         """Check the answer outside any transaction. Its attempt is counted first, and nothing else changes."""
 
 
-async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
-    """Count a failed sign-in, and record it for this account, if any."""
+async def record_failure(
+    ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None, flow: Flow | None = None
+) -> None:
+    """Count a failed sign-in, and record it in the sign-in log. Without a flow, no application waits."""
     ports.metrics.login_failed(reason)
-    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
-    if user_id is not None:
-        async with ports.storage.autocommit() as statements:
-            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)
+    org_id, service_id = (None, None) if flow is None else _application(flow)
+    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id)
+
+
+def _application(flow: Flow) -> tuple[UUID | None, UUID | None]:
+    """Return the ids of the organization and the application that the sign-in is for."""
+    return (flow.org_id, flow.service_id) if flow.service is None else (flow.service.org_id, flow.service.id)
+
+
+async def log_failure(
+    ports: Ports,
+    caller: Caller,
+    reason: LoginFailure,
+    provider: str,
+    user_id: UUID | None,
+    org_id: UUID | None = None,
+    service_id: UUID | None = None,
+) -> None:
+    """Record a failed sign-in to this application, or to the platform itself.
+
+    An attempt without an account takes the same work, so that the response takes equally long (security B-2).
+    """
+    failure = FailedLogin(
+        user_id=user_id,
+        reason=reason,
+        provider=provider,
+        at=ports.clock.now(),
+        org_id=org_id,
+        service_id=service_id,
+        address=caller.address,
+        agent=caller.agent,
+        location=ports.geoip.locate(caller.address),
+    )
+    async with ports.storage.autocommit() as statements:
+        await statements.logins.record_failure(failure)

@@ -14,12 +14,14 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
+from core.applications.model.users import NoAccessToService
 from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn
 from core.authentication.session_start import start_session
+from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
@@ -42,11 +44,15 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
     except AccountClosed as refusal:
         name = first_method_of((proved.proof,)) or ""
-        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id)
+        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id, flow)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
+        if isinstance(refusal, (BlockedByDirectory, NoAccessToService)):
+            reason = LoginFailure.DIRECTORY if isinstance(refusal, BlockedByDirectory) else LoginFailure.ACCESS
+            user_id = flow.user_id if proved.account is None else proved.account.id
+            await record_failure(ports, caller, reason, first_method_of((proved.proof,)) or "", user_id, flow)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
@@ -82,6 +88,7 @@ async def _complete(
             in_browser=flow.in_browser,
             device=device,
             trusts_device=proved.trusts_device,
+            for_application=flow.service_id is not None,
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
             await tx.flows.close(flow, now)

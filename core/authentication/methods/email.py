@@ -118,12 +118,15 @@ class EmailCode:
                 limit,
                 now,
             ) or refuse(EmailSignInEnded)
-        attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         challenge = attempt.challenge
+        # Without an account, the id of the challenge matches none, and the statement takes as long.
+        user_id = challenge.user_id or challenge.id
+        if attempt.blocked_until is not None:
+            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow)
+        attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:
-            # Without an account this id matches none, and the statement takes as long.
-            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, challenge.user_id or challenge.id)
+            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, user_id, challenge.flow)
             raise LastEmailCodeWrong if challenge.flow.failures + 1 == MAX_EMAIL_CODE_ATTEMPTS else EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)

@@ -41,15 +41,18 @@ class Password:
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
         async with ports.storage.autocommit() as statements:
             attempt = await statements.attempt_limits.count_password_attempt(self.email, devices.known_by(client), limit, now)
-        attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         account = attempt.account
+        user_id = None if account is None else account.id
+        if attempt.blocked_until is not None:
+            await record_failure(ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow)
+        attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
         if usable is None or not is_right:
-            await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, None if account is None else account.id)
+            await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, user_id, flow)
             raise CredentialsInvalid
         if usable.email_verified_at is None:
-            ports.metrics.login_failed(LoginFailure.UNVERIFIED)
+            await record_failure(ports, caller, LoginFailure.UNVERIFIED, Method.PASSWORD, usable.id, flow)
             await attempt_limits.clear(ports, kind, attempt.subject)  # the password was right
             raise EmailNotVerified
         password_hash = usable.password_hash or ""

@@ -72,6 +72,7 @@ class VerifiedSignIn:
     in_browser: bool  # on our own pages
     device: DeviceMatch
     trusts_device: bool = False  # skip the second factor on this device for a while
+    for_application: bool = False  # an application waits for the session on our own pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +226,7 @@ class LoginFailure(StrEnum):
     """The values of the metric label `reason`. They are few, and none contains user input (security L-4)."""
 
     CREDENTIALS = "credentials"
+    LOCKED = "locked"  # too many wrong attempts before
     UNVERIFIED = "unverified"
     CLOSED = "closed"  # the account is closed
     MFA = "mfa"
@@ -234,4 +236,6 @@ class LoginFailure(StrEnum):
     STATE = "state"  # a browser returned from an identity provider with a wrong state
     PROVIDER = "provider"  # the identity provider did not authenticate a user
     ADDRESS = "address"  # the email address from the identity provider cannot be used
+    ACCESS = "access"  # the access policy of the application refuses the user
+    DIRECTORY = "directory"  # the directory of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application

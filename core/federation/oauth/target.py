@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.authentication.flow import flows
+from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.openid import OpenIdGrant
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
@@ -110,11 +112,16 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     if context is None:
         return
     async with ports.storage.reading() as read:
-        if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
-            raise AccessDenied
+        may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
+        is_blocked = not may_use and await read.directory_blocks.exists(context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
-        if api is not None and not await read.api_resources.may_use(context.org_id, api.id, visitor.user_id):
+        if may_use and api is not None and not await read.api_resources.may_use(context.org_id, api.id, visitor.user_id):
             raise AccessDenied("The user may not use this API.")
+    if not may_use:
+        reason = LoginFailure.DIRECTORY if is_blocked else LoginFailure.ACCESS
+        method = proofs.first_method_of(visitor.browser.proofs) or ""
+        await log_failure(ports, visitor, reason, method, visitor.user_id, context.org_id, context.id)
+        raise AccessDenied
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents]:

@@ -8,9 +8,11 @@ signed in on our pages.
 
 from dataclasses import replace
 from hmac import compare_digest
+from typing import Final
 from uuid import UUID
 
 from core.applications.model.users import NoAccessToService
+from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure
@@ -21,7 +23,7 @@ from core.federation.saml.assertions import authorize_assertion, find_name_id, n
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.messages import SamlResponse, SamlStatus
-from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SubjectMismatch
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SignOnResult, SubjectMismatch
 from core.federation.saml.target import WaitingSignOn
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Person, Visitor
@@ -30,6 +32,8 @@ from core.kernel.errors import refuse
 from core.kernel.proofs import proved_at
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
+
+_REASONS: Final = {NoAccessToService: LoginFailure.ACCESS, AddressNotVerified: LoginFailure.UNVERIFIED}
 
 
 async def resume(
@@ -143,8 +147,10 @@ async def _respond_with_assertion(
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
             recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)
-    except (NoAccessToService, AddressNotVerified, SubjectMismatch):
+    except (NoAccessToService, AddressNotVerified, SubjectMismatch) as refusal:
         ports.metrics.login_failed(LoginFailure.SAML)
+        reason = _REASONS.get(type(refusal), LoginFailure.SAML)
+        await log_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, service.org_id, service.id)
         raise
     response = SamlResponse(
         id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=recorded.after_commit()

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
+from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, ProviderTrip, new_flow
 from core.authentication.model.identities import ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
@@ -326,7 +327,7 @@ async def _finish(
 ) -> TripResult:
     flow = trip.flow
     try:
-        identity = await _fetch_identity(ports, trip, browser, state, base_url, answer)
+        identity = await _fetch_identity(ports, caller, trip, browser, state, base_url, answer)
     except (ProviderConsentDenied, ProviderFailed) as failure:
         error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
         response = await oauth_target.fail(ports, flow, error, base_url) if flow.target is FlowTarget.OAUTH else None
@@ -340,7 +341,7 @@ async def _finish(
 
 
 async def _fetch_identity(
-    ports: Ports, trip: ProviderTrip, device_cookie: str, state: str, base_url: str, answer: ProviderAnswer
+    ports: Ports, caller: Caller, trip: ProviderTrip, device_cookie: str, state: str, base_url: str, answer: ProviderAnswer
 ) -> FederatedIdentity:
     """Exchange the provider's code for the identity of the user.
 
@@ -361,5 +362,5 @@ async def _fetch_identity(
         request = await _authentication_request(ports, trip, state, device_cookie, base_url)
         return await ports.providers.identify(trip.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
-        ports.metrics.login_failed(LoginFailure.PROVIDER)
+        await record_failure(ports, caller, LoginFailure.PROVIDER, trip.provider, None, trip.flow)
         raise

@@ -82,6 +82,7 @@ class Sweep(StrEnum):
     SECURITY_NOTICES = "security_notices", EMAIL_CHANGES_KEPT
     FORMER_MFA = "former_mfa", UNDO_TTL
     MFA_SETUPS = "mfa_setups", SETUP_TTL
+    FAILED_LOGINS = "failed_logins"
     CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
     EVENTS = "events", EVENTS_KEPT
     UNVERIFIED_ACCOUNTS = "unverified_accounts"

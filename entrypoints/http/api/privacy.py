@@ -46,6 +46,7 @@ class ExportedLoginResponse(ResponseModel):
     user_agent: str | None = Field(description="The User-Agent header of the client.")
     provider: str = Field(description="How the user signed in.", examples=["password", "websuite"])
     success: bool = Field(description="Whether the login succeeded.")
+    reason: str | None = Field(description="Why the login failed, or null.", examples=["credentials"])
     risk_score: int = Field(description="The risk of the login, from 0 to 100.")
     risk_factors: Annotated[str, BeforeValidator(json.dumps)] = Field(
         description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]']

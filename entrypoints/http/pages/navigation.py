@@ -82,6 +82,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
     (
         "Activity",
         (
+            _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", Capability.SIGN_INS_VIEW),
             _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
             _page("Analytics", "chart-bar", "/analytics", Capability.ANALYTICS_VIEW),
         ),
@@ -116,6 +117,7 @@ OF_PLATFORM: Final[Sequence[Group]] = (
     (
         "Activity",
         (
+            _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins"),
             _page("Platform log", "clipboard-document-list", "/log"),
             _page("Second factors", "shield-check", "/second-factors"),
         ),

@@ -4,14 +4,16 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.devices import Device, Location
+from core.accounts.model.devices import Device
 from core.authentication.model.sessions import (
     EmailedCode,
     KeptForm,
     PendingReauthentication,
     Session,
 )
+from core.authentication.model.sign_in_log import FailedLogin, SignIn, SignInFilter
 from core.kernel.connections import ConnectionSlug
+from core.kernel.values import Page, PageResult
 
 
 class Logins(Protocol):
@@ -20,8 +22,14 @@ class Logins(Protocol):
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
         """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does."""
 
-    async def begin_browser_session(self, session: Session, browser_hash: bytes, device: Device | None) -> None:
-        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login."""
+    async def begin_browser_session(
+        self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
+    ) -> None:
+        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login.
+
+        If an application waits, the logs of organizations do not have the record: it would tell the user's
+        other organizations about the application. The session at the application has a record of its own.
+        """
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         """Record the login that started this session, with the risk and the location of the device.
@@ -36,10 +44,23 @@ class Logins(Protocol):
 class FailedLogins(Protocol):
     """Records of failed logins."""
 
-    async def record_failure(
-        self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
-    ) -> None:
-        """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2)."""
+    async def record_failure(self, failure: FailedLogin) -> None:
+        """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2).
+
+        The organization of the application sees the account if it is a confirmed member or a user of the
+        application. Otherwise the attempt counts with those at unknown accounts. Of one account, at most
+        MAX_FAILURES an hour are recorded.
+        """
+
+
+class SignInLogRead(Protocol):
+    """Read access to the sign-in logs of organizations, and of the platform (`org_id` None)."""
+
+    async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
+        """Return a page of the newest MAX_LISTED matching attempts, newest first, with their number. Runs two statements."""
+
+    async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
+        """Return the next matching attempts, newest first. `last` is the last one of the batch before, or None."""
 
 
 class ReauthenticationsRead(Protocol):

@@ -13,6 +13,8 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch, DeviceType, Location, PresentedDevice
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Anonymous
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp
@@ -69,7 +71,8 @@ class DeviceUser:
         self.clock.advance(MICROSECOND)  # only failures after the last success count
         async with self.ports.storage.autocommit() as count:
             for _ in range(times):
-                await count.logins.record_failure(self.account.id, "password", self.clock.now(), None, None)
+                failure = FailedLogin(user_id=self.account.id, reason=LoginFailure.CREDENTIALS, provider="password", at=self.clock.now())
+                await count.logins.record_failure(failure)
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:

@@ -59,6 +59,8 @@ POST   {invitation}/resend#admin              403  403  403  200  403  403*
 POST   {invitation}/accept                    403  403  403  200  403  403*
 POST   {invitation}/accept#admin              403  403  403  200  403  403*
 
+GET    {org}/sign-ins                         200  200  403  200  403  403*
+GET    {org}/sign-ins/export                  200  200  403  200  403  403*
 GET    {org}/audit-log                        200  200  403  200  403  403*
 GET    {org}/audit-log/export                 200  200  403  200  403  403*
 GET    {org}/audit-log/<entry_id>             200  200  403  200  403  403*
@@ -222,6 +224,8 @@ POST   {platform}/users/<user_id>/deactivate  403  200  403
 POST   {platform}/users/<user_id>/reactivate  403  200  403
 GET    {platform}/users/<user_id>/mfa/events  200  200  200
 GET    {platform}/users/<user_id>/privacy-log 200  200  200
+GET    {platform}/sign-ins                    200  200  403
+GET    {platform}/sign-ins/export             200  200  403
 GET    {platform}/audit-log                   200  200  403
 GET    {platform}/audit-log/export            200  200  403
 GET    {platform}/audit-log/<entry_id>        200  200  403

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ async def stream_entries(
     A line of JSON is the response of an entry. In CSV, `details` is JSON.
     """
     if format_ is ExportFormat.CSV:
-        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=_csv_lines([COLUMNS]))
+        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=csv_lines([COLUMNS]))
 
     def to_json_lines(entries: Sequence[DescribedEntry]) -> bytes:
         return b"".join(to_response(entry).model_dump_json().encode() + b"\n" for entry in entries)
@@ -49,7 +49,7 @@ async def stream_entries(
 
 
 def _to_csv(entries: Sequence[DescribedEntry]) -> bytes:
-    return _csv_lines([_cells(entry) for entry in entries])
+    return csv_lines([_cells(entry) for entry in entries])
 
 
 def _cells(described: DescribedEntry) -> list[str]:
@@ -62,10 +62,15 @@ def _cells(described: DescribedEntry) -> list[str]:
         *(json.dumps(dict(entry.details), ensure_ascii=False), entry.actor.kind, entry.actor.name or ""),
         *(described.sentence, "" if described.target is None else described.target.text),
     )
+    return safe_cells(values)
+
+
+def safe_cells(values: Iterable[str]) -> list[str]:
+    """Return the cells, with an apostrophe before those that a spreadsheet would run as a formula."""
     return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
 
 
-def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
+def csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
     """Return the rows in the format of RFC 4180."""
     lines = io.StringIO(newline="")
     csv.writer(lines).writerows(rows)

@@ -10,6 +10,8 @@ from core.accounts.model.platform import MfaAlertType
 from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import UNKNOWN_ACCOUNT
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
@@ -63,6 +65,20 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
+# Why a sign-in failed, for admins. A password is checked again 30 seconds after the limit, and later each time.
+FAILURE_REASONS: Final[Labels] = {
+    LoginFailure.CREDENTIALS: "Wrong password",
+    LoginFailure.LOCKED: "Blocked for at least 30 s after wrong attempts",
+    LoginFailure.EMAIL_CODE: "Wrong code from the email",
+    LoginFailure.MFA: "Wrong second factor",
+    LoginFailure.UNVERIFIED: "Email address not verified",
+    LoginFailure.CLOSED: "Account deactivated",
+    LoginFailure.ACCESS: "Refused by the access policy",
+    LoginFailure.DIRECTORY: "Blocked by the directory",
+    LoginFailure.SAML: "Refused by SAML rules",
+    LoginFailure.PROVIDER: "Error at the identity provider",
+    UNKNOWN_ACCOUNT: "No account known here",
+}
 # Of ways to sign in. All others are shown as words by `to_words`.
 WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
 

@@ -70,7 +70,12 @@ def application_values(service: Service) -> dict[str, Any]:
     return {
         "applications_path": organization_path("/applications"),
         "path": application_path(service.slug),
-        "application": {"name": service.name, "type": label(service.service_type), "is_public": service.service_type.is_public},
+        "application": {
+            "id": service.id,
+            "name": service.name,
+            "type": label(service.service_type),
+            "is_public": service.service_type.is_public,
+        },
     }
 
 

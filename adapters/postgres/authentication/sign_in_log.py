@@ -1,0 +1,101 @@
+"""Storage of the sign-in logs: who sees which records of logins (decision 220)."""
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
+from core.authentication.model.sign_in_log import MAX_LISTED, SignIn, SignInFilter
+from core.kernel.values import Page, PageResult
+
+NEWEST: Final = "order by l.created_at desc, l.id desc"
+# The rule of who sees what. The list, the count and the export of an organization read this and nothing
+# else: the attempts at its applications, and those of its confirmed members at the platform itself since
+# they joined. Attempts at accounts that it does not know have no user (`record_failure`). An organization
+# that was never approved sees no attempts at the platform: anyone can create any number of them.
+#
+# The members come first, so that their rows are read by the index of the user.
+OF_ORGANIZATION: Final = """
+    (select l.* from login_events l
+     where l.org_id = %(org_id)s and l.seen_by <> 'platform' {filters} {newest} limit %(most)s)
+    union all
+    (select l.* from memberships m join organizations o on o.id = m.org_id cross join lateral (
+        select l.* from login_events l
+        where l.user_id = m.user_id and l.org_id is null and l.service_id is null and l.seen_by = 'all'
+          and l.created_at >= m.confirmed_at {filters} {newest} limit %(most)s) l
+     where m.org_id = %(org_id)s and o.approved_at is not null)"""
+# An attempt at an account that the organization does not know has a row for the platform, and counts in one
+# for the organization.
+OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organization' {filters} {newest} limit %(most)s)"
+# The address of today, of those who belong to the organization.
+EMAIL_IN_ORGANIZATION: Final = """coalesce(
+    (select m.email from memberships m where m.org_id = %(org_id)s and m.user_id = l.user_id and m.confirmed_at is not null),
+    (select e.email from end_users e where e.org_id = %(org_id)s and e.user_id = l.user_id))"""
+EMAIL: Final = "(select u.email from users u where u.id = l.user_id)"
+FILTERS: Final[dict[str, LiteralString]] = {
+    "user_id": "and l.user_id = %(user_id)s",
+    "service_id": "and l.service_id = %(service_id)s",
+    # Not a parameter, because the indexes of failures are partial.
+    "succeeded": "and l.success",
+    "failed": "and not l.success",
+    "reason": "and l.reason = %(reason)s",
+    "since": "and l.created_at >= %(since)s",
+    "until": "and l.created_at < %(until)s",
+    "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
+}
+
+
+def _record(email: LiteralString) -> Record[SignIn]:
+    return Record(SignIn, "l", email=email, service_name="v.name")
+
+
+IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)
+ON_PLATFORM: Final = _record(EMAIL)
+
+
+class SignInLog(Repository):
+    """Implements `ports.storage.authentication.sign_ins.SignInLogRead`."""
+
+    async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
+        values = _values(filter_)
+        count = f"select count(*) from (select from ({_rows(org_id, values)}) l limit %(most)s) counted"
+        total = await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
+        if page.offset >= total:
+            return PageResult([], total)
+        limit = min(page.limit, total - page.offset)
+        return PageResult(await self._newest(org_id, values, limit, page.offset), total)
+
+    async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
+        values = _values(filter_)
+        if last is not None:
+            values |= {"before_id": last.id, "before": last.created_at}
+        return await self._newest(org_id, values, limit, 0)
+
+    async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[SignIn]:
+        record = ON_PLATFORM if org_id is None else IN_ORGANIZATION
+        sql = f"""
+            select {record.columns} from (
+                select l.* from ({_rows(org_id, values)}) l {NEWEST} limit %(limit)s offset %(offset)s) l
+            left join services v on v.id = l.service_id and v.org_id = l.org_id
+            {NEWEST}"""
+        return await self._all(record.read, sql, org_id=org_id, most=offset + limit, limit=limit, offset=offset, **values)
+
+
+def _rows(org_id: UUID | None, values: dict[str, object]) -> LiteralString:
+    """Return the newest %(most)s rows that the organization may see, or the platform, and that match the filters."""
+    filters = " ".join(text for name, text in FILTERS.items() if name in values)
+    return (OF_PLATFORM if org_id is None else OF_ORGANIZATION).format(filters=filters, newest=NEWEST)
+
+
+def _values(filter_: SignInFilter) -> dict[str, object]:
+    """Return the parameters of the filters that are set, by name."""
+    values: dict[str, object] = {
+        "user_id": filter_.user_id,
+        "service_id": filter_.service_id,
+        "succeeded": True if filter_.success is True else None,
+        "failed": True if filter_.success is False else None,
+        "reason": filter_.reason,
+        "since": filter_.since,
+        "until": filter_.until,
+    }
+    return {name: value for name, value in values.items() if value is not None}

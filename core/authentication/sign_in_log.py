@@ -1,0 +1,27 @@
+"""Reading the sign-in logs of organizations and of the platform (decision 220)."""
+
+from collections.abc import Sequence
+
+from core.authentication.model.sign_in_log import EXPORT_BATCH, SignIn, SignInFilter
+from core.kernel.callers import OrganizationCaller
+from core.kernel.values import Batches, Page, PageResult
+from ports import Ports
+
+
+async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
+    """Return a page of the newest MAX_LISTED matching attempts that the caller's organization may see, newest first.
+
+    Without a caller, return those of the platform.
+    """
+    async with ports.storage.reading() as read:
+        return await read.sign_in_log.page(None if caller is None else caller.acts_in.id, filter_, page)
+
+
+def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:
+    """Return all matching attempts, newest first, without those that are recorded after the first batch was read."""
+
+    async def load_next(last: SignIn | None, count: int) -> Sequence[SignIn]:
+        async with ports.storage.reading() as read:
+            return await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, filter_, last, count)
+
+    return Batches(load_next, size=EXPORT_BATCH)

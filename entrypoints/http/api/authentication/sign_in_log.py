@@ -1,0 +1,159 @@
+"""The sign-in logs of organizations and of the platform (decision 220)."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.authentication import sign_in_log
+from core.authentication.model.sign_in_log import SignIn, SignInFilter
+from core.kernel.roles import Capability
+from core.kernel.values import Batches, rfc3339
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import member, platform_owner
+from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
+from entrypoints.http.edge.streaming import stream_lines
+
+routes = Blueprint("sign_in_log", __name__)
+
+FILE: Final = {200: "The attempts, newest first."}
+
+
+class SignInResponse(ResponseModel):
+    """A sign-in, or a failed attempt."""
+
+    id: UUID = Field(description="The id of the attempt.")
+    created_at: Timestamp = Field(description="When it happened. Attempts at unknown accounts are counted by minute.")
+    success: bool = Field(description="Whether the user signed in.")
+    reason: str | None = Field(
+        description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `directory`, `saml` or "
+        "`provider`. `unknown_account` stands for all reasons if the account is no confirmed member of the organization and no user of the "
+        "application, or does not exist. Null for a success, and for failures before this log.",
+        examples=["credentials"],
+    )
+    attempts: int = Field(description="The number of attempts. More than 1 only at unknown accounts.")
+    user_id: UUID | None = Field(description="The id of the user, or null for an unknown account.")
+    user_email: str | None = Field(description="The email address that the user has today, or null for an unknown or former user.")
+    org_id: UUID | None = Field(description="The id of the application's organization, or null for the platform itself.")
+    service_id: UUID | None = Field(description="The id of the application, or null for the platform itself.")
+    service_name: str | None = Field(description="The name of the application, or null.")
+    provider: str = Field(description="The method, such as `password`. Empty at unknown accounts.", examples=["password", "websuite"])
+    ip_address: str | None = Field(description="The IP address of the client.")
+    user_agent: str | None = Field(description="The User-Agent header of the client, or null at unknown accounts.")
+    geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
+    geo_city: str | None = Field(description="The city of the IP address, if known.")
+
+
+class SignInListResponse(ResponseModel):
+    """A page of the sign-in log."""
+
+    sign_ins: list[SignInResponse] = Field(description="The attempts, newest first.")
+    pagination: Pagination = Field(
+        description="The position of this page. The newest 1,000 attempts that match have pages, and `total` counts no more."
+    )
+
+
+class SignInFilters(Query):
+    """The filters of the sign-in log. An attempt must match all of them."""
+
+    user_id: UUID | None = Field(default=None, description="Only attempts of this user.")
+    service_id: UUID | None = Field(default=None, description="Only attempts at this application.")
+    success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
+    reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
+    since: DateTime | None = Field(default=None, description="Only attempts of this time and later.", examples=["2026-03-01T00:00:00Z"])
+    until: DateTime | None = Field(default=None, description="Only attempts before this time.", examples=["2026-04-01T00:00:00Z"])
+
+    def to_filter(self) -> SignInFilter:
+        return SignInFilter(**{name: getattr(self, name) for name in SignInFilters.model_fields})
+
+
+class SignInQuery(SignInFilters, PageQuery):
+    """The filters of the sign-in log, and the page. An attempt must match all filters."""
+
+
+class SignInExportQuery(SignInFilters):
+    """The filters of the sign-in log, and the format. An attempt must match all filters."""
+
+    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
+
+
+@routes.get("/api/organizations/<org_slug>/sign-ins")
+@member(Capability.SIGN_INS_VIEW)
+async def list_sign_ins(org_slug: str, query_args: SignInQuery) -> SignInListResponse:
+    """List the sign-in log of the organization.
+
+    It has the sign-ins and failed attempts at the organization's applications, and those of its
+    confirmed members at the platform itself. Failures are kept for 90 days, unless the operator set
+    another period. Filters can be combined.
+    """
+    page = await sign_in_log.list_sign_ins(ports(), acting(), query_args.to_filter(), query_args.page_request())
+    return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
+
+
+@routes.get("/api/organizations/<org_slug>/sign-ins/export")
+@member(Capability.SIGN_INS_VIEW)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export(org_slug: str, query_args: SignInExportQuery) -> Response:
+    """Export the sign-in log of the organization.
+
+    The export has all attempts that match, newest first. A line of JSON has the fields of the list.
+    In CSV, a cell that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    batches = sign_in_log.export(ports(), acting(), query_args.to_filter())
+    return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
+
+
+@routes.get("/api/platform/sign-ins")
+@platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
+async def list_all(query_args: SignInQuery) -> SignInListResponse:
+    """List the sign-in log of the platform.
+
+    It has all sign-ins and failed attempts, also those at accounts that the organization of the
+    application does not know.
+    """
+    page = await sign_in_log.list_sign_ins(ports(), None, query_args.to_filter(), query_args.page_request())
+    return SignInListResponse(sign_ins=[_to_response(each) for each in page.items], pagination=query_args.pagination(page.total))
+
+
+@routes.get("/api/platform/sign-ins/export")
+@platform_owner(Capability.PLATFORM_SIGN_INS_VIEW)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export_all(query_args: SignInExportQuery) -> Response:
+    """Export the sign-in log of the platform.
+
+    The formats are those of the export of an organization.
+    """
+    return await stream_sign_ins(sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
+
+
+async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:
+    """Return all attempts as a streamed file with this name. The extension of the format is added."""
+    if format_ is ExportFormat.CSV:
+        header = csv_lines([tuple(SignInResponse.model_fields)])
+        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=header)
+
+    def to_json_lines(sign_ins: Sequence[SignIn]) -> bytes:
+        return b"".join(_to_response(each).model_dump_json().encode() + b"\n" for each in sign_ins)
+
+    return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
+
+
+def _to_csv(sign_ins: Sequence[SignIn]) -> bytes:
+    return csv_lines([safe_cells(_cells(each)) for each in sign_ins])
+
+
+def _cells(sign_in: SignIn) -> list[str]:
+    values = [getattr(_to_response(sign_in), name) for name in SignInResponse.model_fields]
+    values[1:3] = rfc3339(sign_in.created_at), str(sign_in.success).lower()
+    return ["" if value is None else str(value) for value in values]
+
+
+def _to_response(sign_in: SignIn) -> SignInResponse:
+    names = {"email": "user_email", "address": "ip_address", "agent": "user_agent", "city": "geo_city", "country": "geo_country"}
+    return SignInResponse(**{names.get(name, name): value for name, value in asdict(sign_in).items()})

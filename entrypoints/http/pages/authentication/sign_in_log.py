@@ -1,0 +1,88 @@
+"""The pages of the sign-in logs of an organization and of the platform: list and export."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response, request
+
+from core.authentication import sign_in_log
+from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
+from core.kernel.roles import Capability
+from core.kernel.values import PageResult
+from entrypoints.http.api.authentication.sign_in_log import (
+    FILE,
+    SignInExportQuery,
+    SignInFilters,
+    SignInQuery,
+    stream_sign_ins,
+)
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import FAILURE_REASONS
+from entrypoints.http.edge.access import member_page, platform_page
+from entrypoints.http.edge.openapi import describes
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
+
+routes = Blueprint("sign_in_log_pages", __name__)
+
+LOG: Final = "/app/organizations/<org_slug>/sign-ins"
+PLATFORM_LOG: Final = "/app/platform/sign-ins"
+API: Final = "/api/organizations/<org_slug>/sign-ins"
+PLATFORM_API: Final = "/api/platform/sign-ins"
+RESULTS: Final = [("", "All results"), ("true", "Signed in"), ("false", "Failed")]
+REASONS: Final = [("", "All reasons"), *((str(value), text) for value, text in FAILURE_REASONS.items())]
+
+
+async def _list_page(sign_ins: PageResult[SignIn], query: SignInQuery, path: str, *, is_platform: bool) -> Response:
+    chosen = {name: request.args.get(name, "") for name in SignInFilters.model_fields}
+    user_agents: dict[str, Any] = {each.agent: ports().user_agents.parse(each.agent) for each in sign_ins.items if each.agent}
+    return await console_page(
+        "authentication/sign_in_log.html",
+        sign_ins=sign_ins.items,
+        is_cut=sign_ins.total >= MAX_LISTED,
+        devices=user_agents,
+        chosen=chosen,
+        is_filtered=any(chosen.values()),
+        results=RESULTS,
+        reasons=REASONS,
+        labels=FAILURE_REASONS,
+        days=ports().policy.failed_logins_kept.days,
+        files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
+        path=path,
+        is_platform=is_platform,
+        **neighbors(query, sign_ins.total),
+    )
+
+
+@routes.get(LOG)
+@member_page(Capability.SIGN_INS_VIEW)
+@shows(f"GET {API}", f"GET {API}/export")
+async def show_sign_ins(org_slug: str, query_args: SignInQuery) -> Response:
+    """List the sign-in log of an organization."""
+    sign_ins = await sign_in_log.list_sign_ins(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
+    return await _list_page(sign_ins, query_args, organization_path("/sign-ins"), is_platform=False)
+
+
+@routes.get(f"{LOG}/export")
+@member_page(Capability.SIGN_INS_VIEW)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
+async def export_sign_ins(org_slug: str, query_args: SignInExportQuery) -> Response:
+    """Export the attempts of an organization's sign-in log that match the filters."""
+    batches = sign_in_log.export(ports(), acting_member(), query_args.to_filter())
+    return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
+
+
+@routes.get(PLATFORM_LOG)
+@platform_page
+@shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
+async def show_all_sign_ins(query_args: SignInQuery) -> Response:
+    """List the sign-in log of the platform."""
+    sign_ins = await sign_in_log.list_sign_ins(ports(), None, query_args.to_filter(), query_args.page_request())
+    return await _list_page(sign_ins, query_args, PLATFORM_LOG, is_platform=True)
+
+
+@routes.get(f"{PLATFORM_LOG}/export")
+@platform_page
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
+async def export_all_sign_ins(query_args: SignInExportQuery) -> Response:
+    """Export the attempts of the platform's sign-in log that match the filters."""
+    return await stream_sign_ins(sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")

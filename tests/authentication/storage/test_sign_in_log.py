@@ -1,0 +1,213 @@
+"""Who sees which sign-ins: two organizations, an unconfirmed member, a user of an application and a stranger (decision 220)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.accounts.model.devices import Location
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, FailedLogin, SignIn, SignInFilter
+from core.kernel.callers import ServiceContext
+from core.kernel.values import Page, digest, new_id
+from core.maintenance.model.housekeeping import Sweep
+from tests.support.builders import add_member, add_organization, one_factor, run_concurrently, run_sql
+from tests.support.rows import DAY, NOW, SECOND, account, add, session, within
+from tests.support.services import add_service, enroll_user, service_context
+
+PAGE = Page(1, 100)
+CLIENT = "203.0.113.9"
+FAILURES = [LoginFailure.CREDENTIALS, LoginFailure.LOCKED, LoginFailure.MFA, LoginFailure.UNVERIFIED, LoginFailure.CLOSED]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Two organizations with an application each, and people of the first one."""
+
+    shop: ServiceContext
+    rival: ServiceContext
+    member: UUID  # confirmed, a day ago
+    invited: UUID  # a member who is not confirmed
+    customer: UUID  # a user of the shop
+    stranger: UUID
+
+
+@pytest.fixture
+async def cast(storage: Postgres, pool: Pool) -> Cast:
+    shop = await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
+    rival = await service_context(pool, await add_service(pool, await add_organization(pool, "rival")))
+    people = [(await add(storage, account(f"{name}@example.com"))).id for name in ("member", "invited", "customer", "stranger")]
+    for user, is_confirmed in ((people[0], True), (people[1], False)):
+        await add_member(pool, shop.org_id, user, confirmed=is_confirmed)
+    await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
+    await run_sql(pool, "update organizations set approved_at = %s", NOW - DAY)
+    await within(storage, lambda tx: enroll_user(tx, shop.id, people[2], NOW - DAY))
+    return Cast(shop, rival, *people)
+
+
+async def fail(storage: Postgres, user: UUID | None, service: ServiceContext | None, **changes: Any) -> None:
+    values: dict[str, Any] = {"reason": LoginFailure.CREDENTIALS, "provider": "password", "at": NOW, "address": CLIENT, "agent": "tests"}
+    org_id, service_id = (service.org_id, service.id) if service else (None, None)
+    async with storage.autocommit() as statements:
+        await statements.logins.record_failure(FailedLogin(user_id=user, org_id=org_id, service_id=service_id, **{**values, **changes}))
+
+
+async def log(storage: Postgres, org_id: UUID | None, **filters: Any) -> list[SignIn]:
+    """Return the log. The export has the same attempts as the list, and the total is their number."""
+    filter_ = SignInFilter(**filters)
+    async with storage.reading() as read:
+        page = await read.sign_in_log.page(org_id, filter_, PAGE)
+        exported = await read.sign_in_log.batch(org_id, filter_, None, 100)
+    assert (page.items, page.total) == (exported, len(exported))
+    return exported
+
+
+def named(sign_ins: Sequence[SignIn]) -> list[tuple[UUID | None, str | None, str | None, int]]:
+    return [(each.user_id, each.email, each.reason, each.attempts) for each in sign_ins]
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+async def test_an_organization_sees_failures_of_its_members_and_users_at_its_application(
+    storage: Postgres, cast: Cast, reason: LoginFailure
+) -> None:
+    await fail(storage, cast.member, cast.shop, reason=reason, location=Location("Berlin", "DE"))
+    await fail(storage, cast.customer, cast.shop, reason=reason, at=NOW + SECOND)
+    of_customer, of_member = await log(storage, cast.shop.org_id)
+    assert named([of_customer, of_member]) == [
+        (cast.customer, "customer@example.com", reason, 1),
+        (cast.member, "member@example.com", reason, 1),
+    ]
+    assert (of_member.service_id, of_member.address, of_member.agent, of_member.city) == (cast.shop.id, CLIENT, "tests", "Berlin")
+    assert await log(storage, cast.rival.org_id) == []
+    assert named(await log(storage, None)) == named([of_customer, of_member])
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+@pytest.mark.parametrize("provider", ["password", "codehost", "email"])
+async def test_attempts_at_a_strangers_account_look_like_those_at_no_account(
+    storage: Postgres, pool: Pool, cast: Cast, reason: LoginFailure, provider: str
+) -> None:
+    """Each attempt at another minute, so that each has a row. The rows must not differ in anything but time and id."""
+    users = [cast.stranger, cast.invited, new_id(), None]
+    for minute, user in enumerate(users):
+        at, agent = NOW + timedelta(minutes=minute), f"agent {user}"
+        for _ in range(MAX_FAILURES + 5):  # more than are recorded of an account
+            await fail(storage, user, cast.shop, reason=reason, provider=provider, at=at, agent=agent)
+    seen = await log(storage, cast.shop.org_id)
+    assert {(each.user_id, each.email, each.reason, each.provider, each.agent, each.attempts) for each in seen} == {
+        (None, None, UNKNOWN_ACCOUNT, "", None, MAX_FAILURES + 5)
+    }
+    assert len(seen) == len(users)
+    # Nothing changes when the stranger joins later.
+    await add_member(pool, cast.shop.org_id, cast.stranger, confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s", NOW - DAY)
+    assert await log(storage, cast.shop.org_id) == seen
+    assert await log(storage, cast.shop.org_id, user_id=cast.stranger) == []
+    assert await log(storage, cast.rival.org_id) == []
+
+
+async def test_the_platform_sees_the_accounts_of_strangers_and_no_attempt_twice(storage: Postgres, cast: Cast) -> None:
+    await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA)
+    await fail(storage, None, cast.shop, at=NOW - 61 * SECOND)
+    await fail(storage, None, None, at=NOW - 122 * SECOND)
+    assert named(await log(storage, None)) == [
+        (cast.stranger, "stranger@example.com", "mfa", 1),
+        (None, None, UNKNOWN_ACCOUNT, 1),
+        (None, None, UNKNOWN_ACCOUNT, 1),
+    ]
+
+
+async def test_an_organization_sees_the_attempts_of_confirmed_members_at_the_platform_since_they_joined(
+    storage: Postgres, pool: Pool, cast: Cast
+) -> None:
+    for user in (cast.member, cast.invited, cast.customer, cast.stranger, None):
+        await fail(storage, user, None)
+    await fail(storage, cast.member, None, at=NOW - 2 * DAY)
+    assert named(await log(storage, cast.shop.org_id)) == [(cast.member, "member@example.com", "credentials", 1)]
+    assert await log(storage, cast.rival.org_id) == []
+    await run_sql(pool, "update organizations set approved_at = null")  # anyone can create such an organization
+    assert await log(storage, cast.shop.org_id) == []
+
+
+async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(storage: Postgres, cast: Cast) -> None:
+    await fail(storage, cast.member, cast.rival)
+    new_session = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW)
+    await within(storage, lambda tx: tx.logins.begin_browser_session(new_session, digest("secret"), None, for_application=True))
+    assert await log(storage, cast.shop.org_id) == []
+    assert named(await log(storage, cast.rival.org_id)) == [(None, None, UNKNOWN_ACCOUNT, 1)]
+    assert [each.user_id for each in await log(storage, None)] == [cast.member, cast.member]
+
+
+async def test_successes_are_in_the_log_of_the_application_and_of_the_members(storage: Postgres, cast: Cast) -> None:
+    at_shop = session(cast.stranger, service=cast.shop, created_at=NOW)
+    at_platform = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW + SECOND)
+    await within(storage, lambda tx: tx.logins.record_success(at_shop, "password"))
+    await within(storage, lambda tx: tx.logins.begin_browser_session(at_platform, digest("secret"), None))
+    seen = await log(storage, cast.shop.org_id, success=True)
+    assert [(each.user_id, each.service_id, each.success) for each in seen] == [
+        (cast.member, None, True),
+        (cast.stranger, cast.shop.id, True),
+    ]
+    assert await log(storage, cast.shop.org_id, success=False) == []
+    assert await log(storage, cast.rival.org_id) == []
+
+
+async def test_the_address_of_a_former_member_is_not_shown(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    await fail(storage, cast.member, cast.shop)
+    await run_sql(pool, "delete from memberships where user_id = %s", cast.member)
+    assert named(await log(storage, cast.shop.org_id)) == [(cast.member, None, "credentials", 1)]
+
+
+async def test_filters(storage: Postgres, cast: Cast) -> None:
+    await fail(storage, cast.member, cast.shop)
+    await fail(storage, cast.customer, cast.shop, reason=LoginFailure.ACCESS, at=NOW + SECOND)
+    await fail(storage, cast.member, None, at=NOW + 2 * SECOND)
+    org = cast.shop.org_id
+    assert [each.user_id for each in await log(storage, org, user_id=cast.member)] == [cast.member, cast.member]
+    assert [each.user_id for each in await log(storage, org, service_id=cast.shop.id)] == [cast.customer, cast.member]
+    assert [each.user_id for each in await log(storage, org, reason="access")] == [cast.customer]
+    assert [each.user_id for each in await log(storage, org, since=NOW + SECOND, until=NOW + 2 * SECOND)] == [cast.customer]
+    async with storage.reading() as read:
+        [last] = await read.sign_in_log.batch(org, SignInFilter(), None, 1)
+        rest = await read.sign_in_log.batch(org, SignInFilter(), last, 9)
+        page = await read.sign_in_log.page(org, SignInFilter(), Page(2, 1))
+    assert [each.created_at for each in [last, *rest]] == [NOW + 2 * SECOND, NOW + SECOND, NOW]
+    assert (page.items, page.total) == (rest[:1], 3)
+
+
+async def test_at_most_twenty_failures_an_hour_are_recorded_of_an_account(storage: Postgres, cast: Cast) -> None:
+    for second in range(MAX_FAILURES + 3):
+        await fail(storage, cast.member, cast.shop, at=NOW + second * SECOND)
+    assert len(await log(storage, cast.shop.org_id)) == MAX_FAILURES
+    await fail(storage, cast.member, cast.shop, at=NOW + timedelta(hours=2))
+    assert len(await log(storage, cast.shop.org_id)) == MAX_FAILURES + 1
+
+
+@pytest.mark.parametrize("address", [CLIENT, None])
+async def test_unknown_accounts_have_one_row_a_minute_for_each_client(storage: Postgres, cast: Cast, address: str | None) -> None:
+    await run_concurrently(20, lambda _: fail(storage, None, cast.shop, address=address))
+    await fail(storage, None, cast.shop, address="198.51.100.1")
+    await fail(storage, None, cast.shop, address=address, at=NOW + timedelta(minutes=1))
+    counts = [(each.address or "", each.attempts) for each in await log(storage, cast.shop.org_id)]
+    assert sorted(counts) == sorted([(address or "", 20), ("198.51.100.1", 1), (address or "", 1)])
+
+
+async def test_errors_of_a_provider_keep_their_reason(storage: Postgres, cast: Cast) -> None:
+    await fail(storage, None, cast.shop, reason=LoginFailure.PROVIDER, provider="codehost")
+    [seen] = await log(storage, cast.shop.org_id)
+    assert (seen.provider, seen.reason, seen.service_id) == ("codehost", "provider", cast.shop.id)
+
+
+async def test_only_old_failures_are_swept(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    await fail(storage, cast.member, cast.shop, at=NOW - SECOND)
+    await fail(storage, None, None, at=NOW - timedelta(minutes=2))
+    await fail(storage, cast.member, cast.shop)
+    old = session(cast.member, service=None, created_at=NOW - DAY)
+    await within(storage, lambda tx: tx.logins.record_success(old, "password"))
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FAILED_LOGINS, NOW, 100)) == 2
+    assert await run_sql(pool, "select success, created_at from login_events order by 2") == [(True, NOW - DAY), (False, NOW)]
