@@ -158,7 +158,7 @@ async def test_other_files_are_not_served(app: QuartTrio, name: str) -> None:
 
 async def test_the_front_page_leads_to_the_sign_in(api: Api) -> None:
     page = await api.get("/", token="not.a.token")
-    assert (page.status, page.headers["Location"]) == (303, "/app/sign-in")
+    assert (page.status, page.headers["Location"]) == (303, "/app")
 
 
 async def test_operations_need_no_credentials_and_ignore_them(api: Api) -> None:
