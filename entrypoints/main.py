@@ -174,8 +174,8 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
     """
     while True:
         try:
-            for name in await migrate(conninfo):
-                log.info("migrated", migration=name)
+            if applied := await migrate(conninfo):
+                log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)

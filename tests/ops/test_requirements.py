@@ -29,7 +29,6 @@ def test_the_installed_version_meets_the_projects_requirement(name: str) -> None
     [
         ("runtime", PROJECT["project"]["dependencies"]),
         ("dev", PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]),
-        ("docs", PROJECT["dependency-groups"]["docs"]),
         ("foreign", PROJECT["dependency-groups"]["foreign"]),
         ("build", PROJECT["dependency-groups"]["build"]),
         ("bootstrap", PROJECT["dependency-groups"]["bootstrap"]),

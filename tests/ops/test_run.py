@@ -100,3 +100,29 @@ def test_clean_keeps_the_data_by_default(run: Run, project: Path) -> None:
     assert (project / "var").exists()
     assert "accounts" in run("clean", "--data").stderr
     assert not (project / "var").exists()
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (
+            "NewConnectionError: Failed to establish a new connection: Name or service not known",
+            "Connect to the internet",
+        ),
+        ("THESE PACKAGES DO NOT MATCH THE HASHES", "THESE PACKAGES DO NOT MATCH THE HASHES"),
+    ],
+)
+def test_a_first_run_without_packages_says_in_one_sentence_what_is_missing(run: Run, project: Path, reason: str, expected: str) -> None:
+    # The Python of the machine, and that of each environment that it creates: `pip` fails in them.
+    shutil.rmtree(project / ".venv")
+    created = project.parent / "python"
+    script(created, f'case "$*" in *"-m pip"*) echo "{reason}" >&2; exit 1 ;; esac')
+    for name in ("python3.11", "python3.12", "python3.13", "python3.14", "python3"):
+        create = f'mkdir -p "$last/bin"; cp "{created}" "$last/bin/python"'
+        script(project.parent / "bin" / name, f'for last; do :; done; case "$*" in *"-m venv"*) {create} ;; esac')
+    (project / "ops/requirements/bootstrap.lock").touch()
+    process = run("setup")
+    assert process.returncode == 1
+    assert expected in process.stderr
+    assert "NewConnectionError" not in process.stderr
+    assert not (project / ".venv/stamp").exists()
