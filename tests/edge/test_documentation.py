@@ -9,6 +9,7 @@ from quart_trio import QuartTrio
 
 from entrypoints.http.base.rendering import documentation
 from entrypoints.http.base.rendering.assets import HTTP
+from entrypoints.http.base.rendering.guides import GUIDES
 from tests.support.builders import Api
 from tests.support.direct import ask
 
@@ -98,6 +99,14 @@ async def test_the_search_shows_text_as_text(api: Api) -> None:
     page = await api.get("/docs/search?search=%3Cscript%3E%22")
     assert "<script>" not in page.text
     assert page.status == 200
+
+
+def test_every_guide_of_the_console_is_a_section_of_a_page() -> None:
+    for template, address in GUIDES.items():
+        assert (HTTP / "templates" / template).is_file()
+        page, _, anchor = address.partition("#")
+        headings = documentation.read_document(documentation.files()[page]).headings
+        assert not anchor or anchor in {heading.anchor for heading in headings}, address
 
 
 def test_every_link_of_a_template_leads_to_a_page() -> None:

@@ -25,6 +25,7 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.documentation import navigation
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
+from entrypoints.http.base.rendering.guides import GUIDES
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
 
@@ -102,7 +103,7 @@ def render(
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
         support = ports().policy.support
-    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support}
+    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support, "guide": GUIDES.get(name)}
     images = "'self' data:"
     if design is not None:
         values["colors"] = None if design.color is None else derive_palette(design.color)

@@ -1,0 +1,47 @@
+"""The guides of the console: the page of the documentation that the head of a console page links to."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from entrypoints.http.base.rendering.documentation import HOME
+
+# By template. A page without an entry explains itself.
+_GUIDES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "accounts/personal_tokens.html": "guides/personal-access-tokens",
+        "applications/access.html": "guides/access",
+        "applications/analytics.html": "guides/audit-log",
+        "applications/api_keys.html": "reference/api",
+        "applications/application.html": "guides/web-application",
+        "applications/applications.html": "guides/web-application",
+        "applications/created_application.html": "guides/openid-connect",
+        "applications/plans.html": "guides/billing",
+        "applications/provider.html": "guides/identity-providers",
+        "applications/providers.html": "guides/identity-providers",
+        "applications/saml.html": "guides/saml",
+        "applications/subscriptions.html": "guides/billing",
+        "applications/test_sign_in.html": "guides/openid-connect",
+        "eventing/deliveries.html": "guides/webhooks",
+        "eventing/log.html": "guides/audit-log",
+        "eventing/new_webhook.html": "guides/webhooks",
+        "eventing/siem.html": "guides/siem",
+        "eventing/webhook.html": "guides/webhooks",
+        "eventing/webhooks.html": "guides/webhooks",
+        "platform/health.html": "operating/alerts",
+        "platform/owners.html": "operating/lost-owner",
+        "platform/settings.html": "reference/settings",
+        "programs/api_resource.html": "guides/api-resources",
+        "programs/api_resources.html": "guides/api-resources",
+        "programs/service_account.html": "guides/service-accounts",
+        "programs/service_accounts.html": "guides/service-accounts",
+        "provisioning/blocks.html": "guides/scim",
+        "provisioning/directory.html": "guides/scim",
+        "provisioning/requests.html": "guides/scim",
+        "tenancy/branding.html": "guides/branding-and-mail",
+        "tenancy/domain.html": "guides/branding-and-mail#verify-your-domain",
+        "tenancy/mail_server.html": "guides/branding-and-mail#use-your-own-mail-server",
+        "tenancy/personal_tokens.html": "guides/personal-access-tokens",
+    }
+)
+GUIDES: Final[Mapping[str, str]] = MappingProxyType({template: HOME + page for template, page in _GUIDES.items()})
