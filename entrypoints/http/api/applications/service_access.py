@@ -19,7 +19,7 @@ from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("service_access", __name__)
 
-SELF_ENROLLED = "Whether SAML also admits users who enrolled themselves. It matters under the policy `anyone`."
+SELF_ENROLLED = "Whether SAML also admits users who signed up by themselves. It matters under the policy `anyone`."
 LAUNCH_URL = 'The page of the application that "Your applications" opens, unless SAML opens it; null if there is none.'
 
 
