@@ -158,17 +158,21 @@ def search(text: str) -> list[SearchResult]:
 
 def _score(section: Section, terms: Sequence[str]) -> int:
     heading, page = section.heading.lower(), section.page.lower()
-    words = sum(20 * (term in heading) + 10 * (term in page) + min(section.words.count(term), 5) for term in terms)
+    count = 0
+    for term in terms:
+        uses = len(re.findall(rf"\b{re.escape(term)}", section.words))
+        count += 20 * (term in heading) + 10 * (term in page) + min(uses, 5)
     # A phrase says more than its words, and a long table has every word.
-    return words + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 - 20 * (not section.is_for_users)
+    return count + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 - 20 * (not section.is_for_users)
 
 
 def _excerpt(text: str, terms: Sequence[str]) -> str:
-    lower = text.lower()
-    start = max(0, min((lower.find(term) for term in terms if term in lower), default=0) - _EXCERPT // 3)
-    start = text.rfind(" ", 0, start) + 1
-    part = text[start : start + _EXCERPT]
-    return f"{'… ' if start else ''}{part}{' …' if start + _EXCERPT < len(text) else ''}"
+    """Return the part of the text around the phrase, or else around the first of the words."""
+    places = [place for each in (" ".join(terms), *terms) if (place := text.lower().find(each)) >= 0]
+    start = text.rfind(" ", 0, max(0, (places or [0])[0] - _EXCERPT // 3)) + 1
+    if len(text) <= start + _EXCERPT:
+        return f"{'… ' if start else ''}{text[start:]}"
+    return f"{'… ' if start else ''}{text[start : text.rfind(' ', start + 1, start + _EXCERPT)]} …"
 
 
 @cache
@@ -195,4 +199,4 @@ def _hide_comments_of_code(source: str) -> str:
 
 def _plain(source: str) -> str:
     text = _HTML.sub(" ", _LINK.sub(r"\1", _COMMENT.sub("", source)))
-    return " ".join(re.sub(r"[`*|]|-{3,}|^#+ ", " ", text, flags=re.MULTILINE).split())
+    return " ".join(re.sub(r"^ *```\w*|[`*|]|-{3,}|^#+ ", " ", text, flags=re.MULTILINE).split())
