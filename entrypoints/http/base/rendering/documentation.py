@@ -23,7 +23,8 @@ FOLDER: Final = HTTP.parents[1] / "docs"
 HOME: Final = "/docs/"
 CONTENT_TYPES: Final[Mapping[str, str]] = {".png": "image/png", ".sh": "text/plain; charset=utf-8"}
 MOST_RESULTS: Final = 20
-_FOR_USERS: Final = frozenset({"Start", "Quickstarts", "Guides", "Operating", "Reference"})
+# Of the groups in the results of a search. Pages about the design and the code come last.
+_WEIGHTS: Final[Mapping[str, int]] = {"Start": 10, "Quickstarts": 10, "Guides": 10, "Operating": 5, "Reference": 0}
 _MOST_TERMS: Final = 8
 _EXCERPT: Final = 240  # characters
 
@@ -59,7 +60,7 @@ class Section:
     heading: str
     text: str
     words: str  # all of these in lower case
-    is_for_users: bool  # of the product: it is not about its design or its code
+    weight: int  # of the group of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _score(section: Section, terms: Sequence[str]) -> int:
         uses = len(re.findall(rf"\b{re.escape(term)}", section.words))
         count += 20 * (term in heading) + 10 * (term in page) + min(uses, 5)
     # A phrase says more than its words, and a long table has every word.
-    return count + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 - 20 * (not section.is_for_users)
+    return count + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 + section.weight
 
 
 def _excerpt(text: str, terms: Sequence[str]) -> str:
@@ -189,7 +190,7 @@ def _sections_of(address: str, group: str) -> Iterator[Section]:
         heading, text = _plain(first.lstrip("#")), _plain(rest.replace("\0", ""))
         page = page or heading
         href = address if heading == page else f"{address}#{slug(heading)}"
-        yield Section(href, page, heading, text, f"{page} {heading} {text}".lower(), group in _FOR_USERS)
+        yield Section(href, page, heading, text, f"{page} {heading} {text}".lower(), _WEIGHTS.get(group, -20))
 
 
 def _hide_comments_of_code(source: str) -> str:
