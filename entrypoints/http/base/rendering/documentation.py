@@ -113,6 +113,8 @@ def read_document(file: Path) -> Document:
             heading = _heading(token, tokens[position + 1], {each.anchor for each in headings})
             token.attrSet("id", heading.anchor)
             headings.append(heading)
+        elif token.type == "th_open" and not tokens[position + 1].content:
+            token.tag = tokens[position + 2].tag = "td"  # the corner of a table heads nothing
         elif token.type in ("table_open", "fence", "code_block"):
             token.attrSet("tabindex", "0")  # they can scroll, also with the keyboard
         for each in (token, *(token.children or ())):
