@@ -27,7 +27,7 @@ OF_ORGANIZATION: Final = """
 # An attempt at an account that the organization does not know has a row for the platform, and counts in one
 # for the organization.
 OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organization' {filters} {newest} limit %(most)s)"
-# The address of today, of people who belong to the organization.
+# The current address of a user who belongs to the organization.
 EMAIL_IN_ORGANIZATION: Final = """coalesce(
     (select m.email from memberships m where m.org_id = %(org_id)s and m.user_id = l.user_id and m.confirmed_at is not null),
     (select e.email from end_users e where e.org_id = %(org_id)s and e.user_id = l.user_id))"""
