@@ -287,7 +287,7 @@ def _collect_rarely() -> None:
 
 
 async def _load(wired: Wired, app: Application) -> bool:
-    """Load what the process needs from the database before it serves. Return whether the database could be reached."""
+    """Load the signing keys and the version of the database. Return whether the database could be reached."""
     try:
         await signing_keys.load(wired.ports)
         await find_upgrade(app)

@@ -20,12 +20,12 @@ class _TargetArea(Protocol):
     def address(self, flow: Flow, /) -> str | None: ...
 
 
-# Nothing waits on one of our own pages, whose path is the request.
+# Our own pages are missing: their path is the request, and nothing waits there.
 TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.OAUTH: requests, FlowTarget.SAML: saml_target}
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
-    """Return what the pages of the sign-in show. Raises: FlowEnded if the application no longer accepts the request."""
+    """Return the destination that the pages of the sign-in name. Raises: FlowEnded if the application no longer accepts the request."""
     return Destination() if flow.target is FlowTarget.PAGE else await TARGETS[flow.target].find_destination(ports, flow, base_url)
 
 

@@ -91,7 +91,7 @@ def new_flow(now: datetime, target: FlowTarget, request: str, browser_hash: byte
 
 
 def read_stored(kind: type[T], stored: object, **convert: Callable[[Any], object]) -> T:
-    """Return the dataclass whose fields were stored as JSON. Raises: FlowEnded if another release stored other fields or values."""
+    """Return the dataclass from its stored JSON. Raises: FlowEnded if another release stored other fields or values."""
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(stored, dict) or stored.keys() != names:
         raise FlowEnded

@@ -64,8 +64,11 @@ class Needs:
     keeps_trust: bool = True  # a trusted device skips the second factor
 
     @property
-    def refuses_stale(self) -> bool:
-        """Whether only a fresh sign-in, in the sense of `Facts`, can be enough, or shows that none is."""
+    def needs_fresh_sign_in(self) -> bool:
+        """Whether an identity provider must authenticate the user again.
+
+        A request can ask for that. A required strength needs it, too: only a fresh sign-in shows that the user cannot reach it.
+        """
         return self.fresh or self.max_age is not None or self.required > Strength.ONE
 
 

@@ -51,7 +51,7 @@ from ports.storage import Reading
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """A request whose application and redirect URI are valid. The application gets its `refusal`, if any."""
+    """A request with a valid application and redirect URI. With a `refusal`, the application is told why the request is refused."""
 
     authorization: Authorization
     openid: OpenIdRequest = field(default_factory=OpenIdRequest)
@@ -60,7 +60,7 @@ class WaitingRequest:
 
     @property
     def destination(self) -> Destination:
-        """What the pages of the sign-in show."""
+        """The destination that the pages of the sign-in name."""
         service, context = self.authorization.service, self.authorization.context
         return Destination(
             service=service,
@@ -160,7 +160,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
 
 
 def _needs(openid: OpenIdRequest, service: Service | None) -> Needs:
-    """Return what the request asks of the sign-in."""
+    """Return the requirements of the request for the sign-in."""
     acr = openid.required_acr or openid.wished_acr
     return Needs(
         is_silent=Prompt.NONE in openid.prompt,
@@ -212,7 +212,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
         secret_hash=None if pushed is None else pushed.hash,
         org_id=None if context is None else context.org_id,
         service_id=None if context is None else context.id,
-        wants_fresh=waiting.needs.refuses_stale,
+        wants_fresh=waiting.needs.needs_fresh_sign_in,
         keeps_trust=waiting.needs.keeps_trust,
         first_session_id=None if visitor is None else visitor.session_id,
     )
@@ -234,7 +234,7 @@ async def find_begun(ports: Ports, request: AuthorizationRequest, browser_hash: 
 async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
     """Return the request of a flow, checked again: the application may have changed.
 
-    If it asks for more of the sign-in than when the flow began, a trusted device no longer skips the second factor.
+    If it has more requirements than when the flow began, a trusted device no longer skips the second factor.
 
     Raises: FlowEnded if the application no longer accepts the request.
     """
@@ -244,12 +244,12 @@ async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
         raise FlowEnded from None
     if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
         async with ports.storage.autocommit() as statements:
-            await statements.flows.ask_for_more(flow, wants_fresh=waiting.needs.refuses_stale)
+            await statements.flows.ask_for_more(flow, wants_fresh=waiting.needs.needs_fresh_sign_in)
     return waiting
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
-    """Return what the pages of the sign-in show. Raises: FlowEnded."""
+    """Return the destination that the pages of the sign-in name. Raises: FlowEnded."""
     return (await load(ports, flow, base_url)).destination
 
 

@@ -39,7 +39,7 @@ async def advance(
 ) -> Asked | Answered:
     """Return the next step, or the answer to the application. `reply` is that of the user to our page, or None if it did not ask.
 
-    It counts only for what the application asks now.
+    It counts only for the present question of the application.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request;
     the errors of `oauth.issue_code`.
@@ -66,7 +66,7 @@ async def find_step(
 ) -> tuple[Step, OpenIdGrant | None]:
     """Return the next step for this visitor, who has all required factors, and the grant of OpenID Connect, if any.
 
-    `reply` says yes. It counts if it answers what the step asks.
+    `reply` says yes. It counts if it answers the question of the step.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request.
     """

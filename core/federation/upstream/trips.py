@@ -108,8 +108,8 @@ TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedI
 async def available_providers(ports: Ports, flow: Flow, service: Service | None) -> list[ConnectionSlug]:
     """Return the identity providers at which a user can sign in.
 
-    A provider is available if the platform, or the application whose authorization request waits, has credentials there,
-    and if it can reauthenticate the user, in case the flow wants that.
+    The platform or the application of the waiting authorization request must have credentials there. If the flow wants a
+    fresh sign-in, the provider must also be able to reauthenticate the user.
     """
     connections = ports.providers.connections.values()
     configured = [connection.slug for connection in connections if connection.can_reauthenticate or not flow.wants_fresh]

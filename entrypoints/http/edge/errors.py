@@ -233,7 +233,7 @@ def _end_token() -> str | None:
 
 
 def _way_back() -> tuple[str, str] | None:
-    """Return the label and the path of a button for the page of an error: what the view has set, or the page of the form in a sign-in."""
+    """Return the label and the path of a button for the page of an error. The view can set them; forms of a sign-in lead to their page."""
     if request_record().way_back is None and request.method == "POST" and "flow_id" in (request.view_args or {}):
         return "Back to the sign-in", page_of_form(request.path)  # refused before the view, such as by a rate limit
     return request_record().way_back

@@ -47,7 +47,7 @@ def ids_of(view: View) -> list[str]:
 def by_signature(view: View) -> View:
     """Let a view get the body and the query, send its result, and document all three. The access decorators call it.
 
-    mypy checks that the view returns what it declares. Only the declared fields of a model are sent.
+    mypy checks the declared type of the result. Only the declared fields of a model are sent.
 
     The view raises: the errors of `validate` and `StrictRequest.get_json`; ValidationError if its result is not of its model.
     """

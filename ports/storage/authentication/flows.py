@@ -56,7 +56,7 @@ class Flows(FlowsRead, Protocol):
         """Open a flow again that was closed for an answer, because the answer was not sent."""
 
     async def forget_user(self, user_id: UUID) -> None:
-        """Take away what was proved for this user in flows, and the emails to them. Lock the account first."""
+        """Remove the proofs of this user from flows, and the emails to the user. Lock the account first."""
 
     # Challenges: of a flow, only the newest one counts
 

@@ -33,7 +33,7 @@ DECOYS: Final = {
     "email": "decoy@decoy.example",
     "url": "https://decoy.example/decoy",
     "domain": "decoy.example",
-    "text": "decoy-text",  # random tokens, whose case is ignored, do not contain it
+    "text": "decoy-text",  # long, so that no random token contains it, even if the case is ignored
 }
 
 # Columns that have a time if the row is not valid any longer.

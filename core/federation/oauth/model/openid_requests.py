@@ -167,7 +167,7 @@ class Prompt(StrEnum):
 class OpenIdRequest:
     """The parameters of a request, checked.
 
-    `grant` is what it asks for, or None for a request of OAuth without a resource. `required_acr` must be met, while
+    `grant` is the requested grant, or None for a request of OAuth without a resource. `required_acr` must be met, while
     `wished_acr` is met if the user can. `subject` is the user that the answer must be about.
     """
 
@@ -188,7 +188,7 @@ class _RequestedMember:
 
 
 def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None) -> OpenIdRequest:
-    """Return the checked parameters, with what the application's settings add to each request.
+    """Return the checked parameters, and the additions from the application's settings.
 
     `hint_subject` is the user of `id_token_hint`. A request that names an API resource needs no scope `openid`.
 

@@ -109,10 +109,10 @@ class ServiceSettingsRequest(RequestModel):
     initiate_login_uri: Text | None = setting(
         "sign-in",
         "Login URL",
-        "Where your application starts a sign-in. Users whose sign-in took too long start again there. It starts with "
+        "Where your application starts a sign-in. Users start again there if their sign-in took too long. It starts with "
         "https://, or is empty.",
         "The URL at which the application starts a sign-in (OpenID Connect Core section 4); null for none. It must start with https://. "
-        "Users whose sign-in took too long are led there.",
+        "Users are led there if their sign-in took too long.",
         inputmode="url",
         refusals=(client_settings.InitiateLoginUriInvalid,),
     )

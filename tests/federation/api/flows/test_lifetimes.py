@@ -1,4 +1,4 @@
-"""The end of sign-ins in progress, and of what they keep."""
+"""The end of sign-ins in progress, and of the data that they store."""
 
 from datetime import timedelta
 from typing import Any
