@@ -182,3 +182,17 @@ async def test_a_link_names_no_sign_in_of_another_browser(
         await browser.submit("/app/forgot-password", "/app/forgot-password", email=EMAIL, next=after)
         done = await browser.send("/auth/reset-password", token=await mailed_token(ports, sent), new_password=NEW_PASSWORD)
         assert leads_to(await browser.open(way_on(done), follows=False)) == after
+
+
+async def test_the_link_works_if_the_application_no_longer_accepts_the_request(
+    shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    page = await browser.open(shop.request())
+    await browser.fill(await browser.open(step_of(page, "sign-up")), email=NEW, password=PASSWORD)
+    await run_sql(pool, "update services set redirect_uris = '{https://other.example/}'")
+    await deliver(ports)
+    request = leads_to(await browser.open(f"/auth/verify-email?token={link(sent.emails[-1])}"))
+    assert (await browser.open(request)).status == 400
+    statement = "select email_verified_at is not null from users where email = %s"
+    assert await run_sql(pool, statement, NEW) == [(True,)]
+    assert (await browser.open("/app/account")).status == 200

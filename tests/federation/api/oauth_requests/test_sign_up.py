@@ -21,7 +21,6 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
 from tests.support.browser import (
-    ACCOUNT,
     HOME,
     SIGN_IN,
     FakeBrowser,
@@ -95,18 +94,6 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
     assert events == [(shop.tenant.org, user[0][0], {"service_id": service})]
     # The account is the user's own: a registration gives the organization no power over it.
     assert await run_sql(pool, "select origin, origin_org_id from users where email = %s", NEW) == [("platform", None)]
-
-
-async def test_the_link_works_if_the_application_no_longer_accepts_the_request(
-    shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool
-) -> None:
-    page = await browser.open(shop.request())
-    await browser.fill(await browser.open(step_of(page, "sign-up")), email=NEW, password=PASSWORD)
-    await run_sql(pool, "update services set redirect_uris = '{https://other.example/}'")
-    request = leads_to(await browser.open(await mailed_link(ports, sent)))
-    assert (await browser.open(request)).status == 400
-    assert await is_verified(pool)
-    assert (await browser.open(ACCOUNT)).status == 200
 
 
 @pytest.mark.parametrize("scope", [None, "openid"])
