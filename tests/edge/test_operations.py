@@ -156,10 +156,16 @@ async def test_other_files_are_not_served(app: QuartTrio, name: str) -> None:
     assert (await ask(app, "GET", f"/assets/{name}")).status == 404
 
 
+<<<<<<< HEAD
 async def test_the_front_page_is_a_page(api: Api) -> None:
     page = await api.get("/")
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "Gatehouse" in page.text
+=======
+async def test_the_front_page_leads_to_the_sign_in(api: Api) -> None:
+    page = await api.get("/", token="not.a.token")
+    assert (page.status, page.headers["Location"]) == (303, "/app")
+>>>>>>> df908150 (tests: the front page leads to the start)
 
 
 async def test_operations_need_no_credentials_and_ignore_them(api: Api) -> None:
