@@ -225,7 +225,7 @@ def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser
     browser.press_tab()
     with browser.leaving():
         browser.strike(ADA, Keys.TAB, PASSWORD, Keys.ENTER)
-    assert browser.heading == "Your applications"
+    assert browser.heading == "Create organization"
     for page in PAGES:
         browser.open(f"{running.address}/app/{page}")
         assert reachable_ids(browser) == [each.id for each in displayed(browser)], page

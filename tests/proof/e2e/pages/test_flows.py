@@ -135,7 +135,7 @@ class Sites:
         if heading == NO_LONGER_OPEN:
             assert browser.heading == "Sign in"
             self.enter()
-        assert urlsplit(browser.address).path.startswith("/app/organizations/acme"), "signed in at our own pages"
+        assert urlsplit(browser.address).path.startswith("/app/platform"), "signed in at our own pages"
 
     def add_user_with_codes(self, email: str = EVE) -> list[str]:
         """Add a user with a second factor. Return the backup codes."""
@@ -297,7 +297,7 @@ def test_signed_in_elsewhere_meanwhile(sites: Sites) -> None:
     browser.open_tab(sites.shop.request(state="fresh", prompt="login"))
     fresh = browser.tab
     browser.open_tab(f"{sites.running.address}/app/sign-in")
-    assert sites.enter() == "Your applications"
+    assert sites.enter() == "Platform"
     browser.switch_to(plain)
     browser.reload()
     sites.agree(state="plain")
@@ -449,7 +449,7 @@ def test_the_link_of_an_email_in_another_browser(sites: Sites) -> None:
     browser.open(link)
     assert browser.heading == "Sign in on this device?"
     browser.press("Sign in here")
-    assert browser.heading == "Your applications"
+    assert browser.heading == "Platform"
     browser.open(page)
     sites.check_ended(SIGNED_IN, "Continue")
     assert browser.complaints() == []
