@@ -52,8 +52,9 @@ FEW_MEMBERS: Final = 2000
 # any number of users of applications, so they are found by the beginning, and past invitations by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
     select distinct type, id from (
-        (select 'user' as type, user_id::text as id from memberships
-         where org_id = %(org_id)s and strpos(email, %(text)s) > 0 limit %(limit)s)
+        (select 'user' as type, m.user_id::text as id
+         from (select id from memberships where org_id = %(org_id)s and strpos(email, %(text)s) > 0 limit %(limit)s) matching
+         cross join lateral (select user_id from memberships where id = matching.id and org_id = %(org_id)s limit 1) m)
         union all
         (select 'user', m.user_id::text from memberships m
          cross join lateral (select name from users where id = m.user_id limit 1) u
