@@ -12,6 +12,7 @@ from core.accounts.model.devices import (
     MAX_COUNTED_FAILURES,
     MIN_LOGINS_FOR_HABIT,
     TRUST_DAYS,
+    WRONG_PROOFS,
     Device,
     DeviceFingerprint,
     DeviceType,
@@ -54,7 +55,8 @@ IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 HISTORY: Final = """
     (select count(*) from (
         select 1 from login_events e
-        where e.user_id = %(user_id)s and not e.success and e.created_at > greatest(%(failing_since)s, (
+        where e.user_id = %(user_id)s and not e.success and (e.reason is null or e.reason = any(%(wrong)s))
+          and e.created_at > greatest(%(failing_since)s, (
             select s.created_at from login_events s
             where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
             order by s.created_at desc limit 1))
@@ -133,6 +135,7 @@ class Devices(Repository):
             org_id=org_id,
             failing_since=now - FAILURE_PERIOD,
             failures=MAX_COUNTED_FAILURES,
+            wrong=list(WRONG_PROOFS),
             since=now - HABIT_PERIOD,
             habit=MIN_LOGINS_FOR_HABIT,
             now=now,

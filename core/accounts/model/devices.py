@@ -23,6 +23,8 @@ HABIT_PERIOD: Final = timedelta(days=30)
 MIN_LOGINS_FOR_HABIT = 10
 # More failures do not raise the score, so the query stops counting here.
 MAX_COUNTED_FAILURES = HIGHEST // FAILED_ATTEMPT
+# The reasons of the failures that count: values of `LoginFailure`. Attempts while the account is locked prove nothing.
+WRONG_PROOFS: Final = ("credentials", "email_code", "mfa")
 
 
 @dataclass(frozen=True, slots=True)

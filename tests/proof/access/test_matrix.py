@@ -103,12 +103,13 @@ def is_role_of_token_missing(access: Access, token: UsedToken, caller: Caller) -
 def difference(answer: Answer, expected: str) -> str | None:
     """Return how an answer differs from the table, or None."""
     code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
-    sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
+    location = answer.headers.get("Location", "")
+    sent_to_sign_in = answer.status == 303 and (location.startswith(f"{SIGN_IN}?next=") or (location == SIGN_IN and expected == TO_SIGN_IN))
     if expected == DONE and not sent_to_sign_in and answer.status in (200, 303):
         return None
     if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
         return None
-    message = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
+    message = answer.json["error"] if code else location or answer.text[:200]
     return f"the table says {expected}, the response is {answer.status} {code or ''}: {message}"
 
 

@@ -141,14 +141,16 @@ def test_a_request_id_of_the_client_is_in_the_response_and_in_the_log(running: S
     until(lambda: [line for line in running.logged("request") if line["request_id"] == "trace-0815-abc"], "the request is logged")
 
 
-def test_the_home_page_leads_to_the_api_page_which_shows_every_operation_and_loads_only_our_files(
+def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and_loads_only_our_files(
     running: Service, browser: Browser
 ) -> None:
-    browser.open(running.address)
+    browser.open(f"{running.address}/docs/")
     assert "Gatehouse" in browser.title
-    browser.photograph("home")
-    browser.follow("Explore the API")
-    assert browser.address.startswith(f"{running.address}/docs")
+    browser.photograph("documentation")
+    [api, _] = browser.find("header .elsewhere a")
+    with browser.leaving():
+        api.click()
+    assert browser.address.startswith(f"{running.address}/docs/api")
     description = running.get("/openapi.json").json()
     areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
     browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))

@@ -319,6 +319,7 @@ class PeopleMachine(RuleBasedStateMachine):
         self.devices: list[KnownDevice] = []
         self.links: list[KnownLink] = []
         self.logins: list[tuple[datetime, bool, int]] = []
+        self.wrong_at: list[datetime] = []
         self.locations: set[Location] = set()
         self.mfa_log: list[str] = []
         self.mails: list[str] = []
@@ -411,7 +412,7 @@ class PeopleMachine(RuleBasedStateMachine):
             "new_device": 30 * (device is None),
             "unknown_location": 20 * (location is not None and location not in self.locations),
             "unusual_time": 10 * (len(recent) >= 10 and now.hour not in {at.hour for at in recent}),
-            "failed_attempts": 20 * sum(not success and at > since for at, success, _ in self.logins),
+            "failed_attempts": 20 * sum(at > since for at in self.wrong_at),
         }
         risk = KnownRisk(min(100, sum(points.values())), tuple(name for name, value in points.items() if value))
         is_token_valid = device is not None and token is not None and device.token == token
@@ -429,8 +430,11 @@ class PeopleMachine(RuleBasedStateMachine):
         for waiting in self.pre_auths:
             waiting.ended = True
 
-    def store_failure(self) -> None:
-        self.logins.append((self.now, False, 0))
+    def store_failure(self, *, wrong: bool = True) -> None:
+        """Record a failure, at most 20 in an hour. An attempt while the account is locked is not `wrong`: it raises no risk."""
+        if sum(not success and at > self.now - 60 * MINUTE for at, success, _ in self.logins) < 20:
+            self.logins.append((self.now, False, 0))
+            self.wrong_at += [self.now] * wrong
 
     def store_tokens(self, session: KnownSession, pair: TokenPair) -> None:
         """Store a pair of tokens, after checking the lifetimes."""
@@ -480,6 +484,7 @@ class PeopleMachine(RuleBasedStateMachine):
             result = self.run(self._with_password, profile, password, token, self.service if of_service else None)
         except TooManyAttempts as refusal:
             self.check_refusal(allowed, refusal, counter)
+            self.store_failure(wrong=False)
             return None
         except CredentialsInvalid:
             assert allowed
@@ -539,6 +544,7 @@ class PeopleMachine(RuleBasedStateMachine):
         except TooManyAttempts as refusal:
             assert alive
             self.check_refusal(allowed, refusal, self.code_guesses)
+            self.store_failure(wrong=False)
             return
         except CodeWrong:
             assert allowed

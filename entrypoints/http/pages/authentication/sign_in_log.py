@@ -1,6 +1,6 @@
 """The pages of the sign-in logs of an organization and of the platform: list and export."""
 
-from typing import Any, Final
+from typing import Final
 
 from quart import Blueprint, Response, request
 
@@ -34,12 +34,11 @@ REASONS: Final = [("", "All reasons"), *((str(value), text) for value, text in F
 
 async def _list_page(sign_ins: PageResult[SignIn], query: SignInQuery, path: str, *, is_platform: bool) -> Response:
     chosen = {name: request.args.get(name, "") for name in SignInFilters.model_fields}
-    user_agents: dict[str, Any] = {each.agent: ports().user_agents.parse(each.agent) for each in sign_ins.items if each.agent}
+    devices = [ports().user_agents.parse(each.agent) if each.agent else None for each in sign_ins.items]
     return await console_page(
         "authentication/sign_in_log.html",
-        sign_ins=sign_ins.items,
+        sign_ins=list(zip(sign_ins.items, devices, strict=True)),
         is_cut=sign_ins.total >= MAX_LISTED,
-        devices=user_agents,
         chosen=chosen,
         is_filtered=any(chosen.values()),
         results=RESULTS,

@@ -161,7 +161,7 @@ async def test_the_pages_show_and_end_what_is_shared(relying_party: RelyingParty
     browser = relying_party.browser
     assert "You haven't shared anything" in page_text(await browser.open(PAGE))
     await agree(relying_party, scope="openid email profile offline_access", prompt="consent")
-    assert "Shop Acme Since" in page_text(await browser.open(PAGE))
+    assert "Shop Acme Shared just now" in page_text(await browser.open(PAGE))
     assert "Shop can see parts of your account" in page_text(await browser.open("/app/account"))
     page = page_text(await browser.open(f"{PAGE}/{relying_party.service}"))
     for part in ("Recognize you by your email address, ada@example.com", "See your profile", "Keep this access after you sign out"):
