@@ -15,7 +15,7 @@ from core.kernel.values import Batches, rfc3339
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member, platform_owner
-from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import DateTime, Id, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 from entrypoints.http.edge.streaming import stream_lines
@@ -62,8 +62,8 @@ class SignInListResponse(ResponseModel):
 class SignInFilters(Query):
     """The filters of the sign-in log. An attempt must match all of them."""
 
-    user_id: UUID | None = Field(default=None, description="Only attempts of this user.")
-    service_id: UUID | None = Field(default=None, description="Only attempts at this application.")
+    user_id: Id | None = Field(default=None, description="Only attempts of this user.")
+    service_id: Id | None = Field(default=None, description="Only attempts at this application.")
     success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
     reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
     since: DateTime | None = Field(default=None, description="Only attempts of this time and later.", examples=["2026-03-01T00:00:00Z"])
