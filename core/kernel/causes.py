@@ -9,6 +9,7 @@ class Caller:
 
     address: str | None = None
     agent: str | None = None
+    request_id: str | None = None  # of the HTTP request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,13 @@ from core.kernel.values import Page, PageResult
 NEWEST: Final = "order by l.created_at desc, l.id desc"
 # The rule of who sees what. The list, the count and the export of an organization read this and nothing
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
-# they joined. Attempts at accounts that it does not know have no user (`record_failure`). An organization
+# they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
 # that was never approved sees no attempts at the platform: anyone can create any number of them.
 #
 # The members come first, so that their rows are read by the index of the user.
 OF_ORGANIZATION: Final = """
     (select l.* from login_events l
-     where l.org_id = %(org_id)s and l.seen_by <> 'platform' {filters} {newest} limit %(most)s)
+     where l.org_id = %(org_id)s and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)
     union all
     (select l.* from memberships m join organizations o on o.id = m.org_id cross join lateral (
         select l.* from login_events l
@@ -39,6 +39,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "succeeded": "and l.success",
     "failed": "and not l.success",
     "reason": "and l.reason = %(reason)s",
+    "request_id": "and l.request_id = %(request_id)s and not l.success",
     "since": "and l.created_at >= %(since)s",
     "until": "and l.created_at < %(until)s",
     "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
@@ -95,6 +96,7 @@ def _values(filter_: SignInFilter) -> dict[str, object]:
         "succeeded": True if filter_.success is True else None,
         "failed": True if filter_.success is False else None,
         "reason": filter_.reason,
+        "request_id": filter_.request_id,
         "since": filter_.since,
         "until": filter_.until,
     }

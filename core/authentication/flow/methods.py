@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -45,12 +46,19 @@ class SignInMethod(Protocol):
 
 
 async def record_failure(
-    ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None, flow: Flow | None = None
+    ports: Ports,
+    caller: Caller,
+    reason: LoginFailure,
+    provider: str,
+    user_id: UUID | None,
+    flow: Flow | None = None,
+    *,
+    blocked_until: datetime | None = None,
 ) -> None:
     """Count a failed sign-in, and record it in the sign-in log. Without a flow, no application waits."""
     ports.metrics.login_failed(reason)
     org_id, service_id = (None, None) if flow is None else _application(flow)
-    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id)
+    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id, blocked_until=blocked_until)
 
 
 def _application(flow: Flow) -> tuple[UUID | None, UUID | None]:
@@ -66,6 +74,8 @@ async def log_failure(
     user_id: UUID | None,
     org_id: UUID | None = None,
     service_id: UUID | None = None,
+    *,
+    blocked_until: datetime | None = None,
 ) -> None:
     """Record a failed sign-in to this application, or to the platform itself.
 
@@ -81,6 +91,8 @@ async def log_failure(
         address=caller.address,
         agent=caller.agent,
         location=ports.geoip.locate(caller.address),
+        request_id=caller.request_id,
+        blocked_until=blocked_until,
     )
     async with ports.storage.autocommit() as statements:
         await statements.logins.record_failure(failure)

@@ -188,7 +188,7 @@ async def _redeem(
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = replace(_grant_of(account, service, session_id, redeemed, entitlement), key=key)
+                grant = replace(_grant_of(caller, account, service, session_id, redeemed, entitlement), key=key)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -227,7 +227,12 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
 
 
 def _grant_of(
-    account: Account, service: ServiceContext | None, session_id: UUID, redeemed: RedeemedAuthorizationCode, entitlement: Entitlement
+    caller: Caller,
+    account: Account,
+    service: ServiceContext | None,
+    session_id: UUID,
+    redeemed: RedeemedAuthorizationCode,
+    entitlement: Entitlement,
 ) -> RedeemedGrant:
     person = Person(
         user_id=account.id,
@@ -237,6 +242,7 @@ def _grant_of(
         service=service,
         address=redeemed.address,
         agent=redeemed.agent,
+        request_id=caller.request_id,
     )
     return RedeemedGrant(
         person=person,

@@ -157,6 +157,7 @@ async def redeem(
         service=poll.service,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
     )
     try:
         signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)

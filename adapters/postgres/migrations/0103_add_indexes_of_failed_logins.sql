@@ -1,0 +1,2 @@
+create index login_events_of_request on login_events (request_id) where request_id is not null and not success;
+create index login_events_failed_on_platform on login_events (created_at desc) where not success and org_id is null;
