@@ -49,7 +49,12 @@ class EventKind:
 
 
 def _kinds(
-    category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False, approved_only: bool = False,
+    category: str,
+    target: Target,
+    *names: str,
+    audited: bool = True,
+    platform_only: bool = False,
+    approved_only: bool = False,
     by_choice: bool = False,
 ) -> list[EventKind]:
     return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only, by_choice) for name in names]

@@ -117,9 +117,13 @@ async def test_a_million_attempts_in_a_day_add_less_than_a_hundred_thousand_rows
     for user in known[::2]:
         await within(storage, lambda tx: enroll_user(tx, cast.shop.id, user, NOW - DAY))  # noqa: B023
     for minute, number in product(range(minutes), range(attempts)):
-        user = known[number // 2 % len(known)] if number % 2 else None
+        account_id = known[number // 2 % len(known)] if number % 2 else None
         await fail(
-            storage, user, cast.shop, at=NOW + minute * MINUTE + number * timedelta(milliseconds=200), address=f"10.0.{minute}.{number}"
+            storage,
+            account_id,
+            cast.shop,
+            at=NOW + minute * MINUTE + number * timedelta(milliseconds=200),
+            address=f"10.0.{minute}.{number}",
         )
     assert await count_rows(pool) <= minutes * rows_a_minute()
     [(counted,)] = await run_sql(pool, "select sum(attempts) from login_events where seen_by <> 'organization'")
