@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
+from core.authentication import events
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
@@ -15,6 +16,7 @@ from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof
+from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
@@ -82,6 +84,7 @@ async def log_failure(
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """
     failure = FailedLogin(
+        id=new_id(),
         user_id=user_id,
         reason=reason,
         provider=provider,
@@ -95,4 +98,4 @@ async def log_failure(
         blocked_until=blocked_until,
     )
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(failure)
+        await statements.logins.record_failure(failure, events.sign_in_failed(failure))

@@ -50,6 +50,7 @@ def to_network(address: str | None) -> str | None:
 class FailedLogin:
     """A failed attempt to sign in. `user_id` may belong to no account. The time is UTC."""
 
+    id: UUID
     user_id: UUID | None
     reason: LoginFailure
     provider: str  # the method, as in the sessions

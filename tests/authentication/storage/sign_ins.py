@@ -9,12 +9,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import FailedLogin, SignIn, SignInFilter
+from core.authentication.model.sign_in_log import SignIn, SignInFilter
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Page
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import DAY, NOW, account, add, within
+from tests.support.rows import DAY, NOW, account, add, failed_login, within
 from tests.support.services import add_service, enroll_user, service_context
 
 PAGE = Page(1, 100)
@@ -47,10 +46,10 @@ async def cast(storage: Postgres, pool: Pool) -> Cast:
 
 
 async def fail(storage: Postgres, user: UUID | None, service: ServiceContext | None, **changes: Any) -> None:
-    values: dict[str, Any] = {"reason": LoginFailure.CREDENTIALS, "provider": "password", "at": NOW, "address": CLIENT, "agent": "tests"}
     org_id, service_id = (service.org_id, service.id) if service else (None, None)
+    values = {"org_id": org_id, "service_id": service_id, "address": CLIENT, "agent": "tests"} | changes
     async with storage.autocommit() as statements:
-        await statements.logins.record_failure(FailedLogin(user_id=user, org_id=org_id, service_id=service_id, **{**values, **changes}))
+        await statements.logins.record_failure(*failed_login(user, **values))
 
 
 async def log(storage: Postgres, org_id: UUID | None, **filters: Any) -> list[SignIn]:

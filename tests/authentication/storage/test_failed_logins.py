@@ -20,7 +20,6 @@ from core.authentication.model.sign_in_log import (
     rows_a_minute,
     to_network,
 )
-from core.kernel.event_catalog import SIGN_IN_FAILED
 from core.kernel.values import new_id
 from ports import Ports
 from tests.authentication.storage.sign_ins import Cast, fail, log, named
@@ -30,6 +29,7 @@ from tests.support.services import enroll_user
 from tests.support.webhooks import add_webhook, queue
 
 MINUTE = timedelta(minutes=1)
+SIGN_IN_FAILED = "user.login.failed"
 
 
 async def count_rows(pool: Pool) -> int:
