@@ -81,6 +81,27 @@ async def test_an_organization_sees_the_attempts_of_confirmed_members_at_the_pla
     assert await log(storage, cast.shop.org_id) == []
 
 
+@pytest.mark.parametrize("members", [1, 100_000])
+async def test_organizations_of_every_size_list_the_newest_attempts_of_their_members(
+    storage: Postgres, pool: Pool, cast: Cast, members: int
+) -> None:
+    """A large organization's are found in those of the whole platform, if these have enough of them."""
+    await add_member(pool, cast.shop.org_id, cast.customer, confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
+    await run_sql(pool, "update organizations set member_count = %s", members)
+    people = (cast.member, cast.stranger, cast.customer, cast.invited)
+    for number in range(40):
+        await fail(storage, people[number % 4], (None, None, cast.rival)[number % 3], at=NOW + number * SECOND)
+    expected = [number for number in range(39, -1, -1) if number % 2 == 0 and number % 3 < 2]
+    for limit in (1, 5, len(expected), 50):
+        for filters in ({}, {"success": False}, {"since": NOW + 6 * SECOND}):
+            shown = [number for number in expected if number >= 6 or "since" not in filters]
+            async with storage.reading() as read:
+                page = await read.sign_in_log.page(cast.shop.org_id, SignInFilter(**filters), Page(1, limit))
+            assert [(each.created_at - NOW) / SECOND for each in page.items] == shown[:limit]
+            assert page.total == len(shown)
+
+
 async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(storage: Postgres, cast: Cast) -> None:
     await fail(storage, cast.member, cast.rival)
     new_session = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW)

@@ -29,7 +29,7 @@ FILTERS: Final[Sequence[Mapping[str, str]]] = (
     {"period": "1h"},
     {"limit": "1", "page": "2"},
 )
-FEW: Final = ({}, {"success": "false"})
+FEW: Final[Sequence[Mapping[str, str]]] = ({}, {"success": "false"})
 LOGIN: Final = "POST /api/auth/login"
 
 
