@@ -240,7 +240,7 @@ _FAILURES: Final = """
     insert into login_events (id, user_id, org_id, service_id, provider, success, reason, address, agent, created_at, request_id)
     select md5('failure ' || s.n || ' ' || f)::uuid, md5('person ' || s.first + f %% s.size)::uuid, s.org_id, s.service_id, 'password',
            false, (array['credentials', 'locked', 'mfa'])[1 + f %% 3], '203.0.113.' || f %% 250, (%(agents)s::text[])[1 + f %% 8],
-           %(end)s - interval '90 days' * (1 - f::float8 / failures), md5('request ' || s.n || ' ' || f)
+           %(end)s - interval '90 days' * (1 - f::float8 / failures), md5('request ' || s.n || ' ' || failures - f)
     from shares s
     cross join lateral (select case s.n when 0 then %(large_failures)s else %(small_failures)s end as failures) each
     cross join lateral generate_series(1, failures) f

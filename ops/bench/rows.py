@@ -34,7 +34,7 @@ _ANALYTICS: Final = f"{_ORG}/analytics"
 _CONSOLE: Final = "/app/organizations/{0.slug}"
 _HTML: Final = 'class="list"'
 _ACTION: Final = "security.password.changed"
-_REQUEST: Final = md5(b"request 0 1", usedforsecurity=False).hexdigest()
+_REQUEST: Final = md5(b"request 0 0", usedforsecurity=False).hexdigest()
 _LOGIN_TABLES: Final = ("login_totals", "login_events")
 
 Request = Callable[[Bench], Measure]

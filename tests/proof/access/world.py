@@ -197,6 +197,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     # The organization knows only the address of this user.
     unsure = await _add_person(ports, "unsure@between.example")
     await add_member(pool, rival.organization.id, unsure.id)
+    passer = await _add_person(ports, "passer@nowhere.example")
     await add_counted_attempts(ports, rival.organization.id, rival.services[0])
     suspended = await _add_tenant(ports, pool, SUSPENDED, impersonator, status=OrganizationStatus.SUSPENDED)
     pending = await _add_tenant(ports, pool, PENDING, impersonator, status=OrganizationStatus.PENDING)
@@ -240,7 +241,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         HOME,
         rival=(rival.organization.id, rival.services[0]),
         both=both.id,
-        strangers=[stranger.id, unsure.id, home.people["further"].id],
+        strangers=[passer.id, unsure.id, home.people["further"].id],
     )
     guest = home.people["guest"]
     guest_session = await sign_in(ports, guest)
