@@ -16,7 +16,8 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         from memberships m join organizations o on o.id = m.org_id where m.user_id = %(user_id)s""",
     ExportedList.LOGIN_EVENTS: f"""
         select l.created_at as at, l.id, case when l.seen_by = 'all' then l.org_id end as organization_id, l.created_at as timestamp,
-               l.provider, l.success, l.reason, l.risk_score, l.risk_factors,
+               l.provider, l.success, l.reason, l.blocked_seconds, l.attempts, l.risk_score, l.risk_factors,
+               case when a.id is null then l.request_id end as request_id,
                case when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
                case when a.id is null then l.agent else '{NO_AGENT}' end as user_agent,
                case when a.id is null then l.country end as geo_country, case when a.id is null then l.city end as geo_city

@@ -66,7 +66,9 @@ def _redaction(log: PersonalLog) -> LiteralString:
     Lock order: entries by id, like every other statement that changes entries. Entries that are deleted before the lock count as done.
     """
     table, condition = LOGS[log]
-    assignments = f"{REDACTED}, city = null, country = null" if log is PersonalLog.LOGINS else REDACTED
+    # A client can choose the id of its request, and the access log has it beside the address.
+    of_login = ", city = null, country = null, request_id = null" if log is PersonalLog.LOGINS else ""
+    assignments = f"{REDACTED}{of_login}"
     last = "from blankings where user_id = %(user_id)s and log = %(log)s"
     return f"""
     with due as materialized (

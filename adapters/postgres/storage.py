@@ -35,11 +35,10 @@ class Transaction(Repositories):
         self, connection: Connection, vault: Vault, signals: Signals, clock: Clock, by: Caller, in_session: bool, webhook_delay: timedelta
     ) -> None:
         self._pending = PendingSignals(signals)
-        super().__init__(connection, vault, self._pending)
+        super().__init__(connection, vault, self._pending, webhook_delay)
         self._clock = clock
         self._caller = by
         self._in_session = in_session
-        self._webhook_delay = webhook_delay
         self._events: list[Event] = []
         self._queued: Deferred[QueuedWork] | None = None
 
@@ -63,7 +62,7 @@ class Transaction(Repositories):
         # sign-on locks its session itself (`SamlSignOns.lock_session_deferred`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
-        self._queued = EventLog(self).add(self._events, self._caller, now, self._webhook_delay)
+        self._queued = EventLog(self).add(self._events, self._caller, now)
 
     def send_signals(self) -> None:
         """Notify the actors of this process about their work. Call this after the commit."""
@@ -206,7 +205,7 @@ class Postgres:
         return _Open(self._pool, self._repositories)
 
     def _repositories(self, connection: Connection) -> Repositories:
-        return Repositories(connection, self._vault, self._signals)
+        return Repositories(connection, self._vault, self._signals, self._webhook_delay)
 
     async def about(self) -> tuple[int, datetime]:
         """Return the server's version number, such as 150004, and its clock in UTC, for `gatehouse doctor`."""

@@ -95,6 +95,7 @@ async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: dat
         impersonated_in=context.impersonated_in,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
     )
 
 
@@ -109,6 +110,7 @@ def _to_visitor(caller: Caller, session: BrowserSession, context: SessionContext
         sign_in=context.sign_in,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
         browser=session,
     )
 

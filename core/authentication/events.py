@@ -8,6 +8,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication.model.sessions import Session
+from core.authentication.model.sign_in_log import FailedLogin
 from core.authentication.model.tokens import PersonalToken, SigningKey
 from core.kernel.callers import Member, ServiceContext
 from core.kernel.connections import ConnectionSlug
@@ -30,6 +31,23 @@ def signed_in(user_id: UUID, methods: Sequence[str], service: ServiceContext | N
     if service is None:
         return Event(EVENT_KINDS["user.login.success"], str(user_id), of_person=user_id, details=details)
     return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)
+
+
+def sign_in_failed(failure: FailedLogin) -> Event:
+    """A sign-in failed, and the sign-in log has a new row for it. Only webhooks that have chosen this event get it.
+
+    The organization gets the facts that its log shows: at an unknown account, no user, method, wait and request.
+    """
+    details = {
+        "sign_in_id": str(failure.id),
+        "user_id": None if failure.user_id is None else str(failure.user_id),
+        "service_id": None if failure.service_id is None else str(failure.service_id),
+        "provider": failure.provider,
+        "reason": failure.reason,
+        "blocked_seconds": failure.blocked_seconds,
+        "request_id": failure.request_id,
+    }
+    return Event(EVENT_KINDS["user.login.failed"], str(failure.user_id), details=details)
 
 
 def reauthenticated(user_id: UUID, provider: str | None) -> Event:

@@ -143,6 +143,7 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         browser_session_id=start.browser_session_id,
         openid=start.openid,
         key_thumbprint=start.key_thumbprint,
+        request_id=start.caller.request_id,
     )
 
 

@@ -1,6 +1,7 @@
 """Reading the sign-in logs of organizations and of the platform (decision 220)."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, SignIn, SignInFilter
 from core.kernel.callers import OrganizationCaller
@@ -15,6 +16,14 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     """
     async with ports.storage.reading() as read:
         return await read.sign_in_log.page(None if caller is None else caller.acts_in.id, filter_, page)
+
+
+async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_id: UUID) -> SignIn | None:
+    """Return the newest failure of the user that the caller's organization may see, or the platform without a caller, if any."""
+    failures = SignInFilter(user_id=user_id, success=False)
+    async with ports.storage.reading() as read:
+        newest = await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, failures, None, 1)
+    return newest[0] if newest else None
 
 
 def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:

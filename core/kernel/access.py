@@ -173,6 +173,7 @@ def to_person(caller: Caller, claims: Claims, session: SessionContext | None, *,
         openid_scope=() if session.service is None else claims.scope,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
     )
 
 

@@ -1,6 +1,6 @@
 """The causes of changes: HTTP clients without credentials, and the service itself. All callers derive from `Caller`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -9,6 +9,7 @@ class Caller:
 
     address: str | None = None
     agent: str | None = None
+    request_id: str | None = field(default=None, compare=False)  # of the HTTP request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,18 +44,27 @@ class EventKind:
     # Recorded only for organizations that a platform owner has approved once. Anyone can create an
     # organization, and could fill the log with a frequent event.
     approved_only: bool = False
+    # So frequent that it has a row only for organizations that chose it for a webhook. No preset has it.
+    by_choice: bool = False
 
 
 def _kinds(
-    category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False, approved_only: bool = False
+    category: str,
+    target: Target,
+    *names: str,
+    audited: bool = True,
+    platform_only: bool = False,
+    approved_only: bool = False,
+    by_choice: bool = False,
 ) -> list[EventKind]:
-    return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only) for name in names]
+    return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only, by_choice) for name in names]
 
 
 # Labels say what the pages say; names are older.
 _LABELS: Final = MappingProxyType(
     {
         "user.login.success": "User signed in",
+        "user.login.failed": "Sign-in failed",
         "user.signup.success": "User signed up",
         "user.released": "Account no longer managed here",
         "user.taken_over": "Account taken over by the directory",
@@ -86,6 +95,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             # (core.authentication.events).
             *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
+            *_kinds("Authentication", Target.USER, "user.login.failed", audited=False, by_choice=True),
             *_kinds("Authentication", Target.USER, SIGNED_UP, audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.

@@ -18,6 +18,7 @@ from ops.bench.row import Filling, Say
 from ops.bench.service import Service
 
 SMALL_USERS: Final = 50
+SMALL_FAILURES: Final = 1000  # of the small service's users
 SERVICES_OF_EACH: Final = 3  # services per organization; the large and the small service are the only ones of their organizations
 DEACTIVATED: Final = 100  # every hundredth user of a service is deactivated
 DOMAIN: Final = "people.example"  # of every end user's address
@@ -40,6 +41,7 @@ class Scale:
     logins: int  # of all services, without failures
     large_logins: int  # approximately, because logins are random
     small_logins: int  # approximately
+    large_failures: int  # of the last 90 days
 
     @property
     def users(self) -> int:
@@ -51,20 +53,22 @@ class Scale:
 
     @property
     def gigabytes(self) -> float:
-        return 1 + (self.logins * _BYTES_PER_LOGIN + self.users * _BYTES_PER_USER) / 2**30
+        return 1 + ((self.logins + self.large_failures) * _BYTES_PER_LOGIN + self.users * _BYTES_PER_USER) / 2**30
 
     def __str__(self) -> str:
         return (
             f"{self.organizations:,} organizations, {2 + self.others:,} services, {self.users:,} end users, {self.logins:,} logins; "
             f"of them {self.large_users:,} and about {self.large_logins:,} in the large one, {SMALL_USERS} and about "
-            f"{self.small_logins:,} in the small one"
+            f"{self.small_logins:,} in the small one; failures in 90 days: {self.large_failures:,} and {SMALL_FAILURES:,}"
         )
 
 
-FULL: Final = Scale(others=1800, other_users=500, large_users=100_000, logins=10_000_000, large_logins=3_000_000, small_logins=1000)
-QUICK: Final = Scale(others=6, other_users=20, large_users=1000, logins=20_000, large_logins=6000, small_logins=1000)
+FULL: Final = Scale(
+    others=1800, other_users=500, large_users=100_000, logins=10_000_000, large_logins=3_000_000, small_logins=1000, large_failures=300_000
+)
+QUICK: Final = Scale(others=6, other_users=20, large_users=1000, logins=20_000, large_logins=6000, small_logins=1000, large_failures=2000)
 # A small amount, for rows that only need a service of any size.
-LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, large_logins=640, small_logins=200)
+LITTLE: Final = Scale(others=1, other_users=10, large_users=64, logins=1000, large_logins=640, small_logins=200, large_failures=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
                 last = min(first + _LOGINS_AT_ONCE - 1, scale.logins)
                 connection.execute(_LOGINS, {**values, "first": first, "last": last})
                 say(f"  {last:,} of {scale.logins:,} logins ...")
+            connection.execute(_FAILURES, values)
         say("  logins of each day, users, with their services and subscriptions ...")
         for statement in (_SEEN, "analyze seen", _USERS):
             connection.execute(statement, values)
@@ -118,6 +123,7 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
         connection.execute(_END_USER_TOTALS)
         connection.execute(_SERVICE_TOTALS)
         connection.execute(_OWNERS, values)
+        connection.execute(_PLATFORM_OWNER)
         return [_large_or_small(connection, scale, number, key) for number, (key, _) in enumerate(keys)]
 
 
@@ -132,6 +138,8 @@ def _parameters(scale: Scale, keys: Sequence[tuple[str, str]], end: datetime) ->
         "small_share": scale.small_logins / scale.logins,
         "large_users": scale.large_users,
         "small_users": SMALL_USERS,
+        "large_failures": scale.large_failures,
+        "small_failures": SMALL_FAILURES,
         "others": scale.others,
         "other_users": scale.other_users,
         "services_of_each": SERVICES_OF_EACH,
@@ -153,7 +161,7 @@ def _large_or_small(connection: psycopg.Connection[Any], scale: Scale, number: i
     """Return the filled large service (number 0) or the small one (number 1)."""
     first, users = ((0, scale.large_users), (scale.large_users, SMALL_USERS))[number]
     service_id = id_of(f"service {number}")
-    [(logins,)] = connection.execute("select count(*) from login_events where service_id = %s", [service_id]).fetchall()
+    [(logins,)] = connection.execute("select count(*) from login_events where service_id = %s and success", [service_id]).fetchall()
     return Application(
         id=service_id,
         org_id=id_of(f"organization {number}"),
@@ -201,6 +209,7 @@ _OWNERS: Final = """
     select distinct on (org_id) gen_random_uuid(), org_id, u.id, u.email, 'owner', %(begin)s, %(begin)s
     from shares left join accounts o using (n) join users u on u.id = coalesce(o.id, md5('person ' || first)::uuid)
     order by org_id, n"""
+_PLATFORM_OWNER: Final = "update users set is_platform_owner = true where id = (select id from accounts where n = 0)"
 # The statements below generate their rows in the database, because sending millions of rows would
 # take minutes. This one generates all users of services, numbered service by service. `place` is
 # their order within the service.
@@ -227,15 +236,24 @@ _LOGINS: Final = """
             select n, n::float8 / %(logins)s as part, random() as lot, random() as one, random() as service
             from generate_series(%(first)s, %(last)s) n) drawn) d
     join crowd c on c.number = d.number"""
+_FAILURES: Final = """
+    insert into login_events (id, user_id, org_id, service_id, provider, success, reason, address, agent, created_at, request_id)
+    select md5('failure ' || s.n || ' ' || f)::uuid, md5('person ' || s.first + f %% s.size)::uuid, s.org_id, s.service_id, 'password',
+           false, (array['credentials', 'locked', 'mfa'])[1 + f %% 3], '203.0.113.' || f %% 250, (%(agents)s::text[])[1 + f %% 8],
+           %(end)s - interval '90 days' * (1 - f::float8 / failures), md5('request ' || s.n || ' ' || failures - f)
+    from shares s
+    cross join lateral (select case s.n when 0 then %(large_failures)s else %(small_failures)s end as failures) each
+    cross join lateral generate_series(1, failures) f
+    where s.n < 2 order by f::float8 / failures"""
 # Past days have one shard, as after a run of the housekeeper.
 _LOGIN_TOTALS: Final = """
     insert into login_totals (org_id, service_id, day, provider, shard, total)
     select org_id, service_id, (created_at at time zone 'UTC')::date, provider,
            case when created_at < date_trunc('day', %(end)s - %(apart)s, 'UTC') then 0 else floor(random() * %(shards)s) end, count(*)
-    from login_events group by 1, 2, 3, 4, 5 order by 3"""
+    from login_events where success group by 1, 2, 3, 4, 5 order by 3"""
 _SEEN: Final = """
     create temporary table seen on commit drop as
-    select user_id, min(created_at) as first, max(created_at) as last from login_events group by user_id"""
+    select user_id, min(created_at) as first, max(created_at) as last from login_events where success group by user_id"""
 _USERS: Final = """
     insert into users (id, email, email_verified_at, first_verified_at, password_hash, origin, origin_org_id, deactivated_at, created_at,
                        updated_at)

@@ -27,7 +27,7 @@ def page(
     check: Check[T] | str,
     *,
     against: int = SMALL,
-    beside: Mapping[str, tuple[str, Check[T]]] | None = None,
+    beside: Mapping[str, tuple[str, Check[T] | str]] | None = None,
     tables: Sequence[str] = (),
 ) -> Callable[[Bench], Measure]:
     """Send a request about the large one, one at a time. The easier condition is the one at position `against`.
@@ -81,7 +81,7 @@ def _measure_in_new_sessions(on: Service, request: Request, seconds: int) -> Sam
     with psycopg.connect(on.conninfo, autocommit=True) as connection:
         renew(connection)
     for _ in range(UNTIL_PLANNED):
-        on.ask(request)
+        on.check(request)
     return measure_sequentially(on, request, seconds)
 
 

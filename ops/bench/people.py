@@ -81,7 +81,7 @@ def add_sessions(service: Service, count: int) -> list[str]:
 
 def browser_cookies(service: Service) -> list[dict[str, str]]:
     """Add a browser session for each account that can sign in, ordered by email, and return the headers with their cookies."""
-    accounts = service.query("select id from users where password_hash is not null order by email")
+    accounts = service.query("select id from users where password_hash is not null and email like '%%@bench.example' order by email")
     secrets = [new_secret() for _ in accounts]
     service.query(
         """

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from hashlib import md5
 from typing import Final
 
 from actors.webhook_dispatcher import SLOTS
+from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
 from ops.bench import billing, end_users, loads, pages, people, requests, webhooks
 from ops.bench.directories import DIRECTORIES
@@ -32,6 +34,7 @@ _ANALYTICS: Final = f"{_ORG}/analytics"
 _CONSOLE: Final = "/app/organizations/{0.slug}"
 _HTML: Final = 'class="list"'
 _ACTION: Final = "security.password.changed"
+_REQUEST: Final = md5(b"request 0 0", usedforsecurity=False).hexdigest()
 _LOGIN_TABLES: Final = ("login_totals", "login_events")
 
 Request = Callable[[Bench], Measure]
@@ -154,6 +157,23 @@ ROWS: Final[Sequence[Row]] = (
            page(APPLICATIONS, "/api/service/users", listed("users", lambda one: one.users)), "for the large service / for the small one"),
     _sized("end-users-page", "the first page of an organization's end users, with its total",
            page(APPLICATIONS, f"{_ORG}/users", listed("users", lambda one: one.active)), "for the large one / for the small one"),
+    _sized("sign-ins-page", "the first page of the sign-in log of an organization, with its total",
+           page(APPLICATIONS, f"{_ORG}/sign-ins", listed("sign_ins", lambda _: MAX_LISTED), tables=("login_events",), beside={
+               "the large one's failures": (f"{_ORG}/sign-ins?success=false", listed("sign_ins", lambda _: MAX_LISTED)),
+               "the large one's failures with a reason":
+                   (f"{_ORG}/sign-ins?reason=locked", not_empty),
+               "the large one's failures with a reason that none has": (f"{_ORG}/sign-ins?reason=saml", listed("sign_ins", lambda _: 0)),
+               "the large one's failure in a request": (f"{_ORG}/sign-ins?request_id={_REQUEST}", listed("sign_ins", lambda _: 1)),
+               "those at the large one's application":
+                   (f"{_ORG}/sign-ins?service_id={{0.id}}", listed("sign_ins", lambda _: MAX_LISTED)),
+               "those of the whole platform": ("/api/platform/sign-ins", listed("sign_ins", lambda _: MAX_LISTED)),
+               "the failures of the whole platform": ("/api/platform/sign-ins?success=false", listed("sign_ins", lambda _: MAX_LISTED))})),
+    _sized("sign-ins-page-html", "the page of the sign-in log of an organization in the console", page(
+        APPLICATIONS, f"{_CONSOLE}/sign-ins", _HTML, beside={
+            "the page of the platform's": ("/app/platform/sign-ins", _HTML),
+            "the page of one of the large one's users": (f"{_CONSOLE}/sign-ins?user_id={{0.people[1]}}", _HTML)})),
+    _sized("sign-ins-page-by-person", "the first page of the sign-in log about one user",
+           page(APPLICATIONS, f"{_ORG}/sign-ins?user_id={{0.people[1]}}", not_empty)),
     _limited("end-users-search", "a search that finds one of an organization's end users, with its total",
              page(APPLICATIONS, f"{_ORG}/users?search={{0.part}}", listed("users", lambda _: 1), tables=("end_users",))),
     _limited("end-users-search-all", "a search that finds all of an organization's end users, with its total",

@@ -195,6 +195,7 @@ def events() -> str:
                 continue
             texts, fields = described[kind.name]
             where = "platform's log" if kind.platform_only else "webhook, audit log" if kind.audited else "webhook"
+            where += ", if chosen" if kind.by_choice else ""
             rows.append((f"`{kind.name}`", kind.target.value, where, "<br>or: ".join(texts), ", ".join(fields)))
         parts.append(f"## {category}\n\n{table(('event', 'target', 'where', 'when', 'fields of data'), rows)}")
     return "\n\n".join(parts)

@@ -36,7 +36,13 @@ DENY: Final = """
 # Whether the session has the second factor that its service may require.
 HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {HAS_TWO_FACTORS})"
 SESSION: Final = Record(
-    Session, "s", service=None, proofs=None, grant="s.grant_type", openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters)
+    Session,
+    "s",
+    service=None,
+    proofs=None,
+    request_id=None,
+    grant="s.grant_type",
+    openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters),
 )
 BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_COLUMNS)
 START_ROTATION: Final = """

@@ -9,21 +9,49 @@ from core.authentication.model.sign_in_log import MAX_LISTED, SignIn, SignInFilt
 from core.kernel.values import Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
+MANY_MEMBERS: Final = 1000
+WALKED: Final = 5000
 # The rule of who sees what. The list, the count and the export of an organization read this and nothing
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
-# they joined. Attempts at accounts that it does not know have no user (`record_failure`). An organization
+# they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
 # that was never approved sees no attempts at the platform: anyone can create any number of them.
-#
-# The members come first, so that their rows are read by the index of the user.
 OF_ORGANIZATION: Final = """
     (select l.* from login_events l
-     where l.org_id = %(org_id)s and l.seen_by <> 'platform' {filters} {newest} limit %(most)s)
+     where l.org_id = %(org_id)s and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)
     union all
-    (select l.* from memberships m join organizations o on o.id = m.org_id cross join lateral (
-        select l.* from login_events l
-        where l.user_id = m.user_id and l.org_id is null and l.service_id is null and l.seen_by = 'all'
-          and l.created_at >= m.confirmed_at {filters} {newest} limit %(most)s) l
-     where m.org_id = %(org_id)s and o.approved_at is not null)"""
+    ({of_members})"""
+AT_PLATFORM: Final = "l.org_id is null and l.service_id is null and l.seen_by = 'all' {filters}"
+OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
+IS_APPROVED: Final = "select from organizations o where o.id = %(org_id)s and o.approved_at is not null"
+# Any of the members' attempts, for the count. The members come first, so that their rows are read by the index of
+# the user.
+OF_MEMBERS: Final = f"""
+    select l.* from memberships m cross join lateral (
+        select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} limit %(most)s) l
+    where m.org_id = %(org_id)s and exists ({IS_APPROVED})
+    limit %(most)s"""
+# The newest of the members' attempts. Reading those of each of 100,000 members would take seconds. So the newest
+# attempts of the whole platform are walked first, for an organization with many members. If they are not enough, the
+# newest one of each member shows which members have the newest ones.
+NEWEST_OF_MEMBERS: Final = f"""
+    with walked as materialized (
+        select l.* from (
+            select l.* from login_events l
+            where {AT_PLATFORM} and exists (
+                {IS_APPROVED} and o.member_count > {MANY_MEMBERS})
+            {NEWEST} limit {WALKED}) l
+        join memberships m on {OF_MEMBER}
+        {NEWEST} limit %(most)s),
+    is_enough as materialized (select count(*) = %(most)s as is_enough from walked),
+    latest as materialized (
+        select m.* from memberships m cross join lateral (
+            select l.created_at as at, l.id as attempt_id from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit 1) l
+        where m.org_id = %(org_id)s and exists ({IS_APPROVED}) and not (select is_enough from is_enough)
+        order by l.at desc, l.attempt_id desc limit %(most)s)
+    select l.* from walked l where (select is_enough from is_enough)
+    union all
+    select l.* from latest m cross join lateral (
+        select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit %(most)s) l"""
 # An attempt at an account that the organization does not know has a row for the platform, and counts in one
 # for the organization.
 OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organization' {filters} {newest} limit %(most)s)"
@@ -38,7 +66,8 @@ FILTERS: Final[dict[str, LiteralString]] = {
     # Not a parameter, because the indexes of failures are partial.
     "succeeded": "and l.success",
     "failed": "and not l.success",
-    "reason": "and l.reason = %(reason)s",
+    "reason": "and l.reason = %(reason)s and not l.success",
+    "request_id": "and l.request_id = %(request_id)s and not l.success",
     "since": "and l.created_at >= %(since)s",
     "until": "and l.created_at < %(until)s",
     "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
@@ -58,7 +87,8 @@ class SignInLog(Repository):
 
     async def page(self, org_id: UUID | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
         values = _values(filter_)
-        count = f"select count(*) from (select from ({_rows(org_id, values)}) l limit %(most)s) counted"
+        rows = _rows(org_id, values, OF_MEMBERS)
+        count = f"select count(*) from (select from ({rows}) l limit %(most)s) counted"
         total = await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
         if page.offset >= total:
             return PageResult([], total)
@@ -81,10 +111,11 @@ class SignInLog(Repository):
         return await self._all(record.read, sql, org_id=org_id, most=offset + limit, limit=limit, offset=offset, **values)
 
 
-def _rows(org_id: UUID | None, values: dict[str, object]) -> LiteralString:
+def _rows(org_id: UUID | None, values: dict[str, object], of_members: LiteralString = NEWEST_OF_MEMBERS) -> LiteralString:
     """Return the newest %(most)s rows that the organization may see, or the platform, and that match the filters."""
     filters = " ".join(text for name, text in FILTERS.items() if name in values)
-    return (OF_PLATFORM if org_id is None else OF_ORGANIZATION).format(filters=filters, newest=NEWEST)
+    rows = OF_PLATFORM if org_id is None else OF_ORGANIZATION.replace("{of_members}", of_members)
+    return rows.format(filters=filters, newest=NEWEST)
 
 
 def _values(filter_: SignInFilter) -> dict[str, object]:
@@ -95,6 +126,7 @@ def _values(filter_: SignInFilter) -> dict[str, object]:
         "succeeded": True if filter_.success is True else None,
         "failed": True if filter_.success is False else None,
         "reason": filter_.reason,
+        "request_id": filter_.request_id,
         "since": filter_.since,
         "until": filter_.until,
     }

@@ -1,7 +1,7 @@
 """The repositories on one database connection, and the signals of an open transaction."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from adapters.postgres.engine.driver import Connection
@@ -13,10 +13,11 @@ from ports.signals import Signal, Signals
 class Scope:
     """A database connection with everything that its repositories need."""
 
-    def __init__(self, connection: Connection, vault: Vault, signals: Signals) -> None:
+    def __init__(self, connection: Connection, vault: Vault, signals: Signals, webhook_delay: timedelta = timedelta()) -> None:
         self.connection = connection
         self.vault = vault
         self.signals = signals
+        self.webhook_delay = webhook_delay  # between an event and its first delivery
 
 
 class PendingSignals:

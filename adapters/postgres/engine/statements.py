@@ -20,7 +20,7 @@ ASYNC_COMMIT: Final = "async_commit as (select set_config('synchronous_commit', 
 class Repository:
     """The statements about one kind of entity, run on one connection."""
 
-    __slots__ = ("_connection", "_signals")
+    __slots__ = ("_connection", "_signals", "_webhook_delay")
 
     # The refusal to raise when a constraint is violated, by the name of the constraint.
     constraints: ClassVar[Mapping[str, type[Exception]]] = {}
@@ -28,6 +28,7 @@ class Repository:
     def __init__(self, scope: Scope) -> None:
         self._connection = scope.connection
         self._signals = scope.signals
+        self._webhook_delay = scope.webhook_delay
 
     async def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> T | None:
         """Return the value of the first row, or None if there is no row."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
 from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.causes import SYSTEM, Caller
@@ -34,9 +35,8 @@ from core.kernel.event_catalog import Event
 # transactions cannot wait for each other.
 #
 # delivered: webhooks receive the events in the log of their organization, and events that
-# are not audited. Without webhooks this is one index lookup. If a webhook is deleted at the
-# same time, the housekeeper deletes its deliveries.
-_ADD: Final = """
+# are not audited.
+_ADD: Final = f"""
 with recorded as (
     select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
     from rows from (jsonb_to_recordset(%(events)s) as (
@@ -83,24 +83,8 @@ counted as (
     where has_entry and log is not null
     group by log, name, target_type order by log, name, target_type
     on conflict (org_id, action, target_type) do update set total = t.total + excluded.total),
-delivered as (
-    insert into webhook_deliveries (id, org_id, webhook_id, event_type, actor_id, payload, status, due_at, created_at,
-                                    updated_at)
-    select gen_random_uuid(), w.org_id, w.id, l.name, p.actor_user_id, row_to_json(p), %(status)s,
-           l.at + %(delay)s::interval, l.at, l.at
-    from logs l
-    join webhooks w on w.org_id = l.log and w.is_active and l.name = any(w.events)
-    join organizations o on o.id = w.org_id and o.status = 'active'
-    cross join lateral (
-        select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
-               l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
-               json_build_object('kind', l.caller_kind, 'id', l.actor_id, 'name', l.actor_name) as actor,
-               l.payload as data) p
-    returning pg_notify('webhooks', '')),
-written as (
-    insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
-    select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
-    from logs)
+delivered as ({DELIVER}),
+written as ({WRITE})
 select exists (select from delivered), exists (select from forwarded)"""
 
 
@@ -115,15 +99,15 @@ class QueuedWork:
 class EventLog(Repository):
     """Writes the events that a transaction recorded."""
 
-    def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
+    def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> Deferred[QueuedWork]:
         """Write the events with the next statement. Return the work that they queued."""
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
             _ADD,
             events=Jsonb([_row(event, caller) | _actor(event, caller) for event in events]),
             now=now,
-            status="waiting" if webhook_delay else "due",
-            delay=webhook_delay,
+            status="waiting" if self._webhook_delay else "due",
+            delay=self._webhook_delay,
         )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
+from core.authentication import events
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
@@ -14,6 +16,7 @@ from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof
+from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
@@ -45,12 +48,19 @@ class SignInMethod(Protocol):
 
 
 async def record_failure(
-    ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None, flow: Flow | None = None
+    ports: Ports,
+    caller: Caller,
+    reason: LoginFailure,
+    provider: str,
+    user_id: UUID | None,
+    flow: Flow | None = None,
+    *,
+    blocked_until: datetime | None = None,
 ) -> None:
     """Count a failed sign-in, and record it in the sign-in log. Without a flow, no application waits."""
     ports.metrics.login_failed(reason)
     org_id, service_id = (None, None) if flow is None else _application(flow)
-    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id)
+    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id, blocked_until=blocked_until)
 
 
 def _application(flow: Flow) -> tuple[UUID | None, UUID | None]:
@@ -66,12 +76,15 @@ async def log_failure(
     user_id: UUID | None,
     org_id: UUID | None = None,
     service_id: UUID | None = None,
+    *,
+    blocked_until: datetime | None = None,
 ) -> None:
     """Record a failed sign-in to this application, or to the platform itself.
 
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """
     failure = FailedLogin(
+        id=new_id(),
         user_id=user_id,
         reason=reason,
         provider=provider,
@@ -81,6 +94,8 @@ async def log_failure(
         address=caller.address,
         agent=caller.agent,
         location=ports.geoip.locate(caller.address),
+        request_id=caller.request_id,
+        blocked_until=blocked_until,
     )
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(failure)
+        await statements.logins.record_failure(failure, events.sign_in_failed(failure))

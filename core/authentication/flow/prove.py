@@ -169,4 +169,5 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
         service=service,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
     )

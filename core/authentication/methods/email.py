@@ -122,7 +122,8 @@ class EmailCode:
         # Without an account, the id of the challenge matches none, and the statement takes as long.
         user_id = challenge.user_id or challenge.id
         if attempt.blocked_until is not None:
-            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow)
+            ended = attempt.blocked_until
+            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow, blocked_until=ended)
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:

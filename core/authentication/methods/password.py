@@ -44,7 +44,7 @@ class Password:
         account = attempt.account
         user_id = None if account is None else account.id
         if attempt.blocked_until is not None:
-            await record_failure(ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow)
+            await record_failure(ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow, blocked_until=attempt.blocked_until)
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)

@@ -46,7 +46,7 @@ class Code:
         stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
         first_method = first_method_of(stored.proofs) or ""
         if attempt.blocked_until is not None:
-            await record_failure(ports, caller, LoginFailure.LOCKED, first_method, user_id, stored)
+            await record_failure(ports, caller, LoginFailure.LOCKED, first_method, user_id, stored, blocked_until=attempt.blocked_until)
         attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
         first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
 

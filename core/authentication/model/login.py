@@ -223,7 +223,10 @@ class OpenInvitation:
 
 
 class LoginFailure(StrEnum):
-    """The values of the metric label `reason`. They are few, and none contains user input (security L-4)."""
+    """Why a sign-in failed: the reasons in the sign-in log, and the values of the metric label `reason`.
+
+    They are few, and none contains user input (security L-4).
+    """
 
     CREDENTIALS = "credentials"
     LOCKED = "locked"  # too many wrong attempts before

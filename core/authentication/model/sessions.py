@@ -96,6 +96,7 @@ class Session:
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
     key_thumbprint: str | None = None  # of the key that its refresh tokens are bound to (RFC 9449 section 5)
+    request_id: str | None = None  # of the request that started it; only the sign-in log has it
 
 
 class TokenNotRevocable(Invalid):

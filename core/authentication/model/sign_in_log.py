@@ -1,7 +1,9 @@
 """The sign-in log: records of sign-ins and failed attempts, and the filters of the log."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
+from math import ceil
 from typing import Final
 from uuid import UUID
 
@@ -11,16 +13,44 @@ from core.authentication.model.login import LoginFailure
 # The number of attempts that have pages. Older ones are found with a filter or an export.
 MAX_LISTED: Final = 1000
 EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
-MAX_FAILURES: Final = 20  # that are recorded of one account in an hour
+# How many failures have rows. 1 million attempts at one application in a day, at any accounts and from any
+# addresses, add less than 100,000 rows (`rows_a_minute`).
+MAX_FAILURES: Final = 20  # of one account in an hour; the newest row counts the others
+MAX_NAMED_FAILURES: Final = 30  # at accounts that the log names, of one organization in a minute
+MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
 # The reason of attempts at accounts that a log must not name, whether there is an account or not. It replaces
 # every other reason that depends on the account.
 UNKNOWN_ACCOUNT: Final = "unknown_account"
+MANY_ATTEMPTS: Final = "many"  # the reason of the row that counts the rest of a minute
+# Failures before the application or the provider named a user.
+_BEFORE_USER: Final = frozenset(
+    {LoginFailure.PROVIDER, LoginFailure.STATE, LoginFailure.ADDRESS, LoginFailure.AUTHORIZATION_CODE, LoginFailure.DEVICE_CODE}
+)
+
+
+def rows_a_minute() -> int:
+    """Return the largest number of rows that the failures of a minute at one application add.
+
+    The organization and the platform have rows of their own for unknown accounts, and each kind of row has one
+    for the rest of the minute.
+    """
+    return MAX_NAMED_FAILURES + 2 * MAX_COUNTED_NETWORKS + 3
+
+
+def to_network(address: str | None) -> str | None:
+    """Return the network that counts as one client: the IPv4 address, or the /64 network of an IPv6 address."""
+    try:
+        parsed = None if address is None else ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network((parsed, 64), strict=False)) if isinstance(parsed, IPv6Address) else address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLogin:
     """A failed attempt to sign in. `user_id` may belong to no account. The time is UTC."""
 
+    id: UUID
     user_id: UUID | None
     reason: LoginFailure
     provider: str  # the method, as in the sessions
@@ -30,18 +60,26 @@ class FailedLogin:
     address: str | None = None
     agent: str | None = None
     location: Location | None = None
+    request_id: str | None = None
+    blocked_until: datetime | None = None  # if wrong attempts before have blocked the account
 
     @property
     def depends_on_account(self) -> bool:
         """Return whether the attempt failed at an account. Otherwise the user was never known."""
-        return self.reason is not LoginFailure.PROVIDER
+        return self.user_id is not None or self.reason not in _BEFORE_USER
+
+    @property
+    def blocked_seconds(self) -> int | None:
+        """Return how long the account was still blocked, rounded up."""
+        return None if self.blocked_until is None else max(1, ceil((self.blocked_until - self.at) / timedelta(seconds=1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIn:
     """A sign-in or a failed attempt, as the reader of the log sees it. The time is UTC.
 
-    A record without a user counts the attempts of one IP address in one minute.
+    A record without a user counts the attempts of one network in one minute. Its `address` is an IPv4 address, an
+    IPv6 network, or None for the rest of a minute with many networks.
     """
 
     id: UUID
@@ -53,8 +91,10 @@ class SignIn:
     service_name: str | None
     provider: str
     success: bool
-    reason: str | None  # a value of LoginFailure, or UNKNOWN_ACCOUNT; None for a success, and for failures of earlier releases
+    reason: str | None  # of LoginFailure, UNKNOWN_ACCOUNT or MANY_ATTEMPTS; None for a success, and for failures of earlier releases
+    blocked_seconds: int | None
     attempts: int
+    request_id: str | None
     address: str | None
     agent: str | None
     city: str | None
@@ -69,5 +109,6 @@ class SignInFilter:
     service_id: UUID | None = None
     success: bool | None = None
     reason: str | None = None
+    request_id: str | None = None  # of a failure
     since: datetime | None = None
     until: datetime | None = None  # not included

@@ -17,6 +17,7 @@ from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
+from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
@@ -142,6 +143,8 @@ async def exchange_code(
         return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, requested, key)
     except AuthorizationCodeInvalid:
         ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
+        org_id, service_id = (None, None) if client.context is None else (client.context.org_id, client.context.id)
+        await log_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, org_id, service_id)
         raise
 
 
@@ -188,7 +191,7 @@ async def _redeem(
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = replace(_grant_of(account, service, session_id, redeemed, entitlement), key=key)
+                grant = replace(_grant_of(caller, account, service, session_id, redeemed, entitlement), key=key)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
@@ -227,7 +230,12 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
 
 
 def _grant_of(
-    account: Account, service: ServiceContext | None, session_id: UUID, redeemed: RedeemedAuthorizationCode, entitlement: Entitlement
+    caller: Caller,
+    account: Account,
+    service: ServiceContext | None,
+    session_id: UUID,
+    redeemed: RedeemedAuthorizationCode,
+    entitlement: Entitlement,
 ) -> RedeemedGrant:
     person = Person(
         user_id=account.id,
@@ -237,6 +245,7 @@ def _grant_of(
         service=service,
         address=redeemed.address,
         agent=redeemed.agent,
+        request_id=caller.request_id,
     )
     return RedeemedGrant(
         person=person,

@@ -17,6 +17,8 @@ from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import NoAccessToService
+from core.authentication.flow.methods import log_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
@@ -52,7 +54,7 @@ from core.federation.oauth.model.device_flow import (
     normalize_user_code,
 )
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
-from core.kernel.access import require_mfa
+from core.kernel.access import BlockedByDirectory, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
@@ -146,7 +148,11 @@ async def redeem(
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
-    account, approving_session_id = _check_poll(ports, poll, now, has_verifier=challenge is not None)
+    try:
+        account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)
+    except DeviceCodeInvalid:
+        await _record_failure(ports, caller, None, poll.service.org_id, poll.service.id)
+        raise
     oauth.require_granted(ports, poll.openid or NO_GRANT, requested)
     key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
     person = Person(
@@ -157,15 +163,19 @@ async def redeem(
         service=poll.service,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
     )
     try:
         signed_in = await _start_session(ports, person, poll, approving_session_id, device_code_hash, key)
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
+    except DeviceCodeDenied:
+        await _record_failure(ports, person, person.user_id, poll.service.org_id, poll.service.id)
+        raise
     return issue_first_tokens(ports, signed_in, requested.scope)
 
 
-def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: bool) -> tuple[Account, UUID]:
+def _check_poll(poll: DevicePoll, now: datetime, *, has_verifier: bool) -> tuple[Account, UUID]:
     """Return the account of the user who approved the device, and the id of the approving session.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, OrganizationNotActive,
@@ -174,7 +184,6 @@ def _check_poll(ports: Ports, poll: DevicePoll, now: datetime, *, has_verifier: 
     # The service may have become a public client after the codes were issued.
     lacks_pkce = poll.service.is_public and not has_verifier
     if poll.is_locked or not poll.is_matching or lacks_pkce or poll.status is DeviceRequestStatus.REDEEMED:
-        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
         raise DeviceCodeInvalid
     if poll.expires_at <= now:
         raise DeviceCodeExpired
@@ -203,7 +212,6 @@ async def _start_session(
         # A password reset, a deactivation or a sign-out may have ended the approving session. Then
         # the approval is void.
         if await tx.session_contexts.load(approving_session_id, person.user_id, None, now) is None:
-            ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
             raise DeviceCodeDenied
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
@@ -252,13 +260,13 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     async with ports.storage.reading() as read:
         request = None if letters is None else await read.device_codes.by_user_code(digest(letters))
     if request is None:
-        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
+        await _record_failure(ports, caller, caller.user_id)
         raise UserCodeUnknown
     # A used or expired code is not a guess, because a device has shown it.
     for key in (address_key, account_key):
         await attempt_limits.uncount(ports, SecretKind.USER_CODE, key)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:
-        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
+        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id)
         raise UserCodeUnknown
     if request.expires_at <= now:
         raise DeviceCodeExpired
@@ -284,9 +292,25 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
         await _store_decision(ports, caller, request, digest(normalize_user_code(user_code) or ""), decision)
     except NotFound:  # the service or its organization was deleted
         raise UserCodeUnknown from None
+    except (BlockedByDirectory, NoAccessToService, NoAccessToResource) as refusal:
+        reason = LoginFailure.DIRECTORY if isinstance(refusal, BlockedByDirectory) else LoginFailure.ACCESS
+        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id, reason)
+        raise
     if decision is DeviceDecision.DENY:
-        ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
+        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id)
     return request
+
+
+async def _record_failure(
+    ports: Ports,
+    caller: Caller,
+    user_id: UUID | None,
+    org_id: UUID | None = None,
+    service_id: UUID | None = None,
+    reason: LoginFailure = LoginFailure.DEVICE_CODE,
+) -> None:
+    ports.metrics.login_failed(reason)
+    await log_failure(ports, caller, reason, "", user_id, org_id, service_id)
 
 
 async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, user_code_hash: bytes, decision: DeviceDecision) -> None:

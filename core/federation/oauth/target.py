@@ -115,13 +115,12 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
         may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
         is_blocked = not may_use and await read.directory_blocks.exists(context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
-        if may_use and api is not None and not await read.api_resources.may_use(context.org_id, api.id, visitor.user_id):
-            raise AccessDenied("The user may not use this API.")
-    if not may_use:
+        may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
+    if not may_use or not may_use_api:
         reason = LoginFailure.DIRECTORY if is_blocked else LoginFailure.ACCESS
         method = proofs.first_method_of(visitor.browser.proofs) or ""
         await log_failure(ports, visitor, reason, method, visitor.user_id, context.org_id, context.id)
-        raise AccessDenied
+        raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents]:

@@ -113,6 +113,7 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor
         sign_in=context.sign_in,
         address=caller.address,
         agent=caller.agent,
+        request_id=caller.request_id,
         browser=browser,
     )
 

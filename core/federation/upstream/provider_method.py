@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import ServiceNotFound
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow, ProviderTrip
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
@@ -44,7 +44,7 @@ class ProviderIdentity:
 
         async def refused(refusal: Refusal) -> None:
             if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
-                ports.metrics.login_failed(LoginFailure.ADDRESS)
+                await record_failure(ports, caller, LoginFailure.ADDRESS, trip.provider, None, trip.flow)
 
         proof = first_proof(trip.provider, ports.clock.now(), is_fresh=identity.is_fresh)
         return Proved(proof=proof, lock=lock, refused=refused)

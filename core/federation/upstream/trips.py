@@ -307,7 +307,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
         async with ports.storage.transaction(by=caller) as tx:
             trip = await tx.flows.take_trip(digest(state), digest(browser), provider, ports.clock.now())
     if trip is None or browser is None or state is None:
-        ports.metrics.login_failed(LoginFailure.STATE)
+        await record_failure(ports, caller, LoginFailure.STATE, provider or "", None)
         raise ProviderStateUnknown
     try:
         return await _finish(ports, caller, visitor, trip, browser, state, returned.answer, base_url)

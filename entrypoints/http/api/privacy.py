@@ -47,6 +47,9 @@ class ExportedLoginResponse(ResponseModel):
     provider: str = Field(description="How the user signed in.", examples=["password", "websuite"])
     success: bool = Field(description="Whether the login succeeded.")
     reason: str | None = Field(description="Why the login failed, or null.", examples=["credentials"])
+    blocked_seconds: int | None = Field(description="How long the account was still blocked after wrong attempts, or null.")
+    attempts: int = Field(description="The number of attempts that the record counts.")
+    request_id: str | None = Field(description="The id of the request, or null for logins of earlier releases.")
     risk_score: int = Field(description="The risk of the login, from 0 to 100.")
     risk_factors: Annotated[str, BeforeValidator(json.dumps)] = Field(
         description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]']

@@ -170,7 +170,8 @@ def agent() -> str | None:
 
 def anonymous() -> Anonymous:
     """Return a caller without credentials."""
-    return Anonymous(address=request_record().address, agent=agent())
+    record = request_record()
+    return Anonymous(address=record.address, agent=agent(), request_id=record.request_id)
 
 
 def no_content() -> Response:

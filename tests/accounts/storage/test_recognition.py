@@ -13,13 +13,11 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch, DeviceType, Location, PresentedDevice
-from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import Anonymous
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp
 from tests.support.builders import FIREFOX, add_account, add_member, run_concurrently, run_sql
-from tests.support.rows import DAY, HOUR, MICROSECOND, session
+from tests.support.rows import DAY, HOUR, MICROSECOND, failed_login, session
 
 NEWER_FIREFOX = FIREFOX.replace("121", "122")
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36"
@@ -71,8 +69,8 @@ class DeviceUser:
         self.clock.advance(MICROSECOND)  # only failures after the last success count
         async with self.ports.storage.autocommit() as count:
             for _ in range(times):
-                failure = FailedLogin(user_id=self.account.id, reason=LoginFailure.CREDENTIALS, provider="password", at=self.clock.now())
-                await count.logins.record_failure(failure)
+                failure = failed_login(self.account.id, at=self.clock.now())
+                await count.logins.record_failure(*failure)
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:

@@ -13,9 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location, LoginRisk
-from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import Session
-from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
@@ -30,6 +28,7 @@ from tests.support.rows import (
     account,
     add,
     begin,
+    failed_login,
     in_another_task,
     session,
     within,
@@ -107,7 +106,7 @@ async def test_the_session_of_a_login_is_stored_with_its_record(
 async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, user: UUID) -> None:
     await login(storage, user, None)
     async with storage.autocommit() as at_once:
-        await at_once.logins.record_failure(FailedLogin(user_id=user, reason=LoginFailure.CREDENTIALS, provider="password", at=NOW))
+        await at_once.logins.record_failure(*failed_login(user))
     assert await run_sql(pool, "select count(*), count(org_id), count(service_id) from login_events") == [(2, 0, 0)]
     assert await totals(pool) == []
 
@@ -262,8 +261,8 @@ async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -
     new_session = await begin(storage, user.id, "token")
     await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
     async with storage.autocommit() as count:
-        failure = FailedLogin(user_id=user.id, reason=LoginFailure.CREDENTIALS, provider="password", at=NOW + SECOND, address="2001:db8::1")
-        await count.logins.record_failure(failure)
+        failure = failed_login(user.id, at=NOW + SECOND, address="2001:db8::1")
+        await count.logins.record_failure(*failure)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
         (user.id, new_session.id, "websuite", True, new_session.address, new_session.agent, new_session.created_at, None),
@@ -276,7 +275,7 @@ async def test_recording_a_failed_login_leaves_the_connection_synchronous(storag
     await run_sql(pool, "set synchronous_commit = on")  # it is off in the tests
     try:
         async with storage.autocommit() as count:
-            await count.logins.record_failure(FailedLogin(user_id=user.id, reason=LoginFailure.CREDENTIALS, provider="password", at=NOW))
+            await count.logins.record_failure(*failed_login(user.id))
         assert await run_sql(pool, "show synchronous_commit") == [("on",)]
     finally:
         await run_sql(pool, "reset synchronous_commit")

@@ -1,10 +1,6 @@
 """Who sees which sign-ins: two organizations, an unconfirmed member, a user of an application and a stranger (decision 220)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -12,63 +8,14 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, FailedLogin, SignIn, SignInFilter
-from core.kernel.callers import ServiceContext
+from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, SignInFilter
 from core.kernel.values import Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
-from tests.support.builders import add_member, add_organization, one_factor, run_concurrently, run_sql
-from tests.support.rows import DAY, NOW, SECOND, account, add, session, within
-from tests.support.services import add_service, enroll_user, service_context
+from tests.authentication.storage.sign_ins import CLIENT, Cast, fail, log, named
+from tests.support.builders import add_member, one_factor, run_concurrently, run_sql
+from tests.support.rows import DAY, NOW, SECOND, session, within
 
-PAGE = Page(1, 100)
-CLIENT = "203.0.113.9"
 FAILURES = [LoginFailure.CREDENTIALS, LoginFailure.LOCKED, LoginFailure.MFA, LoginFailure.UNVERIFIED, LoginFailure.CLOSED]
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Two organizations with an application each, and people of the first one."""
-
-    shop: ServiceContext
-    rival: ServiceContext
-    member: UUID  # confirmed, a day ago
-    invited: UUID  # a member who is not confirmed
-    customer: UUID  # a user of the shop
-    stranger: UUID
-
-
-@pytest.fixture
-async def cast(storage: Postgres, pool: Pool) -> Cast:
-    shop = await service_context(pool, await add_service(pool, await add_organization(pool, "acme")))
-    rival = await service_context(pool, await add_service(pool, await add_organization(pool, "rival")))
-    people = [(await add(storage, account(f"{name}@example.com"))).id for name in ("member", "invited", "customer", "stranger")]
-    for user, is_confirmed in ((people[0], True), (people[1], False)):
-        await add_member(pool, shop.org_id, user, confirmed=is_confirmed)
-    await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
-    await run_sql(pool, "update organizations set approved_at = %s", NOW - DAY)
-    await within(storage, lambda tx: enroll_user(tx, shop.id, people[2], NOW - DAY))
-    return Cast(shop, rival, *people)
-
-
-async def fail(storage: Postgres, user: UUID | None, service: ServiceContext | None, **changes: Any) -> None:
-    values: dict[str, Any] = {"reason": LoginFailure.CREDENTIALS, "provider": "password", "at": NOW, "address": CLIENT, "agent": "tests"}
-    org_id, service_id = (service.org_id, service.id) if service else (None, None)
-    async with storage.autocommit() as statements:
-        await statements.logins.record_failure(FailedLogin(user_id=user, org_id=org_id, service_id=service_id, **{**values, **changes}))
-
-
-async def log(storage: Postgres, org_id: UUID | None, **filters: Any) -> list[SignIn]:
-    """Return the log. The export has the same attempts as the list, and the total is their number."""
-    filter_ = SignInFilter(**filters)
-    async with storage.reading() as read:
-        page = await read.sign_in_log.page(org_id, filter_, PAGE)
-        exported = await read.sign_in_log.batch(org_id, filter_, None, 100)
-    assert (page.items, page.total) == (exported, len(exported))
-    return exported
-
-
-def named(sign_ins: Sequence[SignIn]) -> list[tuple[UUID | None, str | None, str | None, int]]:
-    return [(each.user_id, each.email, each.reason, each.attempts) for each in sign_ins]
 
 
 @pytest.mark.parametrize("reason", FAILURES)
@@ -132,6 +79,27 @@ async def test_an_organization_sees_the_attempts_of_confirmed_members_at_the_pla
     assert await log(storage, cast.rival.org_id) == []
     await run_sql(pool, "update organizations set approved_at = null")  # anyone can create such an organization
     assert await log(storage, cast.shop.org_id) == []
+
+
+@pytest.mark.parametrize("members", [1, 100_000])
+async def test_organizations_of_every_size_list_the_newest_attempts_of_their_members(
+    storage: Postgres, pool: Pool, cast: Cast, members: int
+) -> None:
+    """A large organization's are found in those of the whole platform, if these have enough of them."""
+    await add_member(pool, cast.shop.org_id, cast.customer, confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
+    await run_sql(pool, "update organizations set member_count = %s", members)
+    people = (cast.member, cast.stranger, cast.customer, cast.invited)
+    for number in range(40):
+        await fail(storage, people[number % 4], (None, None, cast.rival)[number % 3], at=NOW + number * SECOND)
+    expected = [number for number in range(39, -1, -1) if number % 2 == 0 and number % 3 < 2]
+    for limit in (1, 5, len(expected), 50):
+        for filters in ({}, {"success": False}, {"since": NOW + 6 * SECOND}):
+            shown = [number for number in expected if number >= 6 or "since" not in filters]
+            async with storage.reading() as read:
+                page = await read.sign_in_log.page(cast.shop.org_id, SignInFilter(**filters), Page(1, limit))
+            assert [(each.created_at - NOW) / SECOND for each in page.items] == shown[:limit]
+            assert page.total == len(shown)
 
 
 async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(storage: Postgres, cast: Cast) -> None:
@@ -209,5 +177,5 @@ async def test_only_old_failures_are_swept(storage: Postgres, pool: Pool, cast: 
     await fail(storage, cast.member, cast.shop)
     old = session(cast.member, service=None, created_at=NOW - DAY)
     await within(storage, lambda tx: tx.logins.record_success(old, "password"))
-    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FAILED_LOGINS, NOW, 100)) == 2
+    assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FAILED_LOGINS, NOW, 100)) == 3
     assert await run_sql(pool, "select success, created_at from login_events order by 2") == [(True, NOW - DAY), (False, NOW)]

@@ -23,7 +23,7 @@ from tests.tenancy.organizations import NOT_ACTIVE, NOW
 
 FIELDS = ["id", "name", "url", "events", "is_active", "created_at", "updated_at"]
 # The event types that are not audit actions.
-WEBHOOK_ONLY_TYPES = {"user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
+WEBHOOK_ONLY_TYPES = {"user.login.failed", "user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
 
 MAX_WEBHOOKS = Policy().webhooks_per_organization
 

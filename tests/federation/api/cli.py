@@ -79,8 +79,9 @@ class DeviceClient:
         return [row[0] for row in await run_sql(self.pool, "select status from device_codes order by created_at")]
 
     async def count_rows(self) -> dict[str, int]:
-        """Return the number of rows in each of SIGN_IN_TABLES."""
+        """Return the number of rows in each of SIGN_IN_TABLES, without failed sign-ins."""
         counts = {}
         for table in SIGN_IN_TABLES:
-            [(counts[table],)] = await run_sql(self.pool, f"select count(*) from {table}")  # noqa: S608
+            where = "where success" if table == "login_events" else ""
+            [(counts[table],)] = await run_sql(self.pool, f"select count(*) from {table} {where}")  # noqa: S608
         return counts

@@ -102,7 +102,7 @@ class Belongings:
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
             values (%s, %s, %s, %s, %s, 0, %s, true, %s)"""
         await run_sql(pool, passkey, new_id(), account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
-        # A login without a service, which no organization sees.
+        # A login at the platform itself, which only the organizations of the user's confirmed memberships see.
         login = """
             insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
             values (%s, %s, 'password', true, %s, %s, 20, %s, %s, %s, %s)"""

@@ -64,6 +64,7 @@ class Secrets:
     rows: State
     texts: Mapping[str, str]
     uncovered: tuple[str, ...]  # one text of each column in which the decoy has none
+    rival: str  # the id of the rival organization
     _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
 
     @classmethod
@@ -86,7 +87,7 @@ class Secrets:
         covered = {column for text, column in columns if text in DECOYS.values()}
         uncovered = {column: text for text, column in columns if column not in covered}
         index = Index([*private.items(), *unwritten.items()])
-        return cls(rows, private, tuple(uncovered.values()), index)
+        return cls(rows, private, tuple(uncovered.values()), str(world.rival.organization.id), index)
 
     def private_texts(self, response: str, *sent: str) -> list[str]:
         """Return the private texts in a response.

@@ -63,8 +63,9 @@ from tests.proof.access.robots import (
     add_secret,
 )
 from tests.proof.access.saml import saml_of, sign_on_with_saml
+from tests.proof.access.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
 from tests.proof.access.state import State, state
-from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
+from tests.support.builders import SignedIn, add_account, add_member, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import use_in_sessions
 from tests.support.personal_tokens import add_personal_token
@@ -177,6 +178,7 @@ class World:
     home: Tenant
     rival: Tenant
     both: Account  # a member of home and rival
+    unsure: Account  # a member of rival who is not confirmed
     callers: Mapping[str, Caller]
     state: State = field(repr=False)
     state_without_home: State = field(repr=False)  # the world if the home organization and its users did not exist
@@ -192,6 +194,11 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     # This user is a member of two organizations. Neither must learn about the other.
     both = await _add_person(ports, "both@between.example")
     rival = await _add_tenant(ports, pool, RIVAL, impersonator, both=both)
+    # The organization knows only the address of this user.
+    unsure = await _add_person(ports, "unsure@between.example")
+    await add_member(pool, rival.organization.id, unsure.id)
+    passer = await _add_person(ports, "passer@nowhere.example")
+    await add_counted_attempts(ports, rival.organization.id, rival.services[0])
     suspended = await _add_tenant(ports, pool, SUSPENDED, impersonator, status=OrganizationStatus.SUSPENDED)
     pending = await _add_tenant(ports, pool, PENDING, impersonator, status=OrganizationStatus.PENDING)
     callers = [
@@ -228,7 +235,14 @@ async def make_world(ports: Ports, pool: Pool) -> World:
     without_home = await state(pool)
     home = await _add_tenant(ports, pool, HOME, impersonator, both=both, invites=rival.people["further"].email)
     await sign_in(ports, both, home.organization.id)
-    await belongings.of(both, HOME)  # the rival organization must not learn the personal things of this user
+    await add_hidden_sign_ins(
+        pool,
+        ports,
+        HOME,
+        rival=(rival.organization.id, rival.services[0]),
+        both=both.id,
+        strangers=[passer.id, unsure.id, home.people["further"].id],
+    )
     guest = home.people["guest"]
     guest_session = await sign_in(ports, guest)
     rival_callers = {caller.name: caller for caller in callers}
@@ -273,7 +287,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         Caller(name="foreign-anonymous", at=rival),
     ]
     await run_sql(pool, "update personal_tokens set last_used_at = created_at")
-    return World(home, rival, both, {caller.name: caller for caller in callers}, await state(pool), without_home)
+    return World(home, rival, both, unsure, {caller.name: caller for caller in callers}, await state(pool), without_home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,6 +556,7 @@ async def _add_tenant(
     directory = await _add_directory(ports, organization, owner, further, people["former"])
     webhook, delivery = await _add_settings(ports, organization, owner)
     services, service_things = await _add_services(ports, organization, owner)
+    await add_sign_ins_of_tenant(ports, slug, org, services[0], further.id)
     keys = await _add_keys(ports, organization, services, owner)
     user_code = await _add_device(pool, slug, services[0], now)
     code, verifier = await _add_code(ports, pool, slug, services[0], people["end-user"])

@@ -10,6 +10,7 @@ from quart import Blueprint, Response
 
 from core.authentication import sign_in_log
 from core.authentication.model.sign_in_log import SignIn, SignInFilter
+from core.eventing.model.audit import Period
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
@@ -32,19 +33,31 @@ class SignInResponse(ResponseModel):
     created_at: Timestamp = Field(description="When it happened. Attempts at unknown accounts are counted by minute.")
     success: bool = Field(description="Whether the user signed in.")
     reason: str | None = Field(
-        description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `directory`, `saml` or "
-        "`provider`. `unknown_account` stands for all reasons if the account is no confirmed member of the organization and no user of the "
-        "application, or does not exist. Null for a success, and for failures before this log.",
+        description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `directory`, `saml`, "
+        "`provider`, `state`, `address`, `authorization_code` or `device_code`. `unknown_account` stands for all reasons if the account is "
+        "no confirmed member of the organization and no user of the application, or does not exist. `many` counts the rest of a minute "
+        "with many attempts. Null for a success, and for failures before this log.",
         examples=["credentials"],
     )
-    attempts: int = Field(description="The number of attempts. More than 1 only at unknown accounts.")
+    blocked_seconds: int | None = Field(
+        description="How long the account was still blocked after wrong attempts, if the reason is `locked`.", examples=[30]
+    )
+    attempts: int = Field(
+        description="The number of attempts. Attempts at unknown accounts are counted by network and minute. Of one account, 20 failures "
+        "in an hour are listed, and the newest counts the others."
+    )
+    request_id: str | None = Field(
+        description="The id of the request, which the response has in X-Request-Id. Null for counted attempts and for earlier releases."
+    )
     user_id: UUID | None = Field(description="The id of the user, or null for an unknown account.")
     user_email: str | None = Field(description="The email address that the user has today, or null for an unknown or former user.")
     org_id: UUID | None = Field(description="The id of the application's organization, or null for the platform itself.")
     service_id: UUID | None = Field(description="The id of the application, or null for the platform itself.")
     service_name: str | None = Field(description="The name of the application, or null.")
     provider: str = Field(description="The method, such as `password`. Empty at unknown accounts.", examples=["password", "websuite"])
-    ip_address: str | None = Field(description="The IP address of the client.")
+    ip_address: str | None = Field(
+        description="The IP address of the client. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null for many."
+    )
     user_agent: str | None = Field(description="The User-Agent header of the client, or null at unknown accounts.")
     geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
     geo_city: str | None = Field(description="The city of the IP address, if known.")
@@ -66,11 +79,17 @@ class SignInFilters(Query):
     service_id: Id | None = Field(default=None, description="Only attempts at this application.")
     success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
     reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
+    request_id: Text | None = Field(default=None, description="Only the failure in the request with this id.")
+    period: Period | None = Field(default=None, description="Only attempts of the last hour (`1h`), 24 hours (`24h`) or 7 days (`7d`).")
     since: DateTime | None = Field(default=None, description="Only attempts of this time and later.", examples=["2026-03-01T00:00:00Z"])
     until: DateTime | None = Field(default=None, description="Only attempts before this time.", examples=["2026-04-01T00:00:00Z"])
 
     def to_filter(self) -> SignInFilter:
-        return SignInFilter(**{name: getattr(self, name) for name in SignInFilters.model_fields})
+        given = {name: getattr(self, name) for name in SignInFilters.model_fields if name != "period"}
+        if self.period is not None:
+            start = ports().clock.now() - self.period.length
+            given["since"] = start if self.since is None else max(start, self.since)
+        return SignInFilter(**given)
 
 
 class SignInQuery(SignInFilters, PageQuery):

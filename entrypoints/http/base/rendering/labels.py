@@ -11,7 +11,7 @@ from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sign_in_log import UNKNOWN_ACCOUNT
+from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT, SignIn
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
@@ -65,19 +65,24 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
-# Why a sign-in failed, for admins. A password is checked again 30 seconds after the limit, and later each time.
+# Why a sign-in failed, for admins.
 FAILURE_REASONS: Final[Labels] = {
     LoginFailure.CREDENTIALS: "Wrong password",
-    LoginFailure.LOCKED: "Blocked for at least 30 s after wrong attempts",
+    LoginFailure.LOCKED: "Blocked after wrong attempts",
     LoginFailure.EMAIL_CODE: "Wrong code from the email",
     LoginFailure.MFA: "Wrong second factor",
     LoginFailure.UNVERIFIED: "Email address not verified",
     LoginFailure.CLOSED: "Account deactivated",
     LoginFailure.ACCESS: "Refused by the access policy",
     LoginFailure.DIRECTORY: "Blocked by the directory",
-    LoginFailure.SAML: "Refused by SAML rules",
+    LoginFailure.SAML: "Not the user that the SAML request names",
     LoginFailure.PROVIDER: "Error at the identity provider",
+    LoginFailure.STATE: "Came back from the identity provider too late, or in another browser",
+    LoginFailure.ADDRESS: "Email address at the identity provider missing or taken",
+    LoginFailure.AUTHORIZATION_CODE: "Authorization code wrong, expired or already used",
+    LoginFailure.DEVICE_CODE: "Device code wrong, used or denied",
     UNKNOWN_ACCOUNT: "No account known here",
+    MANY_ATTEMPTS: "Many attempts at once, counted together",
 }
 # Of ways to sign in. All others are shown as words by `to_words`.
 WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
@@ -88,6 +93,15 @@ def label(value: str, labels: Labels | None = None) -> str:
     if isinstance(value, StrEnum) and labels is None:
         labels = LABELS.get(type(value))
     return (labels or {}).get(value) or to_words(value)
+
+
+def failure_label(sign_in: SignIn) -> str:
+    """Return why a sign-in failed, such as "Blocked for 30 s after wrong attempts"."""
+    if sign_in.reason is None:
+        return "Reason not recorded"
+    if sign_in.reason == LoginFailure.LOCKED and sign_in.blocked_seconds is not None:
+        return f"Blocked for {sign_in.blocked_seconds} s after wrong attempts"
+    return label(sign_in.reason, FAILURE_REASONS)
 
 
 def sign_in_methods() -> Labels:

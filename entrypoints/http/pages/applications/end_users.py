@@ -12,6 +12,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import accepts
 
@@ -48,7 +49,8 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user of an organization's applications."""
     details = await end_users.find(ports(), acting_member(), user_id)
-    return await console_page("applications/user.html", details=details, path=organization_path("/users"))
+    failures = await failure_values(acting_member(), user_id)
+    return await console_page("applications/user.html", details=details, path=organization_path("/users"), **failures)
 
 
 @routes.post(f"{LIST}/<user_id>/end-sessions")

@@ -1,11 +1,15 @@
 """The pages of the sign-in logs of an organization and of the platform: list and export."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
 from core.authentication import sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
+from core.eventing.model.audit import Period
+from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.authentication.sign_in_log import (
@@ -17,7 +21,7 @@ from entrypoints.http.api.authentication.sign_in_log import (
 )
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import FAILURE_REASONS
+from entrypoints.http.base.rendering.labels import FAILURE_REASONS, failure_label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
@@ -29,6 +33,7 @@ PLATFORM_LOG: Final = "/app/platform/sign-ins"
 API: Final = "/api/organizations/<org_slug>/sign-ins"
 PLATFORM_API: Final = "/api/platform/sign-ins"
 RESULTS: Final = [("", "All results"), ("true", "Signed in"), ("false", "Failed")]
+PERIODS: Final = [("", "All time"), (Period.HOUR, "Last hour"), (Period.DAY, "Last 24 hours"), (Period.WEEK, "Last 7 days")]
 REASONS: Final = [("", "All reasons"), *((str(value), text) for value, text in FAILURE_REASONS.items())]
 
 
@@ -43,13 +48,34 @@ async def _list_page(sign_ins: PageResult[SignIn], query: SignInQuery, path: str
         is_filtered=any(chosen.values()),
         results=RESULTS,
         reasons=REASONS,
-        labels=FAILURE_REASONS,
+        periods=PERIODS,
+        narrowed=_narrowed(chosen, sign_ins.items),
+        failure_label=failure_label,
         days=ports().policy.failed_logins_kept.days,
         files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
         path=path,
         is_platform=is_platform,
         **neighbors(query, sign_ins.total),
     )
+
+
+def _narrowed(chosen: Mapping[str, str], sign_ins: Sequence[SignIn]) -> list[tuple[str, str]]:
+    """Return the filters by id, which have no field of their own, each with the query that removes it."""
+    first = sign_ins[0] if sign_ins else None
+    person = (first and first.email) or "one user"
+    application = (first and first.service_name) or "one application"
+    shown = [("Person", "user_id", person), ("Application", "service_id", application)]
+    return [(f"{title}: {text}", with_query(page=None, **{name: None})) for title, name, text in shown if chosen[name]]
+
+
+async def failure_values(member: Member | None, user_id: UUID) -> dict[str, Any]:
+    """Return the values of `_latest_failure.html` for a page about a user, of an organization or without a member of the platform."""
+    is_shown = member is None or Capability.SIGN_INS_VIEW in member.acts_in.rights
+    return {
+        "failure": await sign_in_log.latest_failure(ports(), member, user_id) if is_shown else None,
+        "failure_label": failure_label,
+        "sign_ins_path": PLATFORM_LOG if member is None else organization_path("/sign-ins"),
+    }
 
 
 @routes.get(LOG)

@@ -18,6 +18,7 @@ from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import (
@@ -68,6 +69,7 @@ async def show_person(user_id: UUID) -> Response:
         person=details.user,
         path=f"{LIST}/{details.user.id}",
         actions=_actions(details),
+        **await failure_values(None, details.user.id),
     )
 
 

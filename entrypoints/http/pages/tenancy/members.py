@@ -21,6 +21,7 @@ from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
@@ -93,6 +94,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         account=details.account,
         sessions=details.sessions,
         actions=_actions(details.account.member),
+        **await failure_values(acting_member(), user_id),
     )
 
 

@@ -1,12 +1,19 @@
 """Why a sign-in failed, as the API and its exports say it (decision 220)."""
 
+import ast
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adapters.postgres.authentication.failed_logins import RECORD_FAILURE
+from adapters.postgres.engine.driver import Connection
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT
+from entrypoints.http.base.rendering.labels import FAILURE_REASONS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.support.builders import EMAIL, add_account, add_member, run_sql
 from tests.support.tenants import Tenant
@@ -48,8 +55,11 @@ async def test_an_account_that_is_blocked_for_a_while_is_said_so(shop: Shop) -> 
     limit = shop.tenant.ports.policy.account_guess_limit
     for _ in range(limit + 1):
         await shop.login(password=WRONG)
-    reasons = [each["reason"] for each in await log_of(shop.tenant, "?success=false")]
-    assert sorted(reasons) == ["credentials"] * limit + ["locked"]
+    failures = await log_of(shop.tenant, "?success=false")
+    assert sorted(each["reason"] for each in failures) == ["credentials"] * limit + ["locked"]
+    [(blocked, request_id)] = [(each["blocked_seconds"], each["request_id"]) for each in failures if each["reason"] == "locked"]
+    assert blocked == 30
+    assert [each["reason"] for each in await log_of(shop.tenant, f"?request_id={request_id}")] == ["locked"]
 
 
 async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other_tenant: Tenant) -> None:
@@ -80,3 +90,62 @@ async def test_the_export_has_the_attempts_of_the_list(shop: Shop) -> None:
     assert [(row["id"], row["success"], row["reason"]) for row in rows] == [
         (each["id"], str(each["success"]).lower(), each["reason"] or "") for each in listed
     ]
+
+
+async def test_each_attempt_has_the_id_of_its_request(shop: Shop) -> None:
+    assert (await shop.login()).status == 200
+    refused = await shop.login(password=WRONG)
+    [success], [failure] = [await log_of(shop.tenant, f"?success={value}") for value in ("true", "false")]
+    assert failure["request_id"] == refused.headers["X-Request-Id"]
+    assert success["request_id"] not in (None, failure["request_id"])
+    assert {each["id"] for each in await log_of(shop.tenant, "?period=1h")} == {failure["id"], success["id"]}
+
+
+@pytest.mark.parametrize("at_application", [True, False])
+async def test_all_accounts_run_the_same_statements(shop: Shop, monkeypatch: pytest.MonkeyPatch, at_application: bool) -> None:
+    """A user of the application, an unconfirmed member, a stranger and no account, until they are blocked (security B-2)."""
+    await shop.tokens()
+    invited = await add_account(shop.tenant.ports, "invited@example.com")
+    await add_member(shop.tenant.pool, shop.tenant.org, invited.id)
+    await add_account(shop.tenant.ports, "stranger@example.com")
+    statements: list[str] = []
+    build = Connection._statement
+
+    def record(connection: Connection, text: Any, *arguments: Any) -> Any:
+        statements.append(text)
+        return build(connection, text, *arguments)
+
+    monkeypatch.setattr(Connection, "_statement", record)
+    names = {"org_slug": "acme", "service_slug": "shop"} if at_application else {}
+    for _ in range(shop.tenant.ports.policy.account_guess_limit + 1):
+        runs, answers = [], set()
+        for email in (EMAIL, "invited@example.com", "stranger@example.com", "nobody@example.com"):
+            statements.clear()
+            answer = await shop.api.post("/api/auth/login", {"email": email, "password": WRONG, **names})
+            answers.add(answer.status)
+            runs.append(list(statements))
+        assert runs[0] == runs[1] == runs[2] == runs[3]
+        assert RECORD_FAILURE in runs[0]
+        assert len(answers) == 1
+    assert answers == {429}
+
+
+def test_every_reason_has_a_label_and_is_recorded() -> None:
+    """Whatever counts a failure also writes it to the log."""
+    writers = {"record_failure", "log_failure", "_record_failure"}
+    recorded: set[str] = set()
+    for path in Path("core").rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.AsyncFunctionDef | ast.FunctionDef):
+                continue
+            nodes = list(ast.walk(function))
+            calls = {getattr(node.func, "attr", getattr(node.func, "id", "")) for node in nodes if isinstance(node, ast.Call)}
+            if "login_failed" in calls:
+                assert calls & writers, f"{path}: {function.name} counts a failure, and does not record it"
+            if calls & writers or function.name in writers:
+                recorded |= {
+                    node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "LoginFailure"
+                }
+    assert recorded == LoginFailure.__members__.keys()
+    assert FAILURE_REASONS.keys() == {*LoginFailure, UNKNOWN_ACCOUNT, MANY_ATTEMPTS}
+    assert len(set(FAILURE_REASONS.values())) == len(FAILURE_REASONS)

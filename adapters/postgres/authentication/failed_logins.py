@@ -1,0 +1,163 @@
+"""Storage of failed logins, with the limits of their number, and their events."""
+
+from typing import Final
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
+from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from core.authentication.model.sign_in_log import (
+    MANY_ATTEMPTS,
+    MAX_COUNTED_NETWORKS,
+    MAX_FAILURES,
+    MAX_NAMED_FAILURES,
+    UNKNOWN_ACCOUNT,
+    FailedLogin,
+    to_network,
+)
+from core.kernel.event_catalog import Event
+from ports.signals import Signal
+
+COLUMNS: Final = """
+    id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country, created_at, request_id,
+    blocked_seconds, attempts"""
+# A counted row has the id of what it counts, so that the second attempt finds it.
+COUNTED_ID: Final = """
+    md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
+NETWORK_ID: Final = COUNTED_ID.format(seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text")
+REST_ID: Final = COUNTED_ID.format(seen_by="w.seen_by", rest="%(many)s::text")
+FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from this_minute t join login_events l on not l.success and"
+
+# One statement for all attempts, which writes the same number of rows for each, so that its time reveals no account
+# (security B-2). The waiting application's organization knows its confirmed members and the users of the application.
+# Attempts at all other accounts, and without an account, are counted: one row for each network and minute, the same
+# for both.
+#
+# wanted: an attempt writes one row for the platform, which names the account if there is one. If an application
+# waits, it writes a second one for the organization, which counts the attempt unless the first row shows it to the
+# organization. Then it adds 0 to the row of the rest of the minute, which holds no address.
+#
+# placed: the row of the attempt, or null if a limit is reached. Then the newest failure of the account at the same
+# application counts it, or else the row of the rest of the minute.
+#
+# logs: the organizations that see a new row, if one of their webhooks has the event. Other failures write no event.
+# The event has the facts of the row, which may say less than the caller knows.
+#
+# Lock order: the account, and then the rows by id.
+RECORD_FAILURE: Final = f"""
+    with {ASYNC_COMMIT},
+    this_minute as materialized (select date_trunc('minute', %(now)s::timestamptz, 'UTC') as minute from async_commit),
+    account as materialized (
+        select u.id, case when %(org_id)s::uuid is null
+            or exists (
+                select from memberships m where m.org_id = %(org_id)s and m.user_id = u.id and m.confirmed_at is not null)
+            or exists (
+                select from service_users r where r.service_id = %(service_id)s and r.user_id = u.id and r.org_id = %(org_id)s)
+            then 'all' else 'platform' end as seen_by
+        from users u where u.id = %(user_id)s and u.anonymized_at is null for key share of u),
+    of_minute as materialized (
+        {FAILED_IN_MINUTE} l.org_id = %(org_id)s and l.created_at >= t.minute
+        union all
+        {FAILED_IN_MINUTE} l.org_id is null and %(org_id)s::uuid is null and l.created_at >= t.minute),
+    of_account as materialized (
+        select f.* from account a cross join lateral (
+            select l.id, l.org_id, l.service_id, l.seen_by, l.created_at from login_events l
+            where l.user_id = a.id and not l.success and l.created_at > %(now)s::timestamptz - interval '1 hour'
+            order by l.created_at desc limit %(most)s) f),
+    wanted (user_id, seen_by, attempts, id) as (
+        select a.id, a.seen_by, 1,
+            case when (select count(*) from of_account) < %(most)s and (select count(user_id) from of_minute) < %(most_named)s
+                then %(id)s::uuid
+            else (select f.id from of_account f
+                where f.service_id is not distinct from %(service_id)s and f.org_id is not distinct from %(org_id)s
+                  and f.seen_by = a.seen_by
+                order by f.created_at desc limit 1) end
+        from account a
+        union all
+        select null, c.seen_by, case when c.is_shown then 0 else 1 end,
+            case when not c.is_shown and (
+                exists (select from of_minute m where m.id = {NETWORK_ID})
+                or (select count(*) from of_minute m where m.user_id is null and m.address is not null and m.seen_by = c.seen_by)
+                    < %(most_networks)s) then {NETWORK_ID} end
+        from this_minute t cross join (
+            select 'platform' as seen_by, false as is_shown where not exists (select from account)
+            union all
+            select 'organization', exists (select from account where seen_by = 'all') where %(org_id)s::uuid is not null) c),
+    placed as materialized (
+        select coalesce(w.id, {REST_ID}) as id, w.id is null as is_rest, w.id is not null and w.user_id is not null as is_named,
+               case when w.id is not null then w.user_id end as user_id, w.seen_by, w.attempts,
+               case when w.user_id is null or w.id is null then t.minute else %(now)s end as at
+        from wanted w cross join this_minute t),
+    stored as (
+        insert into login_events as t ({COLUMNS})
+        select p.id, p.user_id, %(org_id)s, %(service_id)s,
+               case when p.is_named then %(provider)s when p.is_rest then '' else %(unnamed_provider)s end, false,
+               case when p.is_named then %(reason)s when p.is_rest then %(many)s else %(unnamed_reason)s end, p.seen_by,
+               case when p.is_named then %(address)s when not p.is_rest then %(network)s end,
+               case when p.is_named then %(agent)s end,
+               case when not p.is_rest then %(city)s end, case when not p.is_rest then %(country)s end, p.at,
+               case when p.is_named then %(request_id)s end,
+               case when p.is_named then %(blocked_seconds)s::integer end, p.attempts
+        from placed p
+        order by p.id
+        on conflict (id) do update set attempts = t.attempts + excluded.attempts
+        returning {COLUMNS}),
+    logs as (
+        select s.log, %(event)s::text as name, s.created_at as at, null::uuid as actor_id, null::text as actor_kind,
+               null::text as actor_name, null::text as actor_email, 'anonymous'::text as caller_kind, null::uuid as impersonator_id,
+               coalesce(s.user_id::text, 'unknown') as target_id, d.data,
+               jsonb_build_object('target_type', 'user', 'target_id', s.user_id) || d.data as payload
+        from (
+            select s.org_id as log, s.* from stored s where s.org_id is not null and s.seen_by <> 'platform'
+            union all
+            select m.org_id, s.* from stored s
+            join memberships m on m.user_id = s.user_id and m.confirmed_at <= s.created_at
+            join organizations o on o.id = m.org_id and o.approved_at is not null
+            where s.org_id is null and s.seen_by = 'all') s
+        join placed p on p.id = s.id and p.attempts = 1 and s.attempts = 1
+        cross join lateral (
+            select %(data)s::jsonb || jsonb_build_object(
+                'sign_in_id', s.id, 'user_id', s.user_id, 'provider', s.provider, 'reason', s.reason,
+                'blocked_seconds', s.blocked_seconds, 'request_id', s.request_id) as data) d
+        where exists (select from webhooks w where w.org_id = s.log and w.is_active and %(event)s = any(w.events))),
+    delivered as ({DELIVER}),
+    written as ({WRITE})
+    select exists (select from delivered)"""
+
+
+class FailedLogins(Repository):
+    """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
+
+    async def record_failure(self, failure: FailedLogin, event: Event) -> None:
+        delay = self._webhook_delay
+        is_delivered = await self._one(
+            lambda row: bool(row[0]),
+            RECORD_FAILURE,
+            id=failure.id,
+            user_id=failure.user_id,
+            org_id=failure.org_id,
+            service_id=failure.service_id,
+            provider=failure.provider,
+            reason=failure.reason,
+            # Nothing that depends on the account.
+            unnamed_provider="" if failure.depends_on_account else failure.provider,
+            unnamed_reason=UNKNOWN_ACCOUNT if failure.depends_on_account else failure.reason,
+            many=MANY_ATTEMPTS,
+            most=MAX_FAILURES,
+            most_named=MAX_NAMED_FAILURES,
+            most_networks=MAX_COUNTED_NETWORKS,
+            address=failure.address,
+            network=to_network(failure.address),
+            agent=failure.agent,
+            city=failure.location.city if failure.location else None,
+            country=failure.location.country if failure.location else None,
+            now=failure.at,
+            request_id=failure.request_id,
+            blocked_seconds=failure.blocked_seconds,
+            event=event.kind.name,
+            data=Jsonb(dict(event.details)),
+            status="waiting" if delay else "due",
+            delay=delay,
+        )
+        if is_delivered:
+            self._signals.send(Signal.DELIVERIES_DUE)

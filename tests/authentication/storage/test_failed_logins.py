@@ -1,0 +1,171 @@
+"""How many rows failed sign-ins add, that all attempts write alike, and their events (decision 220, security B-2)."""
+
+import json
+from datetime import timedelta
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.authentication.model.login import LoginFailure
+from core.authentication.model.sign_in_log import (
+    MANY_ATTEMPTS,
+    MAX_COUNTED_NETWORKS,
+    MAX_FAILURES,
+    MAX_NAMED_FAILURES,
+    UNKNOWN_ACCOUNT,
+    rows_a_minute,
+    to_network,
+)
+from core.kernel.values import new_id
+from ports import Ports
+from tests.authentication.storage.sign_ins import Cast, fail, log, named
+from tests.support.builders import add_member, run_sql
+from tests.support.rows import DAY, NOW, SECOND, account, add, within
+from tests.support.services import enroll_user
+from tests.support.webhooks import add_webhook, queue
+
+MINUTE = timedelta(minutes=1)
+SIGN_IN_FAILED = "user.login.failed"
+
+
+async def count_rows(pool: Pool) -> int:
+    [(rows,)] = await run_sql(pool, "select count(*) from login_events")
+    return int(rows)
+
+
+async def rows_written(storage: Postgres, pool: Pool, user: UUID | None, *arguments: Any, **changes: Any) -> list[tuple[str, int]]:
+    """Return how many rows of each table an attempt writes, new ones and new versions."""
+    tables = ("login_events", "events", "webhook_deliveries")
+    [(before,)] = await run_sql(pool, "select txid_snapshot_xmax(txid_current_snapshot())")
+    await fail(storage, user, *arguments, **changes)
+    counts = [await run_sql(pool, f"select count(*) from {table} where xmin::text::bigint >= %s", before) for table in tables]  # noqa: S608
+    return [(table, rows[0][0]) for table, rows in zip(tables, counts, strict=True)]
+
+
+@pytest.mark.parametrize("reason", [LoginFailure.CREDENTIALS, LoginFailure.LOCKED])
+async def test_every_attempt_writes_the_same_number_of_rows(storage: Postgres, pool: Pool, cast: Cast, reason: LoginFailure) -> None:
+    """Also the second one, those after the limit of the account, and those after the limit of the minute."""
+    people = (cast.member, cast.customer, cast.invited, cast.stranger, new_id(), None)
+    for service, rows in ((cast.shop, 2), (None, 1)):
+        written = [
+            await rows_written(storage, pool, user, service, reason=reason, address=f"203.0.113.{number}")
+            for number in range(MAX_FAILURES + 2)
+            for user in people
+        ]
+        assert {tuple(each) for each in written} == {(("login_events", rows), ("events", 0), ("webhook_deliveries", 0))}
+
+
+async def test_attempts_from_many_networks_are_counted_in_one_row(storage: Postgres, cast: Cast) -> None:
+    networks = MAX_COUNTED_NETWORKS + 7
+    for number, repeat in product(range(networks), range(2)):
+        await fail(storage, cast.stranger if number % 2 else None, cast.shop, address=f"198.51.100.{number}", agent=f"{repeat}")
+    seen = await log(storage, cast.shop.org_id)
+    assert sorted((each.reason, each.address is None, each.attempts) for each in seen) == [
+        (MANY_ATTEMPTS, True, 14),
+        *[(UNKNOWN_ACCOUNT, False, 2)] * MAX_COUNTED_NETWORKS,
+    ]
+    assert {(each.user_id, each.provider, each.agent, each.request_id) for each in seen} == {(None, "", None, None)}
+    # Another organization's minute is its own, and the next minute begins again.
+    await fail(storage, None, cast.rival, address="198.51.100.99")
+    assert [each.address for each in await log(storage, cast.rival.org_id)] == ["198.51.100.99"]
+    await fail(storage, None, cast.shop, address="198.51.100.99", at=NOW + MINUTE)
+    assert (await log(storage, cast.shop.org_id))[0].address == "198.51.100.99"
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("198.51.100.7", "198.51.100.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("unknown", "unknown"),
+        (None, None),
+    ],
+)
+def test_an_ipv6_client_is_its_network(address: str | None, network: str | None) -> None:
+    assert to_network(address) == network
+
+
+async def test_the_addresses_of_an_ipv6_network_have_one_row(storage: Postgres, cast: Cast) -> None:
+    for number in range(5):
+        await fail(storage, None, cast.shop, address=f"2001:db8::{number}")
+    assert [(each.address, each.attempts) for each in await log(storage, cast.shop.org_id)] == [("2001:db8::/64", 5)]
+
+
+async def test_the_newest_row_of_an_account_counts_what_is_over_its_limit(storage: Postgres, cast: Cast) -> None:
+    for number in range(MAX_FAILURES + 5):
+        await fail(storage, cast.member, cast.shop, at=NOW + number * SECOND)
+    seen = await log(storage, cast.shop.org_id)
+    assert [each.attempts for each in seen] == [6, *[1] * (MAX_FAILURES - 1)]
+    # An attempt elsewhere is counted there.
+    await fail(storage, cast.member, cast.rival, at=NOW + 40 * SECOND)
+    await fail(storage, cast.member, None, at=NOW + 40 * SECOND)
+    assert await log(storage, cast.shop.org_id) == seen
+    assert named(await log(storage, cast.rival.org_id)) == [(None, None, UNKNOWN_ACCOUNT, 1)]
+    assert sorted(named(await log(storage, None, reason=MANY_ATTEMPTS))) == [(None, None, MANY_ATTEMPTS, 1)] * 2
+
+
+async def test_a_million_attempts_in_a_day_add_less_than_a_hundred_thousand_rows(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    """Three minutes of such a day: from many networks at many accounts, known and unknown, and the arithmetic of the rest."""
+    assert rows_a_minute() * 24 * 60 < 100_000
+    minutes, attempts = 3, 150
+    known = [(await add(storage, account(f"user-{number}@example.com"))).id for number in range(MAX_NAMED_FAILURES + 5)]
+    for user in known[::2]:
+        await within(storage, lambda tx: enroll_user(tx, cast.shop.id, user, NOW - DAY))  # noqa: B023
+    for minute, number in product(range(minutes), range(attempts)):
+        account_id = known[number // 2 % len(known)] if number % 2 else None
+        await fail(
+            storage,
+            account_id,
+            cast.shop,
+            at=NOW + minute * MINUTE + number * timedelta(milliseconds=200),
+            address=f"10.0.{minute}.{number}",
+        )
+    assert await count_rows(pool) <= minutes * rows_a_minute()
+    [(counted,)] = await run_sql(pool, "select sum(attempts) from login_events where seen_by <> 'organization'")
+    assert counted == minutes * attempts, "none is lost"
+
+
+async def test_failures_are_found_by_their_request(storage: Postgres, cast: Cast) -> None:
+    await fail(storage, cast.member, cast.shop, request_id="request-1", blocked_until=NOW + 44.2 * SECOND)
+    await fail(storage, cast.stranger, cast.shop, request_id="request-2")
+    [mine] = await log(storage, cast.shop.org_id, request_id="request-1")
+    assert (mine.user_id, mine.request_id, mine.blocked_seconds) == (cast.member, "request-1", 45)
+    assert await log(storage, cast.shop.org_id, request_id="request-2") == [], "nobody learns that it was a stranger's"
+    assert [each.user_id for each in await log(storage, None, request_id="request-2")] == [cast.stranger]
+
+
+async def test_an_organization_gets_events_of_what_its_log_shows(ports: Ports, storage: Postgres, pool: Pool, cast: Cast) -> None:
+    """Each kind of person, at the organization's application, at another one's and at the platform."""
+    orgs = (cast.shop.org_id, cast.rival.org_id)
+    await add_member(pool, cast.rival.org_id, cast.customer, confirmed=True)
+    await run_sql(pool, "update memberships set confirmed_at = %s where confirmed_at is not null", NOW - DAY)
+    for org in orgs:
+        await add_webhook(ports, org, "https://hooks.example/in", [SIGN_IN_FAILED])
+    people = (cast.member, cast.invited, cast.customer, cast.stranger, None)
+    for number, (user, service) in enumerate(product(people, (cast.shop, cast.rival, None))):
+        for repeat in range(2):
+            await fail(storage, user, service, at=NOW + number * MINUTE, request_id=f"request-{number}-{repeat}")
+    deliveries = [json.loads(json.dumps(each["payload"])) for each in await queue(pool)]
+    for org in orgs:
+        sent = [each["data"] for each in deliveries if each["organization_id"] == str(org)]
+        seen = await log(storage, org)
+        assert sorted(each["sign_in_id"] for each in sent) == sorted(str(each.id) for each in seen)
+        facts = {str(each.id): (each.user_id and str(each.user_id), each.reason, each.request_id) for each in seen}
+        assert {each["sign_in_id"]: (each["user_id"], each["reason"], each["request_id"]) for each in sent} == facts
+    assert {each["actor"]["kind"] for each in deliveries} == {"anonymous"}
+    [(events,)] = await run_sql(pool, "select count(*) from events")
+    assert events == len(deliveries)
+
+
+async def test_failures_are_no_event_unless_a_webhook_has_chosen_them(ports: Ports, storage: Postgres, pool: Pool, cast: Cast) -> None:
+    await add_webhook(ports, cast.shop.org_id, "https://hooks.example/in", ["user.login.success"])
+    await add_webhook(ports, cast.shop.org_id, "https://hooks.example/off", [SIGN_IN_FAILED], is_active=False)
+    for user in (cast.member, cast.stranger, None):
+        await fail(storage, user, cast.shop)
+    assert await queue(pool) == []
+    assert await run_sql(pool, "select name from events") == []

@@ -1,0 +1,55 @@
+"""Sign-ins and failed attempts of the access tests, and what an organization sees of them (decision 220)."""
+
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.devices import Location
+from core.authentication.model.login import LoginFailure
+from core.kernel.values import new_id
+from ports import Ports
+from tests.support.builders import run_sql
+from tests.support.rows import failed_login
+
+# What the rival organization has counted, in both worlds. `hide_in_counts` names some of it for the platform.
+NETWORK = "192.0.2.77"
+ATTEMPTS = 3
+
+
+async def add_sign_ins_of_tenant(ports: Ports, slug: str, org: UUID, service: UUID, user: UUID) -> None:
+    """Add failures that the organization sees: of a member without a user agent, at the platform itself, and at no account."""
+    now, place = ports.clock.now(), Location(f"{slug.title()} Pier", "DE")
+    at_application = {"org_id": org, "service_id": service}
+    async with ports.storage.autocommit() as statements:
+        for user_id, values in (
+            (user, {**at_application, "agent": None, "reason": LoginFailure.MFA, "request_id": f"{slug}-request"}),
+            (user, {"agent": f"{slug} radio"}),
+            (None, {**at_application, "agent": f"{slug} scanner"}),
+        ):
+            await statements.logins.record_failure(*failed_login(user_id, at=now, address=f"{slug}:9", location=place, **values))
+
+
+async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
+    """Add attempts at unknown accounts, which the organization of the application sees as one number."""
+    async with ports.storage.autocommit() as statements:
+        for _ in range(ATTEMPTS):
+            failure = failed_login(None, at=ports.clock.now(), address=NETWORK, org_id=org, service_id=service)
+            await statements.logins.record_failure(*failure)
+
+
+async def add_hidden_sign_ins(pool: Pool, ports: Ports, slug: str, *, rival: tuple[UUID, UUID], both: UUID, strangers: list[UUID]) -> None:
+    """Add rows that the rival organization must not see, with the slug of the home organization in each text.
+
+    They are sign-ins of a member of both on the way to the home organization's application, those of people whom
+    the rival does not know at the platform itself, and the names of attempts that it has counted.
+    """
+    insert = """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country,
+                                  created_at, request_id)
+        values (%s, %s, %s, %s, 'password', %s, %s, %s, %s, %s, %s, 'DE', %s, %s)"""
+    now, texts = ports.clock.now(), (f"{slug}:10", f"{slug} console", f"{slug.title()} Dock")
+    for user in (both, *strangers):
+        for success in (True, False):
+            seen_by, reason = ("platform" if user == both else "all"), (None if success else "credentials")
+            await run_sql(pool, insert, new_id(), user, None, None, success, reason, seen_by, *texts, now, f"{slug}-hidden")
+    for user in strangers:
+        await run_sql(pool, insert, new_id(), user, *rival, False, "credentials", "platform", *texts, now, f"{slug}-hidden")
