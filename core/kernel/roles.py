@@ -134,10 +134,15 @@ def find_role(name: str | None) -> Role | None:
     return None if name is None else ROLES.get(RoleName(name))
 
 
-def rights_of(name: str | None) -> Rights:
-    """Return the rights of the role with this name. None and unknown names have none."""
+def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights:
+    """Return the rights of the role with this name. None and unknown names have none.
+
+    `members_see_end_users` is the setting of the organization. If it is false, the role `member` does not see end users.
+    """
     role = find_role(name)
-    return frozenset() if role is None else role.rights
+    if role is None:
+        return frozenset()
+    return role.rights if members_see_end_users or role.name != MEMBER else role.rights - {Capability.END_USERS_VIEW}
 
 
 def names_with(capability: Capability) -> tuple[RoleName, ...]:
