@@ -80,6 +80,10 @@ class Invitations(Repository):
             INVITATION.read, SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s", org_id=org_id, invitation_id=invitation_id
         )
 
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+        sql = f"{SELECT} where i.org_id = %(org_id)s and i.id = any(%(ids)s) and i.status = 'pending' {NEWEST_FIRST}"
+        return await self._all(INVITATION.read, sql, org_id=org_id, ids=list(invitation_ids))
+
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         return await self._one(
             INVITATION.read, SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}", org_id=org_id, token_hash=token_hash

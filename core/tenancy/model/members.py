@@ -7,7 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import Invalid, NotFound, Refusal
 from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
@@ -71,6 +71,25 @@ class NewOwnerNotMember(Invalid):
 
 class NewOwnerNotActive(Invalid):
     """The new owner's account is not active. Choose another member."""
+
+
+class NoneSelected(Invalid):
+    """Select at least one person for this. Members and invitations have different actions."""
+
+
+class TooManySelected(Invalid):
+    """You have selected too many people. Select fewer, and repeat the action for the others."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Select at most {limit} people at once, and repeat the action for the others.")
+
+
+@dataclass(frozen=True, slots=True)
+class PersonOutcome:
+    """The outcome of a change for one of several people: their address, and the refusal, or None if it was changed."""
+
+    email: Email
+    refusal: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)

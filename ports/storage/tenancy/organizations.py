@@ -167,6 +167,9 @@ class InvitationsRead(Protocol):
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
 
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+        """Return those of these invitations that are pending, newest first."""
+
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         """Return the organization's invitation with this token, in any state."""
 

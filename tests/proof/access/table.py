@@ -622,6 +622,7 @@ SHORT: Final = {
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
 IN_FLOW: Final[dict[str, Any]] = {"things": {"flow_id": "{flow}"}, "cookies": BROWSER}
 WITH_CODE: Final[dict[str, Any]] = {"things": {"flow_id": "{code_flow}"}, "cookies": BROWSER}
 AGREES: Final = Request(form={**OF_THE_SESSION, "answer": "continue", "question": "confirm"}, **IN_FLOW)
@@ -1027,6 +1028,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
+    f"GET {PAGES_OF_ORG}/selected-people": Request(query={"action": "remove", "user:{user_id}": "yes"}),
+    f"POST {PAGES_OF_ORG}/selected-people/role": Request(form={**SELECTED_MEMBER, "role": "admin"}),
+    f"POST {PAGES_OF_ORG}/selected-people/end-sessions": Request(form=SELECTED_MEMBER),
+    f"POST {PAGES_OF_ORG}/selected-people/password-reset": Request(form=SELECTED_MEMBER),
+    f"POST {PAGES_OF_ORG}/selected-people/remove": Request(form={**SELECTED_MEMBER, "confirmation": "1 member"}),
+    f"POST {PAGES_OF_ORG}/selected-people/resend": Request(form={**OF_THE_SESSION, "invitation:{invitation_id}": "yes"}),
+    f"POST {PAGES_OF_ORG}/selected-people/cancel": Request(form={**OF_THE_SESSION, "invitation:{invitation_id}": "yes"}),
     f"POST {PAGES_OF_ORG}/invitations/new": Request(form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "member"}),
     f"POST {PAGES_OF_ORG}/invitations/new#admin": Request(
         form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "admin"}

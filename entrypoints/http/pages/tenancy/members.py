@@ -24,6 +24,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
+from entrypoints.http.pages.tenancy.selected_people import actions_on_people
 
 routes = Blueprint("member_pages", __name__)
 
@@ -63,6 +64,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         members=result.members,
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
         invited=await _invited(query_args) if manages else None,
+        actions=actions_on_people() if manages else [],
         states=STATE_FILTER if manages else [],
         limit=result.limit.value,
         total=result.total,
