@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.accounts import AccountOrigin, AccountSummary
 from core.kernel.errors import Invalid, NotFound, Refusal
 from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
 from core.kernel.values import Email
@@ -129,10 +129,15 @@ class LiveSessions:
 
 @dataclass(frozen=True, slots=True)
 class MemberDetails:
-    """Everything that an organization may see of a member, with the live sessions in the organization."""
+    """Everything that an organization may see of a member, with the live sessions in the organization.
+
+    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation.
+    """
 
     account: MemberAccount
     sessions: LiveSessions
+    invited_by: AccountSummary | None = None
+    invited_at: datetime | None = None
 
 
 class MemberOrder(StrEnum):

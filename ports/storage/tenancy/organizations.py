@@ -167,6 +167,9 @@ class InvitationsRead(Protocol):
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
 
+    async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
+        """Return the invitation with which this member joined, or None: owners and users of a directory have none."""
+
     async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
         """Return those of these invitations that are pending, newest first."""
 

@@ -114,6 +114,16 @@ async def test_an_invitation_is_found_by_its_own_id_token_and_address_only(stora
         assert await tx.invitations.received_by(EVE, NOW) == []
 
 
+async def test_several_invitations_are_found_while_they_are_pending(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
+    one = await invite(storage, invitation(org), invitation(org, EVE, created_at=NOW))
+    ended, foreign = await invite(storage, invitation(org, "grace@example.com")), await invite(storage, invitation(other))
+    assert await end(storage, ended, InvitationStatus.CANCELLED)
+    async with storage.reading() as read:
+        assert await read.invitations.pending_of(org, [one.id, ended.id, foreign.id, uuid4()]) == [one]
+        assert await read.invitations.pending_of(org, []) == []
+
+
 async def test_an_address_has_one_pending_invitation_in_an_organization(storage: Postgres, pool: Pool) -> None:
     org, other = await add_organizations(pool)
     one = await invite(storage, invitation(org), invitation(other), invitation(org, EVE))

@@ -59,13 +59,15 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     result = await members.list_page(
         ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
     )
+    invited = await _invited(query_args) if manages else None
     return await console_page(
         "tenancy/members.html",
         members=result.members,
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
-        invited=await _invited(query_args) if manages else None,
-        actions=actions_on_people() if manages else [],
+        invited=invited,
+        actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         states=STATE_FILTER if manages else [],
+        invitable=ASSIGNABLE[::-1],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
@@ -94,6 +96,8 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         member=details.account.member,
         account=details.account,
         sessions=details.sessions,
+        invited_by=details.invited_by,
+        invited_at=details.invited_at,
         actions=_actions(details.account.member),
     )
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from quart import Blueprint, Response, request
 
-from core.kernel.errors import NotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import selected_people
@@ -30,10 +29,6 @@ USER: Final = "user:"  # names of the checkboxes begin with these
 INVITED: Final = "invitation:"
 ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
 ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
-
-
-class UnknownAction(NotFound):
-    """There is no such action on several people. Choose one in the list of members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +103,13 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def actions_on_people() -> list[tuple[str, str, bool]]:
+def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on several people: name, label and whether it is dangerous."""
-    return [(name, action.label, action.dangerous) for name, action in ACTIONS.items() if may(action.capability)]
+    return [
+        (name, action.label, action.dangerous)
+        for name, action in ACTIONS.items()
+        if may(action.capability) and (with_invitations or not action.of_invitations)
+    ]
 
 
 @routes.get(SELECTED)
@@ -136,9 +135,9 @@ async def show_question(org_slug: str) -> Response:
 
 
 async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
-    """Return the people of the form whom the action can change, by their ids. Raises: UnknownAction, NoneSelected, TooManySelected."""
+    """Return the people of the form whom the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
     if name not in ACTIONS:
-        raise UnknownAction
+        raise NoneSelected
     user_ids, invitation_ids = ([path_id(text) for text in checked(form, prefix)] for prefix in (USER, INVITED))
     members, invited = await selected_people.load_addresses(ports(), acting_member(), user_ids, invitation_ids)
     selected = invited if ACTIONS[name].of_invitations else members
