@@ -105,7 +105,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
-        Capability.END_USERS_MANAGE: "Assign users to applications.",
+        Capability.END_USERS_MANAGE: "Assign users to applications, block users there, send password resets, and remove second factors.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
         Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",

@@ -36,6 +36,7 @@ NOTICES: Final = {
     "created-secrets-ended": "Secrets ended: {count}.",
     "sessions-ended": "Sessions ended: {count}.",
     "impersonation-ended": "Impersonation ended. You act as yourself again.",
+    "user-blocked": "User blocked at your applications.",
     "reset-sent": "Reset link sent.",
     "member-removed": "Member removed.",
     "roles-changed": "Roles changed: {count}.",
