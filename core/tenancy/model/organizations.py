@@ -143,6 +143,14 @@ class MembersMustAsk(OrganizationNotActive):
     """This organization can't be used now. Ask its owner or one of its admins."""
 
 
+class ApplicationClosed(OrganizationNotActive):
+    """You can't sign in to this application now. Ask the people who run it."""
+
+    def __init__(self, org_slug: str) -> None:
+        super().__init__(type(self).__doc__)
+        self.org_slug = org_slug
+
+
 def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:
     """Return the refusal for a member of an organization that is not active. Only its owner and admins learn why."""
     if Capability.ORGANIZATION_MANAGE not in rights:

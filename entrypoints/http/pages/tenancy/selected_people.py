@@ -195,6 +195,7 @@ async def change_roles(org_slug: str, form: Form) -> Response:
 @routes.post(f"{SELECTED}/end-sessions")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"DELETE {MEMBER}/sessions", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("end-sessions"), refusals=())
 async def end_sessions(org_slug: str, form: Form) -> Response:
     """End the sessions of the selected members."""
     selected = await _load("end-sessions", form)
@@ -204,6 +205,7 @@ async def end_sessions(org_slug: str, form: Form) -> Response:
 @routes.post(f"{SELECTED}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {MEMBER}/password-reset", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("password-reset"), refusals=())
 async def send_password_resets(org_slug: str, form: Form) -> Response:
     """Send the selected members a link to set a new password."""
     selected = await _load("password-reset", form)
@@ -224,6 +226,7 @@ async def remove(org_slug: str, form: Form) -> Response:
 @routes.post(f"{SELECTED}/resend")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {INVITATION}/resend", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("resend"), refusals=())
 async def resend_invitations(org_slug: str, form: Form) -> Response:
     """Send the selected invitations again."""
     selected = await _load("resend", form)
@@ -233,6 +236,7 @@ async def resend_invitations(org_slug: str, form: Form) -> Response:
 @routes.post(f"{SELECTED}/cancel")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {INVITATION}", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("cancel"), refusals=())
 async def cancel_invitations(org_slug: str, form: Form) -> Response:
     """Cancel the selected invitations."""
     selected = await _load("cancel", form)
