@@ -31,7 +31,7 @@ class Question:
     choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # the name and the label of a field, with pairs of value and text
     dangerous: bool = True  # cannot be undone, or takes something away
     action: str | None = None  # the path that takes the form; None: that of the page
-    people: Sequence[str] = ()  # the addresses of those whom the action changes, if they are several
+    people: Sequence[str] = ()  # addresses: the action changes several people
     answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
 
 

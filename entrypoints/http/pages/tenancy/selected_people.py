@@ -135,7 +135,7 @@ async def show_question(org_slug: str) -> Response:
 
 
 async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
-    """Return the people of the form whom the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
+    """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
     if name not in ACTIONS:
         raise NoneSelected
     user_ids, invitation_ids = ([path_id(text) for text in checked(form, prefix)] for prefix in (USER, INVITED))
