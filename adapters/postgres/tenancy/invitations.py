@@ -59,12 +59,20 @@ class Invitations(Repository):
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
     async def page(
-        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+        self,
+        org_id: UUID,
+        status: InvitationStatus | None,
+        page: Page,
+        now: datetime,
+        *,
+        search: str | None = None,
+        role: RoleName | None = None,
     ) -> PageResult[ListedInvitation]:
         matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
+        matching += "" if role is None else " and i.role = %(role)s"
         statement = _page([f"{condition}{matching}" for condition in STORED[status]])
         return await self._page(
-            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search
+            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search, role=role
         )
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:

@@ -152,11 +152,18 @@ class InvitationsRead(Protocol):
     """
 
     async def page(
-        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+        self,
+        org_id: UUID,
+        status: InvitationStatus | None,
+        page: Page,
+        now: datetime,
+        *,
+        search: str | None = None,
+        role: RoleName | None = None,
     ) -> PageResult[ListedInvitation]:
-        """Return the organization's invitations with this status, newest first.
+        """Return the organization's invitations with this status and role, newest first.
 
-        None means any status. `search` is a part of the email address, in lower case.
+        None means any. `search` is a part of the email address, in lower case.
         """
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:

@@ -213,6 +213,17 @@ async def test_a_search_looks_at_the_addresses_of_one_organization(storage: Post
             assert ([item.invitation.id for item in result.items], result.total) == ([one.id for one in expected], len(expected))
 
 
+async def test_a_page_can_have_one_role_only(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
+    await invite(storage, invitation(org, ADA, role=ADMIN), invitation(org, EVE, role=MEMBER), invitation(other, role=MEMBER))
+    async with storage.reading() as read:
+        for role, email in ((ADMIN, ADA), (MEMBER, EVE)):
+            for status in (None, PENDING):
+                result = await read.invitations.page(org, status, ALL, NOW, role=role)
+                assert ([each.invitation.email for each in result.items], result.total) == ([email], 1)
+        assert (await read.invitations.page(org, PENDING, ALL, NOW, search="ada", role=MEMBER)).total == 0
+
+
 async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     invitations = [invitation(org, f"{number}@example.com") for number in range(5)]

@@ -78,11 +78,11 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
 
 
 async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
-    """Return the pending invitations that stand before the first page of all members."""
-    if query.page > 1 or query.state is not None or query.role is not None:
+    """Return the pending invitations that stand before the first page of the members that the filters select."""
+    if query.page > 1 or query.state is not None:
         return None
     page = Page(1, INVITATIONS_SHOWN)
-    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search)
+    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search, role=query.role)
 
 
 @routes.get(ONE)
