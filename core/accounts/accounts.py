@@ -29,6 +29,7 @@ from core.accounts.model.email_queue import (
     TokenPurpose,
     new_email,
 )
+from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
@@ -41,20 +42,28 @@ from ports.storage import Reading, Transaction
 
 
 async def register(
-    ports: Ports, caller: Caller, email: Email, password: str, org_slug: str | None = None, sign_up: LinkContinuation = TO_ACCOUNT_PAGE
+    ports: Ports,
+    caller: Caller,
+    email: Email,
+    password: str,
+    org_slug: str | None = None,
+    sign_up: LinkContinuation = TO_ACCOUNT_PAGE,
+    *,
+    name: str = "",
 ) -> Account:
     """Create an unverified account and queue an email with a verification link.
 
     The email has the branding of the organization `org_slug`, which also receives the event, if that
     organization is active. It has no power over the account: a registration proves nothing
-    (security A-7). `sign_up` is that of our page; the API has none.
+    (security A-7). `sign_up` and `name` are those of our page; the API has none.
 
-    Raises: EmailTaken.
+    Raises: EmailTaken, NameInvalid.
     """
+    profile = Profile(name=parse_name(name)) if name.strip() else NO_PROFILE
     check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
     now = ports.clock.now()
-    account = new_account(email, password_hash, now)
+    account = new_account(email, password_hash, now, profile=profile)
     async with ports.storage.transaction(by=caller) as tx:
         org_id = None if org_slug is None else await tx.branding.keep_active_org(org_slug)
         await tx.accounts.add(account)

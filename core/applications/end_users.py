@@ -9,9 +9,7 @@ from uuid import UUID
 from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
-from core.tenancy import events, organizations
 from ports import Ports
 
 
@@ -38,27 +36,5 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUs
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
             sessions=await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()),
+            blocked_at=await read.end_users.blocked_at(org_id, user_id),
         )
-
-
-async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
-    """End the user's sessions in the organization and return their number (security S-4).
-
-    These are the sessions of the organization's services, and those that selected the organization.
-    Authorization codes, approvals of devices and pending sign-ons end as well, because they would
-    start new sessions. All other sessions continue.
-
-    Raises: EndUserNotFound.
-    """
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
-        # Checked before the lock, so that callers cannot lock accounts of other organizations.
-        # Checked again after it, because a parallel call may have removed the user from the service.
-        # A sign-in to a service, and a removal from it, also lock the account.
-        await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
-        await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
-        await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
-        revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
-        tx.record(events.sessions_revoked(organization.id, user_id, revoked))
-    return revoked

@@ -28,6 +28,25 @@ def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, perm
     return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role}))
 
 
+def end_user_blocked(org_id: UUID, user_id: UUID) -> Event:
+    """An admin blocked a user at the applications of the organization."""
+    return Event(EVENT_KINDS["user.blocked"], str(user_id), org_id=org_id)
+
+
+def end_user_unblocked(org_id: UUID, user_id: UUID) -> Event:
+    """An admin admitted a blocked user to the applications of the organization again."""
+    return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": False})
+
+
+def second_factor_removed(org_id: UUID, user_id: UUID) -> tuple[Event, ...]:
+    """An admin removed the second factor of an account that only the organization uses.
+
+    One event is for webhooks, one for the audit log.
+    """
+    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": True}
+    return tuple(Event(EVENT_KINDS[name], str(user_id), org_id=org_id, details=details) for name in names)
+
+
 def email_changed(user_id: UUID, service: Service) -> Event:
     """An API key of the service changed a user's email address. The event contains neither address."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})

@@ -28,12 +28,12 @@ from core.applications.model.services import (
 )
 from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
-from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
-from core.tenancy.model.organizations import Organization
+from core.tenancy.model.organizations import ApplicationClosed, Organization
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -62,11 +62,11 @@ async def lock_organization_for(
 async def require_open(read: Reading | Transaction, org_slug: str, service: ServiceContext | None) -> ServiceContext:
     """Return the service that was looked up in this organization, if users can sign in to it.
 
-    Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, in this order.
+    Raises: OrganizationNotFound, ApplicationClosed, ServiceNotFound, in this order.
     """
     status = service.status if service else await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
     if status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        raise ApplicationClosed(org_slug)
     return service or refuse(ServiceNotFound)
 
 

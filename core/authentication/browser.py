@@ -18,7 +18,7 @@ from core.kernel.causes import Caller
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest
-from core.tenancy.model.organizations import inactive_refusal
+from core.tenancy.model.organizations import ApplicationClosed, inactive_refusal
 from ports import Ports
 from ports.storage import Reading
 
@@ -77,6 +77,24 @@ async def authenticate_member(
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
     return to_member(user, organization)
+
+
+async def explain_closed(ports: Ports, caller: Caller, cookie: str, refusal: ApplicationClosed) -> OrganizationNotActive:
+    """Return the refusal with the reason, if the user of this browser manages the organization, or else as it is."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        try:
+            user = await _load_acting_user(read, caller, cookie, now)
+        except SessionEnded:
+            return refusal
+        context = await read.session_contexts.load_in(refusal.org_slug, user.session_id, user.user_id, None, now)
+        state = None if context is None else context.acts_in
+        if state is None or not state.confirmed or Capability.ORGANIZATION_MANAGE not in state.rights:
+            return refusal
+        organization = await read.organizations.by_id(state.id)
+    if organization is None or user.impersonated_in not in (None, state.id):
+        return refusal
+    return inactive_refusal(organization, state.rights)
 
 
 async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> Person:

@@ -7,7 +7,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.authentication import events
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import Invalid, NotFound, refuse
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from ports.storage import Transaction
@@ -73,7 +73,9 @@ async def _replace_link(tx: Transaction, account: Account, token: str, now: date
     )
 
 
-async def link_is_live(ports: Ports, token: str) -> bool:
-    """Return whether a link works now, without using it up."""
+async def lacks_name(ports: Ports, token: str) -> bool:
+    """Return whether the owner has no name yet. The link must work now, and is not used up. Raises: RecoveryLinkInvalid."""
     async with ports.storage.reading() as read:
-        return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_OWNER, ports.clock.now()) is not None
+        email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_OWNER, ports.clock.now())
+        account = await read.accounts.by_email(email or refuse(RecoveryLinkInvalid))
+    return account is not None and account.profile.name is None

@@ -25,7 +25,8 @@ from core.applications.model.users import DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.errors import refuse
+from core.tenancy.model.organizations import ApplicationClosed
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -66,7 +67,7 @@ async def require_enrolled(
         await require_service_access(tx, service.org_id, service.id, user_id, now)
         raise ServiceNotFound  # it is being deleted
     if current.status is not OrganizationStatus.ACTIVE:
-        raise OrganizationNotActive
+        raise ApplicationClosed(current.org_slug)
     return current, entitlement
 
 

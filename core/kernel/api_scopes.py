@@ -61,7 +61,7 @@ class ApiScope(StrEnum):
     API_KEYS_READ = "api_keys:read", "Read API keys, without their secrets."
     API_KEYS_WRITE = "api_keys:write", "Create and delete API keys."
     END_USERS_READ = "end_users:read", "Read end users, assignments and subscriptions."
-    END_USERS_WRITE = "end_users:write", "Assign users to applications, and end their sessions."
+    END_USERS_WRITE = "end_users:write", "Assign users to applications, block users there, and end their sessions."
     BILLING_WRITE = "billing:write", "Create, change and delete plans."
     WEBHOOKS_READ = "webhooks:read", "Read webhooks and their deliveries."
     WEBHOOKS_WRITE = "webhooks:write", "Create, change, test and delete webhooks, and repeat deliveries."

@@ -38,6 +38,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             ("whole_account", "{actor} opened the account of {target} again"),
             "{actor} reactivated {target}",
         ),
+        "user.blocked": ("{actor} blocked {target}",),
         "user.unblocked": ("{actor} unblocked {target}",),
         "user.released": ("The account of {target} is no longer managed here",),
         "user.taken_over": ("{actor} took over the account of {target}",),

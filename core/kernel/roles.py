@@ -105,7 +105,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
-        Capability.END_USERS_MANAGE: "Assign users to applications.",
+        Capability.END_USERS_MANAGE: "Assign users to applications, block users there, send password resets, and remove second factors.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
         Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
@@ -134,10 +134,15 @@ def find_role(name: str | None) -> Role | None:
     return None if name is None else ROLES.get(RoleName(name))
 
 
-def rights_of(name: str | None) -> Rights:
-    """Return the rights of the role with this name. None and unknown names have none."""
+def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights:
+    """Return the rights of the role with this name. None and unknown names have none.
+
+    `members_see_end_users` is the setting of the organization. If it is false, the role `member` does not see end users.
+    """
     role = find_role(name)
-    return frozenset() if role is None else role.rights
+    if role is None:
+        return frozenset()
+    return role.rights if members_see_end_users or role.name != MEMBER else role.rights - {Capability.END_USERS_VIEW}
 
 
 def names_with(capability: Capability) -> tuple[RoleName, ...]:

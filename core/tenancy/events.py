@@ -57,7 +57,7 @@ def organization_updated(old: Organization, new: Organization) -> Event:
 
     The details have the old and new value of each changed field.
     """
-    details = field_changes(old, new, "name", "device_trust_days", "personal_tokens")
+    details = field_changes(old, new, "name", "device_trust_days", "personal_tokens", "members_see_end_users")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
 
 

@@ -49,16 +49,22 @@ from ports.storage import Transaction
 
 
 async def list_page(
-    ports: Ports, caller: OrganizationCaller, status: InvitationStatus | None, page: Page, *, search: str | None = None
+    ports: Ports,
+    caller: OrganizationCaller,
+    status: InvitationStatus | None,
+    page: Page,
+    *,
+    search: str | None = None,
+    role: RoleName | None = None,
 ) -> PageResult[ListedInvitation]:
-    """Return one page of the organization's invitations with this status, newest first.
+    """Return one page of the organization's invitations with this status and role, newest first.
 
     A pending invitation that has passed its expiry has the status expired. `search` matches any part
     of an email address, as for members.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text)
+        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text, role=role)
 
 
 async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:

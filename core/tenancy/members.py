@@ -87,11 +87,15 @@ async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> MemberDetails:
-    """Return one member, with their live sessions in the organization (security R-9). Raises: MemberNotFound."""
+    """Return one member, with their live sessions in the organization and who invited them (security R-9). Raises: MemberNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
-        return MemberDetails(account, await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()))
+        sessions = await read.organization_sessions.count_live(org_id, user_id, ports.clock.now())
+        accepted = await read.invitations.accepted_by(org_id, user_id)
+    if accepted is None:
+        return MemberDetails(account, sessions)
+    return MemberDetails(account, sessions, accepted.inviter, accepted.invitation.created_at)
 
 
 async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:

@@ -42,7 +42,7 @@ async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, cap
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     if isinstance(caller, Member):
-        rights = (await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)).rights
+        rights = organization.rights_of((await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)).role)
     elif (live := await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id)) is not None:
         rights = live
     else:
@@ -104,6 +104,7 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
         max_users=None,
         device_trust_days=DEVICE_TRUST_DAYS,
         personal_tokens=True,
+        members_see_end_users=True,
         member_count=0,
         created_at=now,
         updated_at=now,
@@ -142,16 +143,20 @@ async def update(
     name: str | Keep = KEEP,
     device_trust_days: int | Keep = KEEP,
     personal_tokens: bool | Keep = KEEP,
+    members_see_end_users: bool | Keep = KEEP,
 ) -> Organization:
     """Change the organization's settings, and return it.
 
     While `personal_tokens` is false, personal access tokens are refused in the organization. This counts
-    from the next request on, and does not change when they expire.
+    from the next request on, and does not change when they expire. `members_see_end_users` also counts from
+    the next request on.
 
     Raises: EmptyOrganizationUpdate; SignInNotRecent, if personal access tokens work again, or devices are trusted for longer; the
     errors of `lock_organization_for`.
     """
-    changes = provided(name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens)
+    changes = provided(
+        name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens, members_see_end_users=members_see_end_users
+    )
     if not changes:
         raise EmptyOrganizationUpdate
     async with ports.storage.transaction(by=caller) as tx:

@@ -55,6 +55,7 @@ MAIL = PreparedEmail(
         max_users=None,
         device_trust_days=30,
         personal_tokens=True,
+        members_see_end_users=True,
         member_count=1,
         created_at=EMAIL_REQUESTED_AT,
         updated_at=EMAIL_REQUESTED_AT,

@@ -145,7 +145,14 @@ PAGES: dict[str, dict[str, object]] = {
         "reset": PasswordReset(is_first_password=True, ends_sessions=False),
         "application": None,
     },
-    "accounts/sign_up.html": {**TO_SHOP, "email": "ada@example.org", "problem": "It is too short.", "wrong": "password", "is_taken": True},
+    "accounts/sign_up.html": {
+        **TO_SHOP,
+        "email": "ada@example.org",
+        "typed_name": "Ada",
+        "problem": "It is too short.",
+        "wrong": "password",
+        "is_taken": True,
+    },
     "accounts/check_inbox.html": {**TO_SHOP, "email": "ada@example.org"},
     "accounts/resend_verification.html": {**LINKS, "form_token": "c4ca4238"},
     "accounts/resend_verification_done.html": {**LINKS, "form_token": "c4ca4238", "email": "ada@example.org"},
@@ -156,7 +163,13 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It was used.",
         "change_email": "/app/account/email",
     },
-    "authentication/recover_owner.html": {"form_token": "c4ca4238", "token": "8f14e45f"},
+    "authentication/recover_owner.html": {
+        "form_token": "c4ca4238",
+        "token": "8f14e45f",
+        "asks_name": True,
+        "typed_name": "Ada",
+        "problem": "It is too long.",
+    },
     "tenancy/invitation.html": {
         "token": "8f14e45f",
         "organization": "Acme & Sons",
@@ -169,6 +182,7 @@ PAGES: dict[str, dict[str, object]] = {
         "form_token": "c4ca4238",
         "providers": {"Codehost": "/auth/codehost?next=%2F"},
         "typed_name": "Ada",
+        "wrong": "new_password",
         "problem": "It is too short.",
     },
     "tenancy/invitation_accepted.html": {

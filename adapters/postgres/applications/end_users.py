@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
-from adapters.postgres.applications.service_access import ORIGINS, has_membership, may_sign_on, may_use
+from adapters.postgres.applications.service_access import ORIGINS, has_membership, is_blocked_by_admin, may_sign_on, may_use
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
@@ -41,7 +41,8 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
         with page as (
             select user_id, created_at from {table} where {listed}
             order by created_at desc, user_id desc limit %(limit)s offset %(offset)s)
-        select counted.total, u.id, u.email, u.created_at, u.mfa_enabled, r.last_login_at, r.slugs
+        select counted.total, u.id, u.email, u.created_at, u.mfa_enabled, r.last_login_at, r.slugs,
+               {is_blocked_by_admin("%(org_id)s", "p.user_id")}
         from (select {total or f"(select count(*) from {table} where {listed})"} as total) counted
         left join (
             page p
@@ -73,7 +74,7 @@ SERVICES_WITH_REFUSED_USERS: Final = f"""
 
 
 def to_end_user_summary(row: Row) -> EndUserSummary:
-    return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()))
+    return EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6])
 
 
 def to_end_user(row: Row) -> EndUser:
@@ -184,6 +185,18 @@ class EndUsers(Repository):
             from end_users e join users u on u.id = e.user_id
             where e.org_id = %(org_id)s and e.user_id = %(user_id)s"""
         return await self._one(to_end_user, sql, org_id=org_id, user_id=user_id)
+
+    async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
+        sql = "select since from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._one(lambda row: row[0], sql, org_id=org_id, user_id=user_id)
+
+    async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
+        sql = "insert into end_user_blocks (org_id, user_id, since) values (%(org_id)s, %(user_id)s, %(now)s) on conflict do nothing"
+        return await self._run(sql, org_id=org_id, user_id=user_id, now=now) == 1
+
+    async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
+        sql = "delete from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._run(sql, org_id=org_id, user_id=user_id) == 1
 
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]:
         sql = """

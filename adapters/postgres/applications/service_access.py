@@ -17,6 +17,11 @@ def is_blocked(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
     return f"exists (select 1 from directory_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
 
 
+def is_blocked_by_admin(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if an admin of this organization blocks this user at its services."""
+    return f"exists (select 1 from end_user_blocks d where d.org_id = {org_id} and d.user_id = {user_id})"
+
+
 def has_membership(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user has a membership of this organization, confirmed or not."""
     return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id})"
@@ -42,7 +47,8 @@ def may_use_resource(resource: LiteralString, user_id: LiteralString) -> Literal
 
 
 def _admits(table: LiteralString, user_id: LiteralString, is_assigned: LiteralString) -> LiteralString:
-    return f"""(not {is_blocked(f"{table}.org_id", user_id)} and case {table}.access_policy
+    org_id: LiteralString = f"{table}.org_id"
+    return f"""(not {is_blocked(org_id, user_id)} and not {is_blocked_by_admin(org_id, user_id)} and case {table}.access_policy
         when 'anyone' then true
         when 'members' then {has_membership(f"{table}.org_id", user_id)}
         else {is_assigned} end)"""

@@ -10,13 +10,13 @@ from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
 from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns
-from adapters.postgres.engine.records import Column, Description, Record
+from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.proofs import Strength
-from core.kernel.roles import rights_of
+from core.kernel.roles import Rights, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -34,15 +34,26 @@ SIGN_IN: Final = Record(
     strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
     required=Column(sql=f"case when {HAS_SECOND_FACTOR} then 2 else 1 end", read=STRENGTHS),
 )
+
+
+def to_rights(row: Row) -> Rights:
+    """Return the rights of a role, from its name and the organization's setting `members_see_end_users`."""
+    return rights_of(row[0], members_see_end_users=row[1])
+
+
 ORGANIZATION: Final = Record(
-    OrganizationContext, "o", status=OrganizationStatus, role="m.role", rights=Column(sql="m.role", read=rights_of)
+    OrganizationContext,
+    "o",
+    status=OrganizationStatus,
+    role="m.role",
+    rights=Columns("m.role, o.members_see_end_users", 2, to_rights),
 )
 MEMBERSHIP: Final = Record(
     MembershipState,
     "a",
     status=OrganizationStatus,
     role="am.role",
-    rights=Column(sql="coalesce(am.role, '')", read=rights_of),
+    rights=Columns("am.role, a.members_see_end_users", 2, to_rights),
     confirmed="am.confirmed_at is not null",
 )
 

@@ -62,11 +62,12 @@ def to_listed(row: Row) -> ListedServiceAccount:
 
 
 def to_context(row: Row) -> ServiceAccountContext:
-    name, org_id, role, scopes, granted, id_, slug, status = row
+    name, org_id, role, scopes, granted, id_, slug, status, see_end_users = row
     acts_in = None
     if id_ is not None:
         role_there = role if id_ == org_id else None
-        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights_of(role_there))
+        rights = rights_of(role_there, members_see_end_users=see_end_users)
+        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights)
     return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
 
 
@@ -89,7 +90,7 @@ class ServiceAccounts(Repository):
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         sql = f"""
-            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status
+            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, o.members_see_end_users
             from service_accounts a
             join credentials c on c.id = %(credential_id)s and {CREDENTIAL_IS_LIVE}
             left join organizations o on o.slug = %(slug)s

@@ -24,6 +24,9 @@ SELECT: Final = f"select {INVITATION.columns} from invitations i "
 RECEIVED: Final = f"""
     select {INVITATION_NOW.columns}, o.slug, o.name, u.email
     from invitations i join organizations o on o.id = i.org_id left join users u on u.id = i.invited_by """
+INVITER: Final = f"u.id, u.email, u.is_platform_owner, u.created_at, {SERVICE_ACCOUNT_SUMMARY}"
+INVITER_JOINS: Final = """
+    left join users u on u.id = i.invited_by left join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id"""
 # One of the two tokens of the invitation.
 HAS_TOKEN: Final = "(i.token_hash = %(token_hash)s or i.inviter_token_hash = %(token_hash)s)"  # noqa: S105
 NEWEST_FIRST: Final = "order by i.created_at desc, i.id desc"
@@ -56,12 +59,20 @@ class Invitations(Repository):
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 
     async def page(
-        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+        self,
+        org_id: UUID,
+        status: InvitationStatus | None,
+        page: Page,
+        now: datetime,
+        *,
+        search: str | None = None,
+        role: RoleName | None = None,
     ) -> PageResult[ListedInvitation]:
         matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
+        matching += "" if role is None else " and i.role = %(role)s"
         statement = _page([f"{condition}{matching}" for condition in STORED[status]])
         return await self._page(
-            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search
+            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search, role=role
         )
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
@@ -79,6 +90,21 @@ class Invitations(Repository):
         return await self._one(
             INVITATION.read, SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s", org_id=org_id, invitation_id=invitation_id
         )
+
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+        sql = f"{SELECT} where i.org_id = %(org_id)s and i.id = any(%(ids)s) and i.status = 'pending' {NEWEST_FIRST}"
+        return await self._all(INVITATION.read, sql, org_id=org_id, ids=list(invitation_ids))
+
+    async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
+        # Accepting ends the invitation and adds the membership at the same time.
+        sql = f"""
+            select {INVITATION.columns}, {INVITER}
+            from memberships m
+            join invitations i on i.org_id = m.org_id and i.status = 'accepted' and i.ended_at = m.created_at
+                and i.email in (select m.email union all select c.old_email from email_changes c where c.user_id = m.user_id)
+            {INVITER_JOINS}
+            where m.org_id = %(org_id)s and m.user_id = %(user_id)s limit 1"""
+        return await self._one(to_listed_invitation, sql, org_id=org_id, user_id=user_id)
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         return await self._one(
@@ -151,8 +177,7 @@ def _page(parts: Sequence[LiteralString]) -> LiteralString:
     return f"""
     with matching as ({newest}),
     page as (select * from matching i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
-    select counted.total, {INVITATION_NOW.columns}, u.id, u.email, u.is_platform_owner, u.created_at, {SERVICE_ACCOUNT_SUMMARY}
+    select counted.total, {INVITATION_NOW.columns}, {INVITER}
     from (select {totals} as total) counted
-    left join (page i left join users u on u.id = i.invited_by
-               left join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id) on true
+    left join (page i {INVITER_JOINS}) on true
     {NEWEST_FIRST}"""

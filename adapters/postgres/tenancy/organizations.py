@@ -26,7 +26,8 @@ SELECT: Final = f"select {ORGANIZATION.columns} from organizations o {OF_TIER} "
 LOCKED: Final = """
     with o as materialized (
         select id, slug, name, status, tier_id, max_services, max_users, device_trust_days, member_count, created_at, updated_at,
-               approved_at, rejected_reason, suspended_reason, members_changed_at, personal_tokens
+               approved_at, rejected_reason, suspended_reason, members_changed_at, personal_tokens,
+               members_see_end_users
         from organizations where id = """
 LOCK: Final = f"""
         for no key update)
@@ -142,9 +143,10 @@ class Organizations(Repository):
     async def add(self, organization: Organization) -> None:
         sql = """
             insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, personal_tokens,
-                                       created_at, updated_at, approved_at, rejected_reason, suspended_reason)
+                                       members_see_end_users, created_at, updated_at, approved_at, rejected_reason, suspended_reason)
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
-                    %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
+                    %(personal_tokens)s, %(members_see_end_users)s,
+                    %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
         await self._run(sql, **_values(organization))
         self._signals.send(Signal.FIGURES_CHANGED)
 
@@ -156,7 +158,7 @@ class Organizations(Repository):
                 update organizations o set
                     name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s,
                     max_users = %(max_users)s, device_trust_days = %(device_trust_days)s, personal_tokens = %(personal_tokens)s,
-                    updated_at = %(updated_at)s,
+                    members_see_end_users = %(members_see_end_users)s, updated_at = %(updated_at)s,
                     approved_at = %(approved_at)s, rejected_reason = %(rejected_reason)s, suspended_reason = %(suspended_reason)s
                 from organizations before
                 where o.id = %(id)s and before.id = %(id)s

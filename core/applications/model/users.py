@@ -110,6 +110,18 @@ class EndUserNotFound(NotFound):
     """This user does not use any application of the organization."""
 
 
+class EndUserNotReachable(Invalid):
+    """This account is deactivated, or its address is not verified. Its user verifies the address with a new link from the sign-in page."""
+
+
+class AdminNotBlockable(Invalid):
+    """Owners and admins cannot be blocked. Remove them from the organization, or change their role, first."""
+
+
+class SecondFactorNotManaged(Forbidden):
+    """Your organization does not manage this account alone, so it cannot remove the second factor. Ask the operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndUserSummary:
     """An end user in a list. Times are UTC."""
@@ -120,6 +132,7 @@ class EndUserSummary:
     mfa_enabled: bool
     last_login_at: datetime | None  # to any service of the organization
     services: tuple[str, ...]  # slugs
+    blocked: bool  # by an admin of the organization
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +176,7 @@ class EndUserDetails:
     services: Sequence[UsedService]
     identities: Sequence[LinkedIdentity]
     sessions: LiveSessions
+    blocked_at: datetime | None  # when an admin blocked the user (UTC)
 
     @property
     def last_login_at(self) -> datetime | None:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from core.accounts import profiles
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.profiles import ProfileChanges
 from core.authentication import events
 from core.authentication.flow.methods import Proved
 from core.authentication.flow.model import Flow
@@ -12,20 +14,24 @@ from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
-from core.kernel.values import digest
+from core.kernel.values import KEEP, digest
 from ports import Ports
 from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryLink:
-    """The token of a link. It replaces the password; the second factor stays required (security A-10)."""
+    """The token of a link. It replaces the password; the second factor stays required (security A-10).
+
+    An owner without a name gets the name, unless it is empty.
+    """
 
     token: str = field(repr=False)
+    name: str = ""
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Return what uses the link up. Raises, in the transaction: RecoveryLinkInvalid."""
-        now = ports.clock.now()
+        """Return what uses the link up. Raises: NameInvalid; in the transaction: RecoveryLinkInvalid."""
+        changes, now = ProfileChanges.parse(name=self.name.strip() or KEEP), ports.clock.now()
 
         async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
             token_hash = digest(self.token)
@@ -34,6 +40,8 @@ class RecoveryLink:
             if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
                 raise RecoveryLinkInvalid
             tx.record(events.owner_recovered(account.id))
+            if account.profile.name is None:
+                await profiles.apply_changes(tx, account, changes, now)
             return account, None
 
         return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)

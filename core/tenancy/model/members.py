@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from core.accounts.model.accounts import AccountOrigin
-from core.kernel.errors import Invalid, NotFound
+from core.accounts.model.accounts import AccountOrigin, AccountSummary
+from core.kernel.errors import Invalid, NotFound, Refusal
 from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
@@ -73,6 +73,25 @@ class NewOwnerNotActive(Invalid):
     """The new owner's account is not active. Choose another member."""
 
 
+class NoneSelected(Invalid):
+    """Select at least one person for this. Members and invitations have different actions."""
+
+
+class TooManySelected(Invalid):
+    """You have selected too many people. Select fewer, and repeat the action for the others."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Select at most {limit} people at once, and repeat the action for the others.")
+
+
+@dataclass(frozen=True, slots=True)
+class PersonOutcome:
+    """The outcome of a change for one of several people: their address, and the refusal, or None if it was changed."""
+
+    email: Email
+    refusal: Refusal | None
+
+
 @dataclass(frozen=True, slots=True)
 class ListedMember:
     """A membership with the user it belongs to.
@@ -110,10 +129,15 @@ class LiveSessions:
 
 @dataclass(frozen=True, slots=True)
 class MemberDetails:
-    """Everything that an organization may see of a member, with the live sessions in the organization."""
+    """Everything that an organization may see of a member, with the live sessions in the organization.
+
+    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation.
+    """
 
     account: MemberAccount
     sessions: LiveSessions
+    invited_by: AccountSummary | None = None
+    invited_at: datetime | None = None
 
 
 class MemberOrder(StrEnum):

@@ -29,7 +29,7 @@ class TooManyWaiting(Invalid):
 
 
 class EmptyOrganizationUpdate(Invalid):
-    """The request changes nothing. Send name, device_trust_days or personal_tokens."""
+    """The request changes nothing. Send name, device_trust_days, personal_tokens or members_see_end_users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class Organization:
     max_users: int | None
     device_trust_days: int
     personal_tokens: bool  # members may use personal access tokens in it
+    members_see_end_users: bool  # otherwise only roles above `member` see them
     member_count: int
     created_at: datetime
     updated_at: datetime
@@ -84,6 +85,10 @@ class Organization:
     rejected_reason: str | None
     suspended_reason: str | None
     members_changed_at: datetime | None = None  # when a member was last added or removed
+
+    def rights_of(self, role: RoleName | None) -> Rights:
+        """Return the rights of this role in the organization."""
+        return rights_of(role, members_see_end_users=self.members_see_end_users)
 
     @property
     def user_limit(self) -> Limit:
@@ -131,11 +136,19 @@ class Membership:
 
 def to_membership_state(organization: Organization, role: RoleName | None) -> MembershipState:
     """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
-    return MembershipState(organization.id, organization.slug, organization.status, role, rights_of(role))
+    return MembershipState(organization.id, organization.slug, organization.status, role, organization.rights_of(role))
 
 
 class MembersMustAsk(OrganizationNotActive):
     """This organization can't be used now. Ask its owner or one of its admins."""
+
+
+class ApplicationClosed(OrganizationNotActive):
+    """You can't sign in to this application now. Ask the people who run it."""
+
+    def __init__(self, org_slug: str) -> None:
+        super().__init__(type(self).__doc__)
+        self.org_slug = org_slug
 
 
 def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:

@@ -42,6 +42,27 @@ for (const select of document.querySelectorAll("select[data-submits]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// <form data-selects> gets a checkbox in the head of its table, which selects all rows. Its actions wait for a selection.
+for (const form of document.querySelectorAll("form[data-selects]")) {
+  const all = document.createElement("input");
+  all.type = "checkbox";
+  all.setAttribute("aria-label", "Select all on this page");
+  form.querySelector("th.select").append(all);
+  const boxes = [...form.querySelectorAll("td.select input")];
+  const update = () => {
+    const chosen = boxes.filter((box) => box.checked).length;
+    all.checked = chosen === boxes.length;
+    all.indeterminate = chosen > 0 && !all.checked;
+    for (const button of form.querySelectorAll(".bulk button")) button.disabled = !chosen;
+  };
+  all.addEventListener("change", () => {
+    for (const box of boxes) box.checked = all.checked;
+    update();
+  });
+  form.addEventListener("change", update);
+  addEventListener("pageshow", update);
+}
+
 // After a change, screen readers read the message about it first.
 document.querySelector(".notice-good")?.focus({ preventScroll: true });
 

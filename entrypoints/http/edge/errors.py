@@ -1,6 +1,7 @@
 """The mapping of errors to HTTP: the status of a refusal, and its body for API clients, OAuth, SCIM and browsers."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -27,8 +28,9 @@ from core.kernel.errors import (
 )
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
+from core.tenancy.model.organizations import ApplicationClosed
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, directory_call, request_record
+from entrypoints.http.base.context import anonymous, app_context, directory_call, request_record
 from entrypoints.http.base.redirects import page_of_form, redirect
 from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
@@ -239,8 +241,19 @@ def _way_back() -> tuple[str, str] | None:
     return request_record().way_back
 
 
+async def _explained(error: Exception) -> Exception:
+    """Return the error as the user of this browser may see it: admins of an organization learn why its application is closed."""
+    refusal, cookie = _innermost(error), cookies.session_cookie()
+    if not isinstance(refusal, ApplicationClosed) or cookie is None or not wants_page():
+        return error
+    with suppress(Outage):
+        return await browser.explain_closed(app_context().ports, anonymous(), cookie, refusal)
+    return error
+
+
 async def respond(error: Exception) -> Response:
     """Return the response to any error."""
+    error = await _explained(error)
     answer = _answer(error)
     request_record().error_code = answer.code
     if speaks_scim(request.path):

@@ -30,6 +30,8 @@ class Question:
     reason: str | None = None  # the label of a field for the reason
     choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # the name and the label of a field, with pairs of value and text
     dangerous: bool = True  # cannot be undone, or takes something away
+    action: str | None = None  # the path that takes the form; None: that of the page
+    people: Sequence[str] = ()  # addresses: the action changes several people
     answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
 
 
@@ -45,22 +47,22 @@ def count(number: int, noun: str) -> str:
 
 async def ask(question: Question, **chosen: str) -> Response:
     """Return the page that asks. `chosen` are the values of its fields."""
-    return await console_page(TEMPLATE, **_values(question, chosen))
+    return await console_page(TEMPLATE, **question_values(question, chosen))
 
 
 def ask_on_refusal(question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS) -> Callable[[V], V]:
     """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
 
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:
-        return _values(await question(**parameters), form)
+        return question_values(await question(**parameters), form)
 
     return on_refusal(TEMPLATE, values, fields)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:
     """Return the page after a refusal, with the reason."""
-    return await refused_console_page(refusal, TEMPLATE, **_values(question, form))
+    return await refused_console_page(refusal, TEMPLATE, **question_values(question, form))
 
 
-def _values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:
-    return {**asdict(question), "action": request.path, "typed": form}
+def question_values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:
+    return {**asdict(question), "action": question.action or request.path, "typed": form}

@@ -26,7 +26,7 @@ from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH, navigation_for, platform_home
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, Mode, navigation_for, platform_home
 from entrypoints.http.pages.notices import NOTICES
 
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
@@ -59,13 +59,13 @@ async def frame_values() -> dict[str, Any]:
     g.form_owner = ended_forms.seal_owner(ports(), user)
     memberships = await organizations.list_own(ports(), user)
     slug = user.acts_in.slug if isinstance(user, Member) else None
-    view = current_app.view_functions.get(request.endpoint or "")
+    navigation = navigation_for(user, request.path)
     frame = {
         "user_id": user.user_id,
         "email": user.email,
         "is_impersonated": user.impersonator_id is not None,
         "own_token": browser.form_token(session_secret()),
-        "navigation": navigation_for(user, request.path),
+        "navigation": navigation,
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
             (organization.id, organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
@@ -73,13 +73,17 @@ async def frame_values() -> dict[str, Any]:
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
         "platform_home": platform_home() if user.is_platform_owner else None,
-        "curl": commands(
-            current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args))
-        ),
+        "curl": [] if navigation.mode is Mode.PERSON else _curl(),
     }
     root = organization_path() if isinstance(user, Member) else None
     token = browser.form_token(session_secret(), impersonation_session())
     return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
+
+
+def _curl() -> list[str]:
+    """Return the calls of the API that do the same as the page."""
+    view = current_app.view_functions.get(request.endpoint or "")
+    return commands(current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args)))
 
 
 def impersonation_session() -> UUID | None:

@@ -116,6 +116,9 @@ class EndUsersRead(Protocol):
         """
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
+    async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
+        """Return when an admin of the organization blocked the user, or None."""
+
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
 
@@ -140,10 +143,16 @@ class EndUsersRead(Protocol):
 class EndUsers(EndUsersRead, Protocol):
     """Write access to the end users of an organization. Callers lock the account before calling any method.
 
-    All methods maintain the counters. They return None if the service does not exist or is being
+    The methods that enroll maintain the counters. They return None if the service does not exist or is being
     deleted, or if the user may not use it (`core.authentication.service_access`). Otherwise the
     deletion of the service waits until the transaction ends.
     """
+
+    async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
+        """Refuse the user at all services of the organization. Return false if they are blocked already."""
+
+    async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
+        """End the block of a user, and return whether there was one."""
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Make a user who is signing in an end user of the service, independent of any membership.

@@ -152,11 +152,18 @@ class InvitationsRead(Protocol):
     """
 
     async def page(
-        self, org_id: UUID, status: InvitationStatus | None, page: Page, now: datetime, *, search: str | None = None
+        self,
+        org_id: UUID,
+        status: InvitationStatus | None,
+        page: Page,
+        now: datetime,
+        *,
+        search: str | None = None,
+        role: RoleName | None = None,
     ) -> PageResult[ListedInvitation]:
-        """Return the organization's invitations with this status, newest first.
+        """Return the organization's invitations with this status and role, newest first.
 
-        None means any status. `search` is a part of the email address, in lower case.
+        None means any. `search` is a part of the email address, in lower case.
         """
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
@@ -166,6 +173,12 @@ class InvitationsRead(Protocol):
         """Return the invitation with this token, in any state."""
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
+
+    async def accepted_by(self, org_id: UUID, user_id: UUID) -> ListedInvitation | None:
+        """Return the invitation with which this member joined, or None: owners and users of a directory have none."""
+
+    async def pending_of(self, org_id: UUID, invitation_ids: Collection[UUID]) -> list[Invitation]:
+        """Return those of these invitations that are pending, newest first."""
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         """Return the organization's invitation with this token, in any state."""

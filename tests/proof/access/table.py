@@ -283,6 +283,10 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/users/<user_id>/mfa              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/overview                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -622,6 +626,8 @@ SHORT: Final = {
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
+SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
 IN_FLOW: Final[dict[str, Any]] = {"things": {"flow_id": "{flow}"}, "cookies": BROWSER}
 WITH_CODE: Final[dict[str, Any]] = {"things": {"flow_id": "{code_flow}"}, "cookies": BROWSER}
 AGREES: Final = Request(form={**OF_THE_SESSION, "answer": "continue", "question": "confirm"}, **IN_FLOW)
@@ -760,6 +766,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"GET {ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/sessions": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {ORG}/users/<user_id>/password-reset": Request(things={"user_id": "{end_user_id}"}),
+    f"PUT {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {ORG}/users/<user_id>/mfa": Request(things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION),
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
@@ -928,7 +938,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/plans/<plan_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "price_cents": "100", "currency": "eur"}),
     f"POST {APP_PAGES}/plans/<plan_id>/delete": Request(form=OF_THE_SESSION),
     f"GET {PAGES_OF_ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    f"POST {PAGES_OF_ORG}/users/<user_id>/end-sessions": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
+    **{
+        f"GET {PAGES_OF_ORG}/users/<user_id>/{action}": Request(things={"user_id": "{end_user_id}"})
+        for action in ("end-sessions", "password-reset", "block", "unblock", "second-factor")
+    },
+    **{
+        f"POST {PAGES_OF_ORG}/users/<user_id>/{action}": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"})
+        for action in ("end-sessions", "password-reset", "block", "unblock")
+    },
+    f"POST {PAGES_OF_ORG}/users/<user_id>/second-factor": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
+    ),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
@@ -1027,6 +1047,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
+    f"GET {PAGES_OF_ORG}/selected-people": Request(query={"action": "remove", "user:{user_id}": "yes"}),
+    f"POST {PAGES_OF_ORG}/selected-people/role": Request(form={**SELECTED_MEMBER, "role": "admin"}),
+    f"POST {PAGES_OF_ORG}/selected-people/end-sessions": Request(form=SELECTED_MEMBER),
+    f"POST {PAGES_OF_ORG}/selected-people/password-reset": Request(form=SELECTED_MEMBER),
+    f"POST {PAGES_OF_ORG}/selected-people/remove": Request(form={**SELECTED_MEMBER, "confirmation": "1 member"}),
+    f"POST {PAGES_OF_ORG}/selected-people/resend": Request(form={**OF_THE_SESSION, "invitation:{invitation_id}": "yes"}),
+    f"POST {PAGES_OF_ORG}/selected-people/cancel": Request(form={**OF_THE_SESSION, "invitation:{invitation_id}": "yes"}),
     f"POST {PAGES_OF_ORG}/invitations/new": Request(form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "member"}),
     f"POST {PAGES_OF_ORG}/invitations/new#admin": Request(
         form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "admin"}

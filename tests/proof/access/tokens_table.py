@@ -32,6 +32,7 @@ PERSONS_ONLY: Final = frozenset(
         f"DELETE {ORG}/services/<service_slug>",
         f"DELETE {ORG}/personal-tokens/<personal_token_id>",
         f"POST {ORG}/smtp/test",
+        f"DELETE {ORG}/users/<user_id>/mfa",
         f"GET {ORG}/services/<service_slug>/sign-in-preview",
         f"POST {ORG}/services/<service_slug>/checkout",
         f"GET {ORG}/service-accounts",

@@ -482,6 +482,7 @@ async def _add_tenant(
             max_users=None,
             device_trust_days=30,
             personal_tokens=True,
+            members_see_end_users=True,
             member_count=0,
             created_at=now,
             updated_at=now,

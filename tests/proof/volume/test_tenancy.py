@@ -1,4 +1,4 @@
-"""Statements about invitations, deleted organizations and the list of organizations read few rows of large tables."""
+"""Statements about invitations, members, deleted organizations and the list of organizations read few rows of large tables."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,6 +18,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Page
 from core.maintenance.model.housekeeping import Sweep
 from core.tenancy.model.invitations import InvitationStatus
+from core.tenancy.model.members import MemberFilter, MemberOrder
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of, without_foreign_keys
 from tests.support.builders import make_vault, run_sql
@@ -148,3 +149,52 @@ async def test_a_page_of_ten_thousand_organizations_reads_only_its_own_members(s
     assert [one.organization.slug for one in last.items] == [f"o{n}" for n in range(9_991, 10_001)]
     assert [one.organization.slug for one in pending.items] == [f"o{n}" for n in range(5_100, 10_001, 100)]
     assert (listed.total, last.total, pending.total) == (10_000, 10_000, 100)
+
+
+# A list of 100,000 members that begins with the newest of 100,000 invitations.
+
+CROWD = UUID(int=2)
+A_MEMBER = UUID(int=77_777)
+CROWD_INSERTS: Final = """
+    insert into organizations (id, slug, name, status, created_at, updated_at, member_count)
+    values (%(crowd)s, 'crowd', 'Crowd', 'active', %(now)s, %(now)s, 100000);
+    insert into users (id, email, is_platform_owner, origin, created_at, updated_at)
+    select lpad(to_hex(n), 32, '0')::uuid, n || '@example.com', false, 'platform', %(now)s, %(now)s from generate_series(1, 100000) n;
+    insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
+    select gen_random_uuid(), %(crowd)s, lpad(to_hex(n), 32, '0')::uuid, n || '@example.com',
+           case when mod(n, 1000) = 0 then 'admin' else 'member' end, %(now)s - n * interval '1 second', %(now)s
+    from generate_series(1, 100000) n;
+    insert into invitations (id, org_id, email, role, invited_by, status, token_hash, expires_at, created_at, ended_at)
+    select gen_random_uuid(), %(crowd)s, n || '@example.com', 'member', lpad(to_hex(1), 32, '0')::uuid,
+           case when mod(n, 2) = 0 then 'pending' else 'accepted' end, decode(md5(n::text), 'hex'), %(now)s + interval '1 day',
+           %(now)s - n * interval '1 minute', case when mod(n, 2) = 1 then %(now)s - n * interval '1 second' end
+    from generate_series(1, 100000) n"""
+
+
+@pytest.fixture(scope="module")
+def crowd(server: str) -> Iterator[str]:
+    parameters = {"crowd": CROWD, "now": NOW}
+    with filled_database(server, CROWD_INSERTS, parameters, "organizations", "users", "memberships", "invitations") as conninfo:
+        yield conninfo
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_list_of_a_hundred_thousand_members_reads_few_rows(crowd: str, mode: str) -> None:
+    async with await connect(crowd, timeout=5) as connection:
+        repositories = Repositories(connection, make_vault(), NoSignals())
+        members, invitations = repositories.members, repositories.invitations
+        for order in MemberOrder:
+            listed, reads = await count_reads(connection, mode, partial(members.page, CROWD, MemberFilter(), ALL, order=order))
+            assert listed is not None
+            assert (listed.total, len(listed.members), reads.scans.keys() & {"memberships", "users"}) == (100_000, 50, set()), order
+            assert (reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (True, True), (order, reads)
+            shown = [member.user_id for member in listed.members]
+        accounts, reads = await count_reads(connection, mode, partial(members.accounts, CROWD, shown))
+        assert (len(accounts), reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (50, True, True), reads
+        pending, reads = await count_reads(connection, mode, partial(invitations.page, CROWD, PENDING, Page(1, 10), NOW))
+        assert (pending.total, len(pending.items), reads.rows["users"] <= 10) == (50_000, 10, True), reads
+        accepted, reads = await count_reads(connection, mode, partial(invitations.accepted_by, CROWD, A_MEMBER))
+        assert (accepted.inviter.email if accepted else None, reads.rows["invitations"] <= 2) == ("1@example.com", True), reads
+        ids = [each.invitation.id for each in pending.items]
+        selected, reads = await count_reads(connection, mode, partial(invitations.pending_of, CROWD, ids))
+        assert (len(selected), reads.rows["invitations"] <= 20) == (10, True), reads

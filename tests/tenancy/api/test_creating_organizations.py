@@ -41,6 +41,7 @@ async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_c
             "max_users": None,
             "device_trust_days": 30,
             "personal_tokens": True,
+            "members_see_end_users": True,
             "created_at": NOW,
             "updated_at": NOW,
             "approved_at": None,

@@ -30,6 +30,7 @@ async def test_an_approved_organization_is_active_on_the_free_tier(platform: Pla
         "max_users": None,
         "device_trust_days": 30,
         "personal_tokens": True,
+        "members_see_end_users": True,
         "created_at": "2026-01-01T00:00:00Z",
         "updated_at": now,
         "approved_at": now,

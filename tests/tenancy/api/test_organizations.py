@@ -77,6 +77,7 @@ async def test_the_response_has_every_field_except_the_reasons(api: Api, ports: 
         "max_users": 8,
         "device_trust_days": 9,
         "personal_tokens": True,
+        "members_see_end_users": True,
         "created_at": "2026-01-01T12:30:00Z",
         "updated_at": "2026-01-02T12:30:00Z",
         "approved_at": "2026-01-03T12:30:00Z",
@@ -278,6 +279,7 @@ CHANGES: list[Any] = [
     {"name": 5},
     *({"device_trust_days": days} for days in DAYS),
     *({"personal_tokens": value} for value in (None, 1, "true", "off")),
+    *({"members_see_end_users": value} for value in (None, 1, "true", "off")),
 ]
 
 

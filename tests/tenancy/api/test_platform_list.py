@@ -85,6 +85,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "max_users": None,
                     "device_trust_days": 30,
                     "personal_tokens": True,
+                    "members_see_end_users": True,
                     "created_at": "2026-01-02T03:04:05Z",
                     "updated_at": "2026-02-03T04:05:06.700000Z",
                     "approved_at": None,

@@ -37,6 +37,7 @@ ACME = Organization(
     max_users=None,
     device_trust_days=30,
     personal_tokens=True,
+    members_see_end_users=True,
     member_count=1,
     created_at=NOW,
     updated_at=NOW,

@@ -114,6 +114,16 @@ async def test_an_invitation_is_found_by_its_own_id_token_and_address_only(stora
         assert await tx.invitations.received_by(EVE, NOW) == []
 
 
+async def test_several_invitations_are_found_while_they_are_pending(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
+    one = await invite(storage, invitation(org), invitation(org, EVE, created_at=NOW))
+    ended, foreign = await invite(storage, invitation(org, "grace@example.com")), await invite(storage, invitation(other))
+    assert await end(storage, ended, InvitationStatus.CANCELLED)
+    async with storage.reading() as read:
+        assert await read.invitations.pending_of(org, [one.id, ended.id, foreign.id, uuid4()]) == [one]
+        assert await read.invitations.pending_of(org, []) == []
+
+
 async def test_an_address_has_one_pending_invitation_in_an_organization(storage: Postgres, pool: Pool) -> None:
     org, other = await add_organizations(pool)
     one = await invite(storage, invitation(org), invitation(other), invitation(org, EVE))
@@ -201,6 +211,17 @@ async def test_a_search_looks_at_the_addresses_of_one_organization(storage: Post
         for search, status, expected in (("grace", None, [grace]), ("ada", PENDING, []), ("ada@", EXPIRED, [ada]), ("100%", None, [])):
             result = await read.invitations.page(org, status, ALL, NOW, search=search)
             assert ([item.invitation.id for item in result.items], result.total) == ([one.id for one in expected], len(expected))
+
+
+async def test_a_page_can_have_one_role_only(storage: Postgres, pool: Pool) -> None:
+    org, other = await add_organizations(pool)
+    await invite(storage, invitation(org, ADA, role=ADMIN), invitation(org, EVE, role=MEMBER), invitation(other, role=MEMBER))
+    async with storage.reading() as read:
+        for role, email in ((ADMIN, ADA), (MEMBER, EVE)):
+            for status in (None, PENDING):
+                result = await read.invitations.page(org, status, ALL, NOW, role=role)
+                assert ([each.invitation.email for each in result.items], result.total) == ([email], 1)
+        assert (await read.invitations.page(org, PENDING, ALL, NOW, search="ada", role=MEMBER)).total == 0
 
 
 async def test_a_page_filtered_by_status_counts_that_status_only(storage: Postgres, pool: Pool) -> None:

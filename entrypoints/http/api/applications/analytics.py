@@ -133,7 +133,8 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     """List recent logins.
 
     Returns the latest successful logins to the organization's services and of its members to
-    Gatehouse itself, newest first. A large limit is allowed: the response is streamed.
+    Gatehouse itself, newest first. A large limit is allowed: the response is streamed. 403 if your role does not see
+    the organization's end users.
     """
     return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), RecentLoginResponse.of)
 

@@ -5,13 +5,16 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.applications import end_users
+from core.applications import end_user_actions, end_users
 from core.applications.model.users import EndUserDetails
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Message, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, path_id
 
 routes = Blueprint("end_users", __name__)
@@ -35,6 +38,7 @@ class EndUserResponse(ResponseModel):
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
     services: list[str] = Field(description="The slugs of the organization's services that the user uses.")
+    blocked: bool = Field(description="Whether an admin blocked the user at the organization's services.")
 
 
 class EndUserListResponse(ResponseModel):
@@ -101,6 +105,9 @@ class EndUserDetailsResponse(ResponseModel):
     linked_identities: list[EndUserIdentityResponse] = Field(description="The accounts linked for the organization's services.")
     services: list[EndUserServiceResponse] = Field(description="The organization's services that the user uses.")
     sessions: EndUserSessionsResponse = Field(description="The user's active sessions in the organization.")
+    blocked_at: Timestamp | None = Field(
+        description="When an admin blocked the user at the organization's services, in UTC, or null if they are not blocked."
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/users/<user_id>")
@@ -118,6 +125,7 @@ def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
     return EndUserDetailsResponse.of(
         user,
         last_login_at=details.last_login_at,
+        blocked_at=details.blocked_at,
         linked_identities=EndUserIdentityResponse.list_of(details.identities),
         services=EndUserServiceResponse.list_of(details.services),
         sessions=EndUserSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
@@ -139,5 +147,55 @@ async def revoke_sessions(org_slug: str, user_id: UUID) -> RevokedSessionsRespon
     Ends all sessions of the user in the organization and its services, and everything that would
     start a new one, such as authorization codes. Sessions in other organizations continue.
     """
-    revoked = await end_users.revoke_sessions(ports(), acting(), user_id)
+    revoked = await end_user_actions.revoke_sessions(ports(), acting(), user_id)
     return RevokedSessionsResponse(message="The user's sessions in the organization were ended.", sessions_revoked=revoked)
+
+
+@routes.post("/api/organizations/<org_slug>/users/<user_id>/password-reset")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@refuses(400)
+async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
+    """Send a user a link to set a new password.
+
+    The link goes to the user's own address, which must be verified, and works once. Until then the
+    password and the sessions stay. A user gets at most five of these emails in an hour; further ones
+    are dropped. You cannot send one to the owner of the organization.
+    """
+    await end_user_actions.send_password_reset(ports(), acting(), user_id)
+    return Message(message="The email with the link is on its way.")
+
+
+@routes.put("/api/organizations/<org_slug>/users/<user_id>/block")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@refuses(400)
+@describes({204: "The user is blocked."})
+async def block(org_slug: str, user_id: UUID) -> None:
+    """Block a user at the organization's services.
+
+    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and
+    other organizations stay. Owners and admins cannot be blocked.
+    """
+    await end_user_actions.block(ports(), acting(), user_id)
+
+
+@routes.delete("/api/organizations/<org_slug>/users/<user_id>/block")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@describes({204: "The user is not blocked."})
+async def unblock(org_slug: str, user_id: UUID) -> None:
+    """Admit a blocked user to the organization's services again.
+
+    A block by the organization's directory stays.
+    """
+    await end_user_actions.unblock(ports(), acting(), user_id)
+
+
+@routes.delete("/api/organizations/<org_slug>/users/<user_id>/mfa")
+@member(Capability.END_USERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@describes({204: "The user has no second factor."})
+async def remove_second_factor(org_slug: str, user_id: UUID) -> None:
+    """Remove the second factor of a user.
+
+    This is possible only for an account that your organization created, and that no other organization uses: otherwise
+    the answer is 403. All sessions of the user end, and the user gets an email.
+    """
+    await end_user_actions.remove_second_factor(ports(), acting(), user_id)

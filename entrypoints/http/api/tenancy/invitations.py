@@ -143,6 +143,7 @@ class InvitationsQuery(PageQuery):
     """The page of the list, and the filters."""
 
     status: InvitationStatus | None = Field(None, description="Return only invitations with this status.")
+    role: Role | None = Field(None, description="Return only invitations to this role.")
     search: Text | None = Field(default=None, description="Return only invitations with this text in their email address. Case is ignored.")
 
 
@@ -153,7 +154,8 @@ async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple
 
     The newest come first. The header X-Total-Count has the number of all invitations that match.
     """
-    listed = await invitations.list_page(ports(), acting(), query_args.status, query_args.page_request(), search=query_args.search)
+    page, search, role = query_args.page_request(), query_args.search, query_args.role
+    listed = await invitations.list_page(ports(), acting(), query_args.status, page, search=search, role=role)
     # Keep the status 200: without it, quart-schema drops the headers.
     return [_to_listed_response(item) for item in listed.items], 200, {"X-Total-Count": str(listed.total)}
 

@@ -10,6 +10,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder, MemberState
 from core.tenancy.model.organizations import LimitSource
+from entrypoints.http.api.tenancy.invitations import InviterResponse
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, acting_member, ports
@@ -126,6 +127,8 @@ class MemberDetailsResponse(MemberResponse):
         description="When the user last signed in to a service of the organization, or null if they never did."
     )
     sessions: MemberSessionsResponse = Field(description="The user's live sessions in the organization.")
+    invited_by: InviterResponse | None = Field(description="Who sent the invitation with which the member joined, or null without one.")
+    invited_at: Timestamp | None = Field(description="When this invitation was sent, or null if the member joined without one.")
 
 
 @routes.get("/api/organizations/<org_slug>/members/<user_id>")
@@ -143,6 +146,8 @@ async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
         email_verified=account.email_verified,
         mfa_enabled=account.mfa_enabled,
         last_login_at=account.last_login_at,
+        invited_by=None if details.invited_by is None else InviterResponse.of(details.invited_by),
+        invited_at=details.invited_at,
         sessions=MemberSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
     )
 

@@ -1,5 +1,6 @@
 """API of organizations, for their members (decision 207)."""
 
+from typing import Final
 from uuid import UUID
 
 from pydantic import Field
@@ -21,6 +22,10 @@ from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("organizations", __name__)
 
+MEMBERS_SEE_END_USERS: Final = (
+    "Whether the role `member` sees the users of the organization's services, with their assignments and subscriptions."
+)
+
 
 class OrganizationResponse(ResponseModel):
     """An organization.
@@ -37,6 +42,7 @@ class OrganizationResponse(ResponseModel):
     max_users: int | None = Field(description="The organization's own limit of members, or null for the limit of its tier.")
     device_trust_days: int = Field(description="The number of days during which a trusted device skips the second factor.")
     personal_tokens: bool = Field(description="Whether members can use personal access tokens in the organization.")
+    members_see_end_users: bool = Field(description=MEMBERS_SEE_END_USERS)
     created_at: Timestamp = Field(description="When the organization was created.")
     updated_at: Timestamp = Field(description="When the organization was last changed.")
     approved_at: Timestamp | None = Field(description="When a platform owner approved the organization, or null.")
@@ -155,6 +161,7 @@ class OrganizationUpdateRequest(RequestModel):
     name: Name = optional(description="The new display name.")
     device_trust_days: int = optional(ge=1, le=90, description="The number of days during which a trusted device skips the second factor.")
     personal_tokens: bool = optional(description="Whether members can use personal access tokens in the organization.")
+    members_see_end_users: bool = optional(description=MEMBERS_SEE_END_USERS)
 
 
 @routes.patch("/api/organizations/<org_slug>")
@@ -164,12 +171,9 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 
     Fields that you leave out keep their value. A new trust period also applies to devices that are
     already trusted. While `personal_tokens` is false, personal access tokens of the organization are
-    refused from the next request on.
+    refused from the next request on. While `members_see_end_users` is false, the role `member` gets 403 for end users.
     """
-    organization = await organizations.update(
-        ports(), acting(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
-    )
-    return _to_detail_response(organization)
+    return _to_detail_response(await organizations.update(ports(), acting(), **data.model_dump(exclude_unset=True)))
 
 
 @routes.delete("/api/organizations/<org_slug>")

@@ -57,7 +57,9 @@ async def _form_values(typed: Form) -> dict[str, Any]:
         for organization, membership in await organizations.list_own(ports(), signed_in())
         if organization.status is OrganizationStatus.ACTIVE
     ]
-    rights = next((membership.rights for organization, membership in memberships if organization.slug == org_slug), None)
+    rights = next(
+        (organization.rights_of(membership.role) for organization, membership in memberships if organization.slug == org_slug), None
+    )
     return {
         "typed": {"expires_in_days": str(model.DEFAULT_DAYS), **typed},
         "org_slug": org_slug if rights is not None else None,

@@ -7,11 +7,12 @@ from quart import Blueprint, Response
 from core.accounts import accounts
 from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.email_queue import LinkContinuation
+from core.accounts.model.profiles import NameInvalid
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
 from core.federation.sign_in import SignInOptions
-from core.kernel.errors import Conflict, Invalid, Limited, refuse
+from core.kernel.errors import Conflict, Invalid, Limited, Refusal, refuse
 from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.base import cookies
@@ -54,13 +55,13 @@ async def sign_up_page(flow: Flow) -> Response:
         403: "The form was not sent by our page.",
         409: "An account with this email address already exists.",
     },
-    form=["form_token", "email", "password"],
+    form=["form_token", "name", "email", "password"],
 )
 @in_flow
 async def sign_up(flow: Flow) -> Response:
     """Create an account with the form of the sign-up page.
 
-    The user gets an email with a verification link. In this browser, the link also signs the user in,
+    `name` is optional. The user gets an email with a verification link. In this browser, the link also signs the user in,
     and continues with this sign-in. In another browser, the user signs in with the password.
     """
     form, options = await read_own_form(), await load_options(flow)
@@ -69,12 +70,25 @@ async def sign_up(flow: Flow) -> Response:
     org_slug, values = options.destination.org_slug, {"form_token": form["form_token"], **values_of(options, flow)}
     try:
         email = Email.parse(form.get("email", ""))
-        await accounts.register(ports(), caller(), email, form.get("password", ""), org_slug, _continuation(options, flow))
+        link, name = _continuation(options, flow), form.get("name", "")
+        await accounts.register(ports(), caller(), email, form.get("password", ""), org_slug, link, name=name)
     except (Invalid, Conflict, Limited) as refusal:
         is_taken = isinstance(refusal, EmailTaken)
-        wrong = "email" if isinstance(refusal, EmailTaken | EmailInvalid) else "password" if isinstance(refusal, Invalid) else None
-        return refused_page(refusal, "accounts/sign_up.html", email=form.get("email", ""), wrong=wrong, is_taken=is_taken, **values)
+        typed = {"email": form.get("email", ""), "typed_name": form.get("name", "")}
+        return refused_page(refusal, "accounts/sign_up.html", wrong=_wrong_field(refusal), is_taken=is_taken, **typed, **values)
     return page_response(render("accounts/check_inbox.html", email=email, **values))
+
+
+def _wrong_field(refusal: Refusal) -> str | None:
+    """Return the field that the refusal is about, or None."""
+    match refusal:
+        case EmailTaken() | EmailInvalid():
+            return "email"
+        case NameInvalid():
+            return "name"
+        case Invalid():
+            return "password"
+    return None
 
 
 def _continuation(options: SignInOptions, flow: Flow) -> LinkContinuation:

@@ -12,7 +12,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.charts import draw_days
-from entrypoints.http.pages.console import console_page, shows
+from entrypoints.http.pages.console import console_page, may, shows
 
 routes = Blueprint("analytics_pages", __name__)
 
@@ -38,5 +38,5 @@ async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
         services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
         providers=[(label(each.provider), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
         methods=sign_in_methods(),
-        recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch(),
+        recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None,
     )

@@ -1,24 +1,28 @@
-"""The pages of the users of an organization's applications."""
+"""The pages of the users of an organization's applications: the list, a user, and a page for each action."""
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import end_users
+from core.applications import end_user_actions, end_users
+from core.applications.model.users import EndUserDetails
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import accepts
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts
 
 routes = Blueprint("end_user_pages", __name__)
 
 LIST: Final = "/app/organizations/<org_slug>/users"
+ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/users"
 
 
@@ -43,20 +47,175 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     )
 
 
-@routes.get(f"{LIST}/<user_id>")
+@routes.get(ONE)
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}/<user_id>", f"DELETE {API}/<user_id>/sessions")
+@shows(f"GET {API}/<user_id>")
 async def show_user(org_slug: str, user_id: UUID) -> Response:
-    """Show a user of an organization's applications."""
+    """Show a user of an organization's applications. Each action has a page."""
     details = await end_users.find(ports(), acting_member(), user_id)
     failures = await failure_values(acting_member(), user_id)
-    return await console_page("applications/user.html", details=details, path=organization_path("/users"), **failures)
+    path = organization_path("/users")
+    return await console_page("applications/user.html", details=details, path=path, actions=_actions(details), **failures)
 
 
-@routes.post(f"{LIST}/<user_id>/end-sessions")
+def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
+    """Return the actions that the user may take on an end user: label, path and whether it is dangerous."""
+    if not may(Capability.END_USERS_MANAGE):
+        return []
+    path = organization_path(f"/users/{details.user.id}")
+    return [
+        ("End sessions", f"{path}/end-sessions", False),
+        ("Send reset link", f"{path}/password-reset", False),
+        *([("Remove second factor", f"{path}/second-factor", True)] if details.user.mfa_enabled else []),
+        ("Unblock", f"{path}/unblock", False) if details.blocked_at else ("Block", f"{path}/block", True),
+    ]
+
+
+async def _question(user_id: UUID, **parts: Any) -> Question:
+    email = (await end_users.find(ports(), acting_member(), user_id)).user.email
+    path = organization_path(f"/users/{user_id}")
+    return Question(target=email, back=(email, path), **{"keep": "Cancel", "dangerous": False, **parts})
+
+
+async def _sessions_question(user_id: UUID) -> Question:
+    return await _question(
+        user_id,
+        verb="End the sessions of",
+        consequences=("Their sessions in your applications end. They can sign in again.",),
+        button="End sessions",
+    )
+
+
+@routes.get(f"{ONE}/end-sessions")
+@member_page(Capability.END_USERS_MANAGE)
+@shows(f"DELETE {API}/<user_id>/sessions")
+async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
+    """Show what it means to end the sessions of a user, and ask."""
+    return await ask(await _sessions_question(user_id))
+
+
+@routes.post(f"{ONE}/end-sessions")
 @member_page(Capability.END_USERS_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<user_id>/sessions")
 async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a user in an organization's applications."""
-    count = await end_users.revoke_sessions(ports(), acting_member(), user_id)
+    count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
+
+
+async def _reset_question(user_id: UUID) -> Question:
+    return await _question(
+        user_id,
+        verb="Send a reset link to",
+        consequences=("We send a link to their own address, with which they set a new password.",),
+        button="Send reset link",
+    )
+
+
+@routes.get(f"{ONE}/password-reset")
+@member_page(Capability.END_USERS_MANAGE)
+@shows(f"POST {API}/<user_id>/password-reset")
+async def show_password_reset(org_slug: str, user_id: UUID) -> Response:
+    """Ask before a link to set a new password is sent to a user."""
+    return await ask(await _reset_question(user_id))
+
+
+@routes.post(f"{ONE}/password-reset")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"POST {API}/<user_id>/password-reset")
+@ask_on_refusal(_reset_question)
+async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Send a user a link to set a new password."""
+    await end_user_actions.send_password_reset(ports(), acting_member(), user_id)
+    return redirect_with_notice("reset-sent", organization_path(f"/users/{user_id}"))
+
+
+async def _block_question(user_id: UUID) -> Question:
+    return await _question(
+        user_id,
+        verb="Block",
+        consequences=(
+            "Their sessions in your applications end at once, and they cannot sign in to any of them. Their account, and other "
+            "organizations, are not touched. You can unblock them at any time.",
+        ),
+        button="Block user",
+        keep="Keep user",
+        dangerous=True,
+    )
+
+
+@routes.get(f"{ONE}/block")
+@member_page(Capability.END_USERS_MANAGE)
+@shows(f"PUT {API}/<user_id>/block")
+async def show_block(org_slug: str, user_id: UUID) -> Response:
+    """Show what it means to block a user, and ask."""
+    return await ask(await _block_question(user_id))
+
+
+@routes.post(f"{ONE}/block")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"PUT {API}/<user_id>/block")
+@ask_on_refusal(_block_question)
+async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Block a user at an organization's applications."""
+    await end_user_actions.block(ports(), acting_member(), user_id)
+    return redirect_with_notice("user-blocked", organization_path(f"/users/{user_id}"))
+
+
+async def _unblock_question(user_id: UUID) -> Question:
+    return await _question(
+        user_id,
+        verb="Unblock",
+        consequences=("They can sign in to your applications again, as far as the access rules of each application admit them.",),
+        button="Unblock user",
+    )
+
+
+@routes.get(f"{ONE}/unblock")
+@member_page(Capability.END_USERS_MANAGE)
+@shows(f"DELETE {API}/<user_id>/block")
+async def show_unblock(org_slug: str, user_id: UUID) -> Response:
+    """Ask before a blocked user is admitted again."""
+    return await ask(await _unblock_question(user_id))
+
+
+@routes.post(f"{ONE}/unblock")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}/<user_id>/block")
+@ask_on_refusal(_unblock_question)
+async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Admit a blocked user to an organization's applications again."""
+    await end_user_actions.unblock(ports(), acting_member(), user_id)
+    return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}"))
+
+
+async def _second_factor_question(user_id: UUID) -> Question:
+    return await _question(
+        user_id,
+        verb="Remove the second factor of",
+        consequences=(
+            "They sign in without a code, until they set up another second factor. Their sessions end, and they get an email.",
+            "This is possible only for accounts that your organization created, and that no other organization uses.",
+        ),
+        button="Remove second factor",
+        keep="Keep second factor",
+        dangerous=True,
+    )
+
+
+@routes.get(f"{ONE}/second-factor")
+@member_page(Capability.END_USERS_MANAGE)
+@shows(f"DELETE {API}/<user_id>/mfa")
+async def show_second_factor_removal(org_slug: str, user_id: UUID) -> Response:
+    """Show what it means to remove the second factor of a user, and ask."""
+    return await ask(await _second_factor_question(user_id))
+
+
+@routes.post(f"{ONE}/second-factor")
+@member_page(Capability.END_USERS_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@accepts(f"DELETE {API}/<user_id>/mfa")
+@ask_on_refusal(_second_factor_question)
+async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Remove the second factor of a user."""
+    await end_user_actions.remove_second_factor(ports(), acting_member(), user_id)
+    return redirect_with_notice("second-factor-removed", organization_path(f"/users/{user_id}"))

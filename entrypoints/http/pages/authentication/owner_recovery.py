@@ -1,10 +1,12 @@
 """The page behind the link of `gatehouse owner recover`."""
 
+from typing import Any
+
 from quart import Blueprint, Response
 
+from core.accounts.model.profiles import NameInvalid
 from core.authentication import owner_recovery
 from core.authentication.methods.recovery import RecoveryLink
-from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
@@ -14,7 +16,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.flow.flows import page_flow
-from entrypoints.http.pages.form_pages import form_page, read_own_form
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
 
 routes = Blueprint("owner_recovery", __name__)
 
@@ -30,10 +32,14 @@ async def recover_owner_page() -> Response:
     The link of `gatehouse owner recover` leads here. Opening it does not use it up.
     """
     token = link_token()
-    if not await owner_recovery.link_is_live(ports(), token):
-        raise RecoveryLinkInvalid
+    values = await _values(token)
     await keep_taken(cookies.browser_id())
-    return form_page("authentication/recover_owner.html", token=token)
+    return form_page("authentication/recover_owner.html", problem=None, **values)
+
+
+async def _values(token: str, name: str = "") -> dict[str, Any]:
+    """Raises: RecoveryLinkInvalid."""
+    return {"token": token, "asks_name": await owner_recovery.lacks_name(ports(), token), "typed_name": name}
 
 
 @routes.post(RECOVER_OWNER_PATH)
@@ -41,15 +47,20 @@ async def recover_owner_page() -> Response:
 @describes_page(
     {
         303: "Signed in, or a code is required: continue at the next page.",
-        400: "The link has expired or has been used.",
+        400: "The link has expired or has been used, or the name is not valid.",
         403: "The form was not sent by our page.",
     },
-    form=["form_token", "token"],
+    form=["form_token", "token", "name"],
 )
 async def recover_owner() -> Response:
     """Sign a platform owner in, once.
 
-    The form of the page sends this. An account with a second factor also needs its code.
+    The form of the page sends this. An account with a second factor also needs its code. `name` becomes the name of an
+    owner without one.
     """
     form = await read_own_form()
-    return await sign_in_browser(RecoveryLink(form.get("token", "")), page_flow(HOME_PATH))
+    token, name = form.get("token", ""), form.get("name", "")
+    try:
+        return await sign_in_browser(RecoveryLink(token, name), page_flow(HOME_PATH))
+    except NameInvalid as refusal:
+        return refused_form_page(refusal, "authentication/recover_owner.html", **await _values(token, name))

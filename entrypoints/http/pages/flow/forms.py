@@ -51,7 +51,9 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
     """Return the sign-up page. Raises: FlowEnded."""
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
-    return form_page("accounts/sign_up.html", email=email, problem=None, wrong=None, is_taken=False, **values_of(options, flow))
+    return form_page(
+        "accounts/sign_up.html", email=email, typed_name="", problem=None, wrong=None, is_taken=False, **values_of(options, flow)
+    )
 
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:

@@ -7,11 +7,9 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.accounts import platform, platform_users
-from core.accounts.model.accounts import Account
 from core.authentication import user_access
 from core.authentication.user_access import UserDetails
 from core.kernel.callers import Person
-from core.kernel.errors import Refusal
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
@@ -19,7 +17,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask, ask_again
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import (
     Form,
@@ -104,7 +102,8 @@ async def show_owners() -> Response:
     return await console_page("platform/owners.html", owners=owners, own_id=signed_in().user_id)
 
 
-def _promotion(account: Account) -> Question:
+async def _promotion(user_id: UUID) -> Question:
+    account = await platform_users.find(ports(), user_id)
     return Question(
         verb="Make platform owner:",
         target=account.email,
@@ -127,30 +126,29 @@ def _promotion(account: Account) -> Question:
 @shows(f"POST {OWNERS_API}")
 async def show_promotion(user_id: UUID) -> Response:
     """Show what it means to make a person a platform owner, and ask for a reason."""
-    return await ask(_promotion(await platform_users.find(ports(), user_id)))
+    return await ask(await _promotion(user_id))
 
 
 @routes.post(f"{ONE}/promote")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {OWNERS_API}")
+@ask_on_refusal(_promotion)
 async def promote(user_id: UUID, form: Form) -> Response:
     """Make a person a platform owner."""
-    return await _change_owners(user_id, form, _promotion, platform.promote, "owner-added")
+    return await _change_owners(user_id, form, platform.promote, "owner-added")
 
 
-async def _change_owners(user_id: UUID, form: Form, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
+async def _change_owners(user_id: UUID, form: Form, action: Action, notice: str) -> Response:
     """Change the platform owners, with the reason and the address from the form."""
     account = await platform_users.find(ports(), user_id)
-    try:
-        reason = to_model(UserAccessRequest, form).reason
-        check_typed_name(form, account.email)
-        await action(ports(), signed_in(), account.id, reason)
-    except Refusal as refusal:
-        return await ask_again(refusal, question_about(account), form)
+    reason = to_model(UserAccessRequest, form).reason
+    check_typed_name(form, account.email)
+    await action(ports(), signed_in(), account.id, reason)
     return redirect_with_notice(notice, OWNERS)
 
 
-def _demotion(account: Account) -> Question:
+async def _demotion(user_id: UUID) -> Question:
+    account = await platform_users.find(ports(), user_id)
     return Question(
         verb="Remove platform owner:",
         target=account.email,
@@ -173,15 +171,16 @@ def _demotion(account: Account) -> Question:
 @shows(f"DELETE {OWNERS_API}/<user_id>")
 async def show_demotion(user_id: UUID) -> Response:
     """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
-    return await ask(_demotion(await platform_users.find(ports(), user_id)))
+    return await ask(await _demotion(user_id))
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
+@ask_on_refusal(_demotion)
 async def demote(user_id: UUID, form: Form) -> Response:
     """Take the role of a platform owner from a person."""
-    return await _change_owners(user_id, form, _demotion, platform.demote, "owner-removed")
+    return await _change_owners(user_id, form, platform.demote, "owner-removed")
 
 
 # Second factors

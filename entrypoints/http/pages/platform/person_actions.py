@@ -11,7 +11,6 @@ from core.accounts import platform_users
 from core.accounts.model.accounts import Account
 from core.authentication import browser, impersonation, sessions, user_access
 from core.kernel.callers import Person
-from core.kernel.errors import Refusal
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.sign_in_age import SignInAge
@@ -24,7 +23,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import Question, ask, ask_again, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import redirect_with_notice, session_secret, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
 from entrypoints.http.pages.form_values import to_model
@@ -50,8 +49,9 @@ class ReasonedAction:
     notice: str
     dangerous: bool = False
 
-    def question(self, account: Account) -> Question:
-        """Return the page of the action on this account."""
+    async def question(self, user_id: UUID) -> Question:
+        """Return the page of the action on this account. Raises: AccountNotFound."""
+        account = await platform_users.find(ports(), user_id)
         return _question(account, self.verb, self.consequence, self.button, reason=REASON, dangerous=self.dangerous)
 
 
@@ -99,17 +99,10 @@ def _question(account: Account, verb: str, consequence: str, button: str, **more
     return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, keep="Cancel", back=back, **more)
 
 
-async def _ask(user_id: UUID, action: ReasonedAction) -> Response:
-    return await ask(action.question(await platform_users.find(ports(), user_id)))
-
-
 async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
     """Run an action on an account with the reason from the form."""
     account = await platform_users.find(ports(), user_id)
-    try:
-        await action.run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
-    except Refusal as refusal:
-        return await ask_again(refusal, action.question(account), form)
+    await action.run(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
     return redirect_with_notice(action.notice, f"{LIST}/{account.id}")
 
 
@@ -118,12 +111,13 @@ async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:
 @shows(f"POST {API}/end-sessions")
 async def show_sessions_end(user_id: UUID) -> Response:
     """Ask for a reason to end all sessions of a person."""
-    return await _ask(user_id, END_SESSIONS)
+    return await ask(await END_SESSIONS.question(user_id))
 
 
 @routes.post(f"{ONE}/end-sessions")
 @platform_page
 @accepts(f"POST {API}/end-sessions")
+@ask_on_refusal(END_SESSIONS.question)
 async def end_sessions(user_id: UUID, form: Form) -> Response:
     """End all sessions of a person."""
     return await _act(user_id, form, END_SESSIONS)
@@ -134,12 +128,13 @@ async def end_sessions(user_id: UUID, form: Form) -> Response:
 @shows(f"POST {API}/password-reset")
 async def show_password_reset(user_id: UUID) -> Response:
     """Ask for a reason to send a person a link to set a new password."""
-    return await _ask(user_id, PASSWORD_RESET)
+    return await ask(await PASSWORD_RESET.question(user_id))
 
 
 @routes.post(f"{ONE}/password-reset")
 @platform_page
 @accepts(f"POST {API}/password-reset")
+@ask_on_refusal(PASSWORD_RESET.question)
 async def send_password_reset(user_id: UUID, form: Form) -> Response:
     """Send a person a link to set a new password."""
     return await _act(user_id, form, PASSWORD_RESET)
@@ -150,12 +145,13 @@ async def send_password_reset(user_id: UUID, form: Form) -> Response:
 @shows(f"DELETE {API}/mfa")
 async def show_second_factor_removal(user_id: UUID) -> Response:
     """Ask for a reason to remove the second factor of a person."""
-    return await _ask(user_id, SECOND_FACTOR)
+    return await ask(await SECOND_FACTOR.question(user_id))
 
 
 @routes.post(f"{ONE}/second-factor")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API}/mfa")
+@ask_on_refusal(SECOND_FACTOR.question)
 async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a person."""
     return await _act(user_id, form, SECOND_FACTOR)
@@ -166,12 +162,13 @@ async def remove_second_factor(user_id: UUID, form: Form) -> Response:
 @shows(f"POST {API}/deactivate")
 async def show_deactivation(user_id: UUID) -> Response:
     """Ask for a reason to deactivate the account of a person."""
-    return await _ask(user_id, DEACTIVATION)
+    return await ask(await DEACTIVATION.question(user_id))
 
 
 @routes.post(f"{ONE}/deactivate")
 @platform_page
 @accepts(f"POST {API}/deactivate")
+@ask_on_refusal(DEACTIVATION.question)
 async def deactivate(user_id: UUID, form: Form) -> Response:
     """Deactivate the account of a person."""
     return await _act(user_id, form, DEACTIVATION)
@@ -182,12 +179,13 @@ async def deactivate(user_id: UUID, form: Form) -> Response:
 @shows(f"POST {API}/reactivate")
 async def show_reactivation(user_id: UUID) -> Response:
     """Ask for a reason to undo the deactivation of an account."""
-    return await _ask(user_id, REACTIVATION)
+    return await ask(await REACTIVATION.question(user_id))
 
 
 @routes.post(f"{ONE}/reactivate")
 @platform_page
 @accepts(f"POST {API}/reactivate")
+@ask_on_refusal(REACTIVATION.question)
 async def reactivate(user_id: UUID, form: Form) -> Response:
     """Undo the deactivation of an account."""
     return await _act(user_id, form, REACTIVATION)

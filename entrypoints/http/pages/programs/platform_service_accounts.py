@@ -58,17 +58,19 @@ async def show_account(account_id: UUID) -> Response:
 @routes.post(ONE)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"PATCH {API_OF_ONE}")
+@restores
 async def change(account_id: UUID, form: Form) -> Response:
     """Change a service account of the platform."""
-    return await service_account_views.change(account_id, form)
+    return await service_account_views.change(form=form, account_id=account_id)
 
 
 @routes.post(f"{ONE}/delete")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
+@restores
 async def delete(account_id: UUID, form: Form) -> Response:
     """Delete a service account of the platform."""
-    return await service_account_views.delete(account_id, form)
+    return await service_account_views.delete(form=form, account_id=account_id)
 
 
 # Credentials
@@ -94,12 +96,13 @@ async def show_credential_form(account_id: UUID, query_args: NewCredentialQuery)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
+@restores
 async def create_credential(account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account of the platform.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id, form)
+    return await service_account_views.create_credential(form=form, account_id=account_id)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")

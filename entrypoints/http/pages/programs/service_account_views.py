@@ -10,7 +10,6 @@ from uuid import UUID
 from quart import Response
 
 from core.kernel.callers import Member
-from core.kernel.errors import Refusal
 from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, giveable, names_with
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
@@ -36,7 +35,7 @@ from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once, refused_console_page
+from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -157,27 +156,30 @@ async def show_account(account_id: UUID) -> Response:
     return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
 
 
-async def change(account_id: UUID, form: Form) -> Response:
+async def _typed_values(form: Form, account_id: UUID) -> dict[str, Any]:
+    return await _settings_values(await find(account_id), form)
+
+
+@on_refusal("programs/service_account.html", _typed_values, FIELDS)
+async def change(form: Form, account_id: UUID) -> Response:
     """Change a service account."""
     listed, caller = await find(account_id), signed_in()
-    try:
-        model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
-        await service_accounts.update(
-            ports(), caller, listed.account.id, to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
-        )
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "programs/service_account.html", FIELDS, **await _settings_values(listed, form))
+    model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
+    changes = to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
+    await service_accounts.update(ports(), caller, listed.account.id, changes)
     return redirect_with_notice("service-account-saved", path_of(listed.account.id))
 
 
-async def delete(account_id: UUID, form: Form) -> Response:
+async def _stored_values(_: Form, account_id: UUID) -> dict[str, Any]:
+    return await _settings_values(await find(account_id))
+
+
+@on_refusal("programs/service_account.html", _stored_values)
+async def delete(form: Form, account_id: UUID) -> Response:
     """Delete a service account."""
     listed = await find(account_id)
-    try:
-        check_typed_name(form, listed.account.name)
-        await service_accounts.delete(ports(), signed_in(), listed.account.id)
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "programs/service_account.html", **await _settings_values(listed))
+    check_typed_name(form, listed.account.name)
+    await service_accounts.delete(ports(), signed_in(), listed.account.id)
     return redirect_with_notice("service-account-deleted", await _path_after_deletion(listed.account))
 
 
@@ -203,15 +205,16 @@ async def show_credential_form(account_id: UUID, query: NewCredentialQuery) -> R
     return await console_page("programs/new_credential.html", **values)
 
 
-async def create_credential(account_id: UUID, form: Form) -> Response:
+async def _credential_values(form: Form, account_id: UUID) -> dict[str, Any]:
+    return {**values_of(await find(account_id)), **credential_forms.typed_values(form)}
+
+
+@on_refusal("programs/new_credential.html", _credential_values, credential_forms.FIELDS)
+async def create_credential(form: Form, account_id: UUID) -> Response:
     """Create a credential."""
     listed = await find(account_id)
-    try:
-        request = credential_forms.read_credential(form)
-        credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
-    except Refusal as refusal:
-        values = {**values_of(listed), **credential_forms.typed_values(form)}
-        return await refused_console_page(refusal, "programs/new_credential.html", credential_forms.FIELDS, **values)
+    request = credential_forms.read_credential(form)
+    credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
     return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
 
 

@@ -67,17 +67,19 @@ async def show_account(org_slug: str, account_id: UUID) -> Response:
 @routes.post(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
+@restores
 async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Change a service account."""
-    return await service_account_views.change(account_id, form)
+    return await service_account_views.change(form=form, account_id=account_id)
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
+@restores
 async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
-    return await service_account_views.delete(account_id, form)
+    return await service_account_views.delete(form=form, account_id=account_id)
 
 
 # Credentials
@@ -103,12 +105,13 @@ async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewC
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
+@restores
 async def create_credential(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id, form)
+    return await service_account_views.create_credential(form=form, account_id=account_id)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response
 
+from core.accounts.model.profiles import NameInvalid
 from core.authentication import joining
 from core.authentication.flow.model import Flow
 from core.authentication.joining import AcceptedInvitation
@@ -114,6 +115,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "other_user": user.email if user is not None and not is_signed_in else None,
         "providers": {},
         "typed_name": name,
+        "wrong": "name" if isinstance(refusal, NameInvalid) else "new_password",
     }
     if not chooses_password:
         values["form_token"] = session_form_token() if is_signed_in else None

@@ -26,6 +26,7 @@ LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
+ROLE_FILTER: Final = [("", "All roles"), *ASSIGNABLE]
 MAX_LINES_SHOWN: Final = 5  # lines in an error
 MAX_LENGTH_SHOWN: Final = 60  # characters of a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
@@ -46,8 +47,8 @@ async def _all(_: Form, invitation_id: UUID) -> dict[str, Any]:
 
 
 async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
-    result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search)
-    return {"invitations": result.items, "query": query, "statuses": STATUSES, **neighbors(query, result.total)}
+    result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search, role=query.role)
+    return {"invitations": result.items, "query": query, "statuses": STATUSES, "roles": ROLE_FILTER, **neighbors(query, result.total)}
 
 
 @routes.post(f"{LIST}/<invitation_id>/cancel")

@@ -25,6 +25,7 @@ from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
+from entrypoints.http.pages.tenancy.selected_people import actions_on_people
 
 routes = Blueprint("member_pages", __name__)
 
@@ -59,12 +60,15 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     result = await members.list_page(
         ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
     )
+    invited = await _invited(query_args) if manages else None
     return await console_page(
         "tenancy/members.html",
         members=result.members,
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
-        invited=await _invited(query_args) if manages else None,
+        invited=invited,
+        actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         states=STATE_FILTER if manages else [],
+        invitable=ASSIGNABLE[::-1],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
@@ -75,11 +79,11 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
 
 
 async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
-    """Return the pending invitations that stand before the first page of all members."""
-    if query.page > 1 or query.state is not None or query.role is not None:
+    """Return the pending invitations that stand before the first page of the members that the filters select."""
+    if query.page > 1 or query.state is not None:
         return None
     page = Page(1, INVITATIONS_SHOWN)
-    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search)
+    return await invitations.list_page(ports(), acting_member(), InvitationStatus.PENDING, page, search=query.search, role=query.role)
 
 
 @routes.get(ONE)
@@ -93,6 +97,8 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         member=details.account.member,
         account=details.account,
         sessions=details.sessions,
+        invited_by=details.invited_by,
+        invited_at=details.invited_at,
         actions=_actions(details.account.member),
         **await failure_values(acting_member(), user_id),
     )

@@ -32,6 +32,7 @@ TRANSFER_FIELDS: Final[Fields] = {
     NewOwnerNotMember: "new_owner_user_id",
     NewOwnerNotActive: "new_owner_user_id",
 }
+SETTINGS_READERS: Final = {"device_trust_days": to_number, "personal_tokens": is_checked, "members_see_end_users": is_checked}
 ADMINS_SHOWN: Final = 100  # the candidates for a transfer of ownership
 
 
@@ -70,11 +71,12 @@ async def _values(typed: Form | None = None) -> dict[str, Any]:
         "name": organization.name,
         "device_trust_days": str(organization.device_trust_days),
         "personal_tokens": "yes" if organization.personal_tokens else "",
+        "members_see_end_users": "yes" if organization.members_see_end_users else "",
     }
     return {
         "organization": organization,
         "path": organization_path("/settings"),
-        "typed": stored if typed is None else {**stored, "personal_tokens": "", **typed},
+        "typed": stored if typed is None else {**stored, "personal_tokens": "", "members_see_end_users": "", **typed},
     }
 
 
@@ -92,10 +94,8 @@ async def show_settings(org_slug: str) -> Response:
 @on_refusal("tenancy/settings.html", _values)
 async def change_settings(org_slug: str, form: Form) -> Response:
     """Change the settings of an organization."""
-    data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number, "personal_tokens": is_checked})
-    await organizations.update(
-        ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
-    )
+    data = to_model(OrganizationUpdateRequest, form, SETTINGS_READERS)
+    await organizations.update(ports(), acting_member(), **data.model_dump(exclude_unset=True))
     return redirect_with_notice("organization-saved", organization_path("/settings"))
 
 

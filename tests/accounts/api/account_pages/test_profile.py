@@ -1,12 +1,13 @@
 """The page of the user's profile (decision 247)."""
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from tests.accounts.api.account_pages.paths import next_page_text, page_text
 from tests.accounts.profiles import ALL_FIELDS, BASIC_FIELDS, FULL_PROFILE
-from tests.support.browser import ACCOUNT, FakeBrowser
-from tests.support.builders import run_sql
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.builders import NEW_PASSWORD, run_sql
 
 PROFILE = f"{ACCOUNT}/profile"
 STORED = "select name, picture, locale, zoneinfo, profile_details from users"
@@ -46,3 +47,19 @@ async def test_a_refused_field_is_marked_and_the_form_keeps_its_texts(browser: F
     assert f'id="{field}" name="{field}"' in answer.text
     assert field == "zoneinfo" or f'value="{text}"' in answer.text
     assert await run_sql(pool, STORED) == [(None,) * 5]
+
+
+async def test_a_new_user_can_say_their_name_on_the_sign_up_page(app: QuartTrio, browser: FakeBrowser, pool: Pool) -> None:
+    visitor, email, hostile = FakeBrowser(app), "new@example.com", " <b>Ada</b> Lovelace "
+    page = await visitor.open("/app/sign-up")
+    page = page if page.status == 200 else await visitor.open(leads_to(page))
+    assert "Your name (optional)" in page.text
+    for name in ("x" * 101, "a\nb", "a\u202eb"):
+        refused = await visitor.fill(page, name=name, email=email, password=NEW_PASSWORD)
+        assert (refused.status, "The name must have 1 to 100 characters" in refused.text) == (400, True)
+    assert (await visitor.fill(page, name=hostile, email=email, password=NEW_PASSWORD)).status == 200
+    assert await run_sql(pool, "select name from users where email = %s", email) == [(hostile.strip(),)]
+    await run_sql(pool, "update users set email_verified_at = created_at, first_verified_at = created_at where email = %s", email)
+    await visitor.sign_in(email, NEW_PASSWORD)
+    profile = (await visitor.open(PROFILE)).text
+    assert ("&lt;b&gt;Ada&lt;/b&gt; Lovelace" in profile, "<b>Ada" in profile) == (True, False)

@@ -50,6 +50,22 @@ async def test_plain_members_can_read_but_not_revoke(apps: Applications) -> None
     assert await apps.live_sessions(session) == [True]
 
 
+async def test_an_organization_hides_end_users_from_plain_members(apps: Applications) -> None:
+    await apps.person("ada", "shop")
+    org, admin = apps.acme.path, apps.acme.token("admin")
+    assert (await apps.acme.api.get(org, token=admin)).json["members_see_end_users"] is True
+    answer = await apps.acme.api.patch(org, {"members_see_end_users": False}, token=admin)
+    assert (answer.status, answer.json["members_see_end_users"]) == (200, False)
+    assert refused(await apps.show("ada", by="member")) == FORBIDDEN
+    assert refused(await apps.page(by="member")) == FORBIDDEN
+    assert refused(await apps.acme.api.get(f"{org}/analytics/recent-logins", token=apps.acme.token("member"))) == FORBIDDEN
+    assert (await apps.show("ada", by="admin")).status == 200
+    entry = await apps.acme.entry("organization.updated")
+    assert entry["details"] == {"members_see_end_users": {"old": True, "new": False}}
+    assert (await apps.acme.api.patch(org, {"members_see_end_users": True}, token=admin)).status == 200
+    assert (await apps.show("ada", by="member")).status == 200
+
+
 @pytest.mark.parametrize("status", ["pending", "suspended", "rejected"])
 async def test_inactive_organizations_are_refused(apps: Applications, status: str) -> None:
     await apps.person("ada", "shop")

@@ -60,6 +60,7 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
             {"id": str(apps.services["wiki"]), "slug": "wiki", "name": "Wiki", "first_login_at": None, "last_login_at": None},
         ],
         "sessions": {"active_count": 2, "last_created_at": format_time(began + timedelta(minutes=1))},
+        "blocked_at": None,
     }
     assert (await apps.acme.api.post("/api/auth/logout", token=first.access_token)).status == 200
     assert (await apps.show("ada")).json["sessions"]["active_count"] == 1

@@ -33,6 +33,7 @@ async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps:
                 "last_login_at": format_time(began + timedelta(minutes=1)),
                 "mfa_enabled": True,
                 "services": ["shop", "wiki"],
+                "blocked": False,
             }
         ],
         "pagination": {"page": 1, "limit": 50, "total": 1, "total_pages": 1, "has_next": False, "has_prev": False},

@@ -52,6 +52,21 @@ async def test_a_link_signs_the_owner_in_and_is_recorded(browser: FakeBrowser, o
     ]
 
 
+async def test_the_first_sign_in_asks_an_owner_without_a_name_for_it(
+    app: QuartTrio, browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool
+) -> None:
+    token = await owner_recovery.create_first_link(ports, ADA) or ""
+    page = await browser.open(f"{PATH}?token={token}")
+    assert "Your name (optional)" in page.text
+    for name in ("x" * 101, "a\nb"):
+        refused = await browser.send(PATH, form_token=form_token(page), token=token, name=name)
+        assert (refused.status, "The name must have 1 to 100 characters" in refused.text) == (400, True)
+    assert leads_to(await browser.send(PATH, form_token=form_token(page), token=token, name=" Ada Lovelace ")) == HOME_PATH
+    assert await run_sql(pool, "select name from users where id = %s", owner.id) == [("Ada Lovelace",)]
+    page = await FakeBrowser(app).open(f"{PATH}?token={await owner_recovery.create_link(ports, ADA, 'root')}")
+    assert "Your name" not in page.text, "they have one now"
+
+
 async def test_all_other_active_platform_owners_get_an_email(
     owner: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock
 ) -> None:

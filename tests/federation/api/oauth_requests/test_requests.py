@@ -108,7 +108,7 @@ async def test_an_inactive_organization_signs_no_users_in(relying_party: Relying
     query: dict[str, str | None] = {"org": None, "service": None, "client_id": str(relying_party.client_id)}
     for fields in ({}, query):
         answer = await relying_party.open_request(**fields)
-        assert (answer.status, "is not active" in answer.text) == (403, True)
+        assert (answer.status, "sign in to this application now. Ask the people who run it." in answer.text) == (403, True)
 
 
 async def test_a_public_client_must_send_a_challenge(mobile_app: RelyingParty, user: Account) -> None:

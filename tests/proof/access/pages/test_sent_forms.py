@@ -37,6 +37,12 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/mail-server/test": "a test",
     "POST /app/organizations/<org_slug>/siem/test": "a test",
+    "POST /app/organizations/<org_slug>/selected-people/cancel": "the invitations are canceled",
+    "POST /app/organizations/<org_slug>/selected-people/end-sessions": "the sessions have ended",
+    "POST /app/organizations/<org_slug>/selected-people/password-reset": "a recipient gets at most five emails an hour",
+    "POST /app/organizations/<org_slug>/selected-people/remove": "the members are gone",
+    "POST /app/organizations/<org_slug>/selected-people/resend": "the invitations are canceled, and new ones have other ids",
+    "POST /app/organizations/<org_slug>/selected-people/role": "the members have the role",
     "POST /app/platform/people/<user_id>/export": "a download",
 }
 

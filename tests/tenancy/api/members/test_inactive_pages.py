@@ -47,3 +47,17 @@ async def test_its_owner_is_told_too_that_it_was_not_approved(shop: RelyingParty
     await sign_in_browser(shop, shop.tenant.people["owner"])
     page = await shop.browser.open(PAGE)
     assert (page.status, text in page.text, "Not a customer." in page.text) == (403, True, column is not None)
+
+
+@pytest.mark.parametrize("who", ["owner", "admin", "member", "other", None])
+async def test_the_sign_in_to_an_application_says_why_it_is_closed_to_those_who_manage_it(
+    shop: RelyingParty, other_tenant: Tenant, who: str | None
+) -> None:
+    if who is not None:
+        await sign_in_browser(shop, other_tenant.people["owner"] if who == "other" else shop.tenant.people[who])
+    page = await shop.browser.open(shop.request())
+    text = unescape(page.text)
+    learns = who in ("owner", "admin")
+    assert (page.status, "has suspended Acme" in text, REASON in text) == (403, learns, learns)
+    assert ("Ask the people who run it." in text) is not learns
+    assert "operator of Gatehouse about" not in text

@@ -48,6 +48,12 @@ async def test_the_list_has_second_factors_last_sign_ins_and_pending_invitations
     page = main_of(await admin.open(MEMBERS))
     assert page.index("new@example.com") < page.index("zoe@example.com"), "pending invitations come first"
     assert page.count('data-label="Second factor"') == page.count('data-label="Last sign-in"') == 3
+    by_role = {role: main_of(await admin.open(f"{MEMBERS}?role={role}&sort=email")) for role in ("admin", "member")}
+    assert ("new@example.com" in by_role["admin"], "new@example.com" in by_role["member"]) == (False, True)
+    assert [f"search={text}" for text in ("zoe", "new@") if "new@" in main_of(await admin.open(f"{MEMBERS}?search={text}"))] == [
+        "search=new@"
+    ]
+    assert "new@example.com" not in main_of(await admin.open(f"{MEMBERS}?page=2&limit=1")), "only before the first page"
     without = main_of(await admin.open(f"{MEMBERS}?state=admins_without_mfa"))
     assert [text in without for text in ("1 member matches.", "grace@example.com", "zoe@", "new@")] == [True, True, False, False]
     overview = main_of(await admin.open("/app/organizations/acme"))

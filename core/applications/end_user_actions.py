@@ -1,0 +1,117 @@
+"""The actions of admins on an end user of their organization.
+
+An organization has power over its own applications: it ends sessions and blocks users there. It has power over an account
+only if it created the account, and no one else uses it.
+"""
+
+from uuid import UUID
+
+from core.accounts import mfa
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import MfaEvent
+from core.applications import events
+from core.applications.model.users import AdminNotBlockable, EndUserNotFound, EndUserNotReachable, SecondFactorNotManaged
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, needs_roles_manage
+from core.tenancy import events as tenancy_events
+from core.tenancy import organizations
+from core.tenancy.model.members import CannotResetOwner
+from core.tenancy.model.organizations import Membership, Organization
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
+    """End the user's sessions in the organization and return their number (security S-4).
+
+    These are the sessions of the organization's services, and those that selected the organization.
+    Authorization codes, approvals of devices and pending sign-ons end as well, because they would
+    start new sessions. All other sessions continue.
+
+    Raises: EndUserNotFound.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _, account = await _lock_end_user(tx, caller, user_id)
+        revoked = await tx.organization_sessions.end(organization.id, [account.id], ports.clock.now())
+        tx.record(tenancy_events.sessions_revoked(organization.id, account.id, revoked))
+    return revoked
+
+
+async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+    """Email an end user a link to set a new password, as `members.send_password_reset` does (security R-8).
+
+    Raises: EndUserNotFound, CannotResetOwner, EndUserNotReachable.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership, account = await _lock_end_user(tx, caller, user_id)
+        if membership is not None and membership.is_owner:
+            raise CannotResetOwner
+        if not account.is_usable or account.email_verified_at is None:
+            raise EndUserNotReachable
+        await tx.email_queue.add(new_email(EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
+        tx.record(tenancy_events.password_reset_sent(organization.id, account.id))
+
+
+async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+    """Refuse the user at all services of the organization from now on, and end their sessions there.
+
+    Nothing changes if the user is blocked already. The account, other organizations and a membership stay.
+
+    Raises: EndUserNotFound, AdminNotBlockable.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership, account = await _lock_end_user(tx, caller, user_id)
+        if membership is not None and needs_roles_manage(membership.role):
+            raise AdminNotBlockable
+        if await tx.end_users.block(organization.id, account.id, now):
+            await tx.organization_sessions.end(organization.id, [account.id], now)
+            tx.record(events.end_user_blocked(organization.id, account.id))
+
+
+async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+    """Admit a blocked user to the services of the organization again. Nothing changes without a block. Raises: EndUserNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _, account = await _lock_end_user(tx, caller, user_id)
+        if await tx.end_users.unblock(organization.id, account.id):
+            tx.record(events.end_user_unblocked(organization.id, account.id))
+
+
+async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
+    """Remove the second factor of an account that only this organization controls. Return whether it was enabled (security M-6).
+
+    All sessions of the user end, and the user gets an email.
+
+    Raises: EndUserNotFound, SecondFactorNotManaged.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, membership, account = await _lock_end_user(tx, caller, user_id)
+        control = await tx.accounts.account_control(account.id, organization.id)
+        is_admin = membership is not None and needs_roles_manage(membership.role)
+        if not control.controls_account or is_admin or not account.is_usable:
+            raise SecondFactorNotManaged
+        if not await mfa.remove_factor(tx, account, now):
+            return False
+        await tx.sessions.end_all(account.id, now)
+        await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now)
+        await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now, org_id=organization.id))
+        for event in events.second_factor_removed(organization.id, account.id):
+            tx.record(event)
+    return True
+
+
+async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
+    """Lock the organization, a membership of this end user, and the account. Raises: EndUserNotFound."""
+    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+    # Checked before the lock, so that callers cannot lock accounts of other organizations.
+    # Checked again after it, because a parallel call may have removed the user from the service.
+    # A sign-in to a service, and a removal from it, also lock the account.
+    await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+    membership = await tx.members.lock(organization.id, user_id)
+    account = await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
+    await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+    return organization, membership, account

@@ -1,0 +1,93 @@
+"""One change of several members or pending invitations of an organization, which an admin has selected.
+
+Each of them is changed as on its own: by the same use case, in a transaction of its own, with the same events. The
+refusal of one does not prevent the others.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from uuid import UUID
+
+from core.kernel.access import RoleInsufficient
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import Refusal, Unauthenticated
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.values import Email
+from core.tenancy import invitations, inviting, members
+from core.tenancy.model.members import PersonOutcome, TooManySelected, parse_assignable_role
+from ports import Ports
+
+MAX_SELECTED = 50  # people of one change
+
+
+async def load_addresses(
+    ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID], invitation_ids: Sequence[UUID]
+) -> tuple[dict[UUID, Email], dict[UUID, Email]]:
+    """Return the addresses of these members and of these pending invitations, by their ids. Other ids are left out.
+
+    Raises: RoleInsufficient; TooManySelected.
+    """
+    if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
+        raise RoleInsufficient
+    if len(user_ids) + len(invitation_ids) > MAX_SELECTED:
+        raise TooManySelected(MAX_SELECTED)
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        found = await read.members.accounts(org_id, user_ids)
+        pending = await read.invitations.pending_of(org_id, invitation_ids)
+    addresses = {user_id: account.member.email for user_id, account in found.items()}
+    return addresses, {invitation.id: invitation.email for invitation in pending}
+
+
+async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], role: str) -> list[PersonOutcome]:
+    """Give these members a role, as `members.change_role` does.
+
+    Raises: OwnershipNotAssignable, RoleUnknown; the errors of `_change_each`.
+    """
+    parse_assignable_role(role)
+    return await _change_each(selected, lambda user_id: members.change_role(ports, caller, user_id, role))
+
+
+async def remove(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
+    """Remove these members, as `members.remove` does. Raises: the errors of `_change_each`."""
+    return await _change_each(selected, lambda user_id: members.remove(ports, caller, user_id))
+
+
+async def revoke_sessions(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
+    """End the sessions of these members, as `members.revoke_sessions` does. Raises: the errors of `_change_each`."""
+    return await _change_each(selected, lambda user_id: members.revoke_sessions(ports, caller, user_id))
+
+
+async def send_password_resets(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
+    """Send these members a link to set a password, as `members.send_password_reset` does. Raises: the errors of `_change_each`."""
+    return await _change_each(selected, lambda user_id: members.send_password_reset(ports, caller, user_id))
+
+
+async def resend_invitations(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
+    """Send these invitations again, as `inviting.resend` does. Raises: the errors of `_change_each`."""
+    return await _change_each(selected, lambda invitation_id: inviting.resend(ports, caller, invitation_id))
+
+
+async def cancel_invitations(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
+    """Cancel these invitations, as `invitations.cancel` does. Raises: the errors of `_change_each`."""
+    return await _change_each(selected, lambda invitation_id: invitations.cancel(ports, caller, invitation_id))
+
+
+async def _change_each(selected: Mapping[UUID, Email], change: Callable[[UUID], Awaitable[object]]) -> list[PersonOutcome]:
+    """Change each of the selected, and return the outcomes in the same order.
+
+    Raises: SessionEnded, SignInNotRecent, if nothing has changed before.
+    """
+    outcomes: list[PersonOutcome] = []
+    for id_, email in selected.items():
+        refusal: Refusal | None = None
+        try:
+            await change(id_)
+        except (Unauthenticated, SignInNotRecent) as refused:
+            if not any(outcome.refusal is None for outcome in outcomes):
+                raise
+            refusal = refused
+        except Refusal as refused:
+            refusal = refused
+        outcomes.append(PersonOutcome(email, refusal))
+    return outcomes

@@ -1,0 +1,243 @@
+"""The actions on several members or pending invitations that were selected in the list: a page that names them and asks, and its forms."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response, request
+
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from core.tenancy import selected_people
+from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, PersonOutcome, RoleUnknown, TooManySelected
+from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.consequences import TEMPLATE, Question, ask, count, question_values
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import REDIRECTED, Fields, Form, accepts, answers_with, check_typed_name, on_refusal
+from entrypoints.http.pages.form_values import FieldInvalid, checked
+
+routes = Blueprint("selected_people_pages", __name__)
+
+SELECTED: Final = "/app/organizations/<org_slug>/selected-people"
+MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>"
+INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
+USER: Final = "user:"  # names of the checkboxes begin with these
+INVITED: Final = "invitation:"
+ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
+ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An action on several people. `verb`, `consequence` and `button` are those of its question."""
+
+    label: str
+    verb: str
+    consequence: str
+    button: str
+    notice: str
+    noun: str = "member"
+    capability: Capability = Capability.MEMBERS_MANAGE
+    dangerous: bool = False
+
+    @property
+    def of_invitations(self) -> bool:
+        return self.noun == "invitation"
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "role": Action(
+        label="Change role",
+        verb="Change the role of",
+        consequence="Admins manage the organization and its applications. Members see them. The credentials that an admin created for "
+        "service accounts and API resources end when the admin becomes a member.",
+        button="Save role",
+        notice="roles-changed",
+        capability=Capability.ROLES_MANAGE,
+    ),
+    "end-sessions": Action(
+        label="End sessions",
+        verb="End the sessions of",
+        consequence="Their sessions in this organization and its applications end. They can sign in again.",
+        button="End sessions",
+        notice="sessions-of-members-ended",
+    ),
+    "password-reset": Action(
+        label="Send reset link",
+        verb="Send a reset link to",
+        consequence="We send each of them a link to their own address, with which they set a new password.",
+        button="Send reset links",
+        notice="resets-sent",
+    ),
+    "remove": Action(
+        label="Remove",
+        verb="Remove",
+        consequence="We end their sessions here at once, and cancel pending invitations from and to them. They lose access to the "
+        "applications of this organization. The credentials that they created for service accounts and API resources end, and the admins "
+        "who can replace them get an email. Their accounts remain.",
+        button="Remove members",
+        notice="members-removed",
+        dangerous=True,
+    ),
+    "resend": Action(
+        label="Send invitation again",
+        verb="Send again",
+        consequence="Each of them gets a new email. The links of the earlier one no longer work.",
+        button="Send invitations",
+        notice="invitations-resent",
+        noun="invitation",
+    ),
+    "cancel": Action(
+        label="Cancel invitation",
+        verb="Cancel",
+        consequence="The links in their emails no longer work.",
+        button="Cancel invitations",
+        notice="invitations-canceled",
+        noun="invitation",
+        dangerous=True,
+    ),
+}
+
+
+def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, bool]]:
+    """Return the actions that the user may take on several people: name, label and whether it is dangerous."""
+    return [
+        (name, action.label, action.dangerous)
+        for name, action in ACTIONS.items()
+        if may(action.capability) and (with_invitations or not action.of_invitations)
+    ]
+
+
+@routes.get(SELECTED)
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(
+    f"GET {MEMBER}",
+    f"PATCH {MEMBER}",
+    f"DELETE {MEMBER}/sessions",
+    f"POST {MEMBER}/password-reset",
+    f"POST {MEMBER}",
+    f"POST {INVITATION}/resend",
+    f"POST {INVITATION}",
+)
+async def show_question(org_slug: str) -> Response:
+    """Name the people that were selected in the list of members, and ask before an action on them."""
+    name = request.args.get("action", "")
+    try:
+        return await ask(_question(name, await _load(name, request.args)))
+    except NoneSelected:
+        return redirect_with_notice("none-selected", organization_path("/members"))
+    except TooManySelected:
+        return redirect_with_notice("too-many-selected", organization_path("/members"), count=selected_people.MAX_SELECTED)
+
+
+async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
+    """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
+    if name not in ACTIONS:
+        raise NoneSelected
+    user_ids, invitation_ids = ([path_id(text) for text in checked(form, prefix)] for prefix in (USER, INVITED))
+    members, invited = await selected_people.load_addresses(ports(), acting_member(), user_ids, invitation_ids)
+    selected = invited if ACTIONS[name].of_invitations else members
+    if not selected:
+        raise NoneSelected
+    return selected
+
+
+def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
+    action = ACTIONS[name]
+    target = count(len(selected), action.noun)
+    prefix = INVITED if action.of_invitations else USER
+    return Question(
+        verb=action.verb,
+        target=target,
+        consequences=(action.consequence,),
+        button=action.button,
+        keep="Cancel" if name != "cancel" else "Keep invitations",
+        back=("Members", organization_path("/members")),
+        typed_name=target if name == "remove" else None,
+        name_label="Number of members",
+        choice=("role", "Role", ASSIGNABLE[::-1]) if name == "role" else None,
+        dangerous=action.dangerous,
+        action=organization_path(f"/selected-people/{name}"),
+        people=sorted(selected.values()),
+        answered={f"{prefix}{id_}": "yes" for id_ in selected},
+    )
+
+
+def _values_of(name: str) -> Callable[[Form], Awaitable[dict[str, Any]]]:
+    async def values(form: Form) -> dict[str, Any]:
+        return question_values(_question(name, await _load(name, form)), form)
+
+    return values
+
+
+async def _show(name: str, outcomes: list[PersonOutcome]) -> Response:
+    """Return the page with the outcome for each of the people, or to the list if all were changed."""
+    changed = sum(outcome.refusal is None for outcome in outcomes)
+    if changed == len(outcomes):
+        return redirect_with_notice(ACTIONS[name].notice, organization_path("/members"), count=changed)
+    return await console_page("tenancy/selected_people.html", action=ACTIONS[name].label, outcomes=outcomes, changed=changed)
+
+
+@routes.post(f"{SELECTED}/role")
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"PATCH {MEMBER}", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("role"), ROLE_FIELDS, refusals=(RoleUnknown, OwnershipNotAssignable))
+async def change_roles(org_slug: str, form: Form) -> Response:
+    """Change the role of the selected members."""
+    selected = await _load("role", form)
+    return await _show("role", await selected_people.change_roles(ports(), acting_member(), selected, form.get("role", "")))
+
+
+@routes.post(f"{SELECTED}/end-sessions")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"DELETE {MEMBER}/sessions", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("end-sessions"), refusals=())
+async def end_sessions(org_slug: str, form: Form) -> Response:
+    """End the sessions of the selected members."""
+    selected = await _load("end-sessions", form)
+    return await _show("end-sessions", await selected_people.revoke_sessions(ports(), acting_member(), selected))
+
+
+@routes.post(f"{SELECTED}/password-reset")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"POST {MEMBER}/password-reset", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("password-reset"), refusals=())
+async def send_password_resets(org_slug: str, form: Form) -> Response:
+    """Send the selected members a link to set a new password."""
+    selected = await _load("password-reset", form)
+    return await _show("password-reset", await selected_people.send_password_resets(ports(), acting_member(), selected))
+
+
+@routes.post(f"{SELECTED}/remove")
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"POST {MEMBER}", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("remove"), refusals=(FieldInvalid,))
+async def remove(org_slug: str, form: Form) -> Response:
+    """Remove the selected members from the organization."""
+    selected = await _load("remove", form)
+    check_typed_name(form, _question("remove", selected).target)
+    return await _show("remove", await selected_people.remove(ports(), acting_member(), selected))
+
+
+@routes.post(f"{SELECTED}/resend")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"POST {INVITATION}/resend", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("resend"), refusals=())
+async def resend_invitations(org_slug: str, form: Form) -> Response:
+    """Send the selected invitations again."""
+    selected = await _load("resend", form)
+    return await _show("resend", await selected_people.resend_invitations(ports(), acting_member(), selected))
+
+
+@routes.post(f"{SELECTED}/cancel")
+@member_page(Capability.MEMBERS_MANAGE, outlives=False)
+@accepts(f"POST {INVITATION}", answers=ANSWERS)
+@on_refusal(TEMPLATE, _values_of("cancel"), refusals=())
+async def cancel_invitations(org_slug: str, form: Form) -> Response:
+    """Cancel the selected invitations."""
+    selected = await _load("cancel", form)
+    return await _show("cancel", await selected_people.cancel_invitations(ports(), acting_member(), selected))

@@ -1,0 +1,43 @@
+"""An organization that hides the users of its applications from its members refuses them on every route about these (decision 460)."""
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Capability
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access.declaration import access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.state import undo
+from tests.proof.access.table import REQUESTS, read_matrix
+from tests.proof.access.world import World
+from tests.support.builders import run_sql
+
+pytestmark = pytest.mark.slow
+
+ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+RECENT = "GET /api/organizations/<org_slug>/analytics/recent-logins"  # names users
+HIDE = "update organizations set members_see_end_users = false where id = %s"
+
+
+async def test_members_do_not_see_end_users_while_they_are_hidden(app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong, hidden = [], 0
+    for route, row in read_matrix().items():
+        access = ACCESS[without_variant(route)]
+        if access.capability is not Capability.END_USERS_VIEW and without_variant(route) != RECENT:
+            continue
+        request = REQUESTS.get(route, Request())
+        for name in ("member", "as-member", "with-mfa", "browser-with-mfa", "admin", "owner"):
+            caller = world.callers[name]
+            if row.get(name, "401") in ("401", "303*"):
+                continue
+            hidden += name not in ("admin", "owner")
+            await prepare(pool, request, caller)
+            await run_sql(pool, HIDE, world.home.organization.id)
+            status = (await call(app, route, request, caller)).status
+            expected = row[name] if name in ("admin", "owner") else "403"
+            if str(status) != expected:
+                wrong.append(f"{route} of {name}: {status}")
+            await undo(pool)
+    assert not wrong, "\n".join(wrong)
+    assert hidden > 10
