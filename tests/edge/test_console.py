@@ -51,6 +51,7 @@ PAGES_OWN = {
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>": {"redirect_uris", "post_logout_redirect_uris"},  # stand in the form
     "GET /app/account/personal-tokens/new": {"org_slug"},
+    "GET /app/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>": {"tested"},  # waits for the outcome
 }
 
 

@@ -58,8 +58,11 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @shows(f"GET {API}")
 async def show_webhooks(org_slug: str) -> Response:
     """List the webhooks of an organization."""
+    found = await webhooks.list_webhooks(ports(), acting_member())
     return await console_page(
-        "eventing/webhooks.html", webhooks=await webhooks.list_webhooks(ports(), acting_member()), path=webhooks_path()
+        "eventing/webhooks.html",
+        webhooks=[(webhook, health, health.state(is_active=webhook.is_active)) for webhook, health in found],
+        path=webhooks_path(),
     )
 
 
