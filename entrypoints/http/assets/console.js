@@ -38,6 +38,25 @@ if (field) {
   });
 }
 
+// A preset checks boxes in place, and "All of them" those of its area.
+for (const link of document.querySelectorAll("a[data-checks]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    const names = new Set(link.dataset.checks.split(" "));
+    for (const box of link.closest("fieldset").querySelectorAll("input[type=checkbox]")) box.checked = names.has(box.name);
+  });
+}
+for (const all of document.querySelectorAll("input[name^='all-of:']")) {
+  const boxes = [...all.closest("details").querySelectorAll("input[type=checkbox]")].filter((box) => box !== all);
+  const copy = () => { for (const box of boxes) box.checked = all.checked; };
+  if (all.checked) copy();
+  all.addEventListener("change", copy);
+  for (const box of boxes) box.addEventListener("change", () => { all.checked = boxes.every((each) => each.checked); });
+  all.form.addEventListener("formdata", (event) => {
+    for (const box of all.checked ? boxes : []) event.formData.delete(box.name);
+  });
+}
+
 for (const select of document.querySelectorAll("select[data-submits]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }

@@ -13,6 +13,7 @@ from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import UNKNOWN_ACCOUNT
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
+from core.kernel.api_scopes import Area
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
 from core.programs.model.credentials import CredentialKind
@@ -22,6 +23,21 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
+        Area: {
+            Area.SERVICES: "Applications",
+            Area.RESOURCES: "API resources",
+            Area.API_KEYS: "API keys",
+            Area.END_USERS: "Users of applications",
+            Area.BILLING: "Plans",
+            Area.AUDIT: "Audit log",
+            Area.SIGN_INS: "Sign-in log",
+            Area.ACCOUNT: "Your own account",
+            Area.PLATFORM_ORGANIZATIONS: "Organizations",
+            Area.PLATFORM_USERS: "Users",
+            Area.PLATFORM_AUDIT: "Log",
+            Area.PLATFORM_SIGN_INS: "Sign-in log",
+            Area.PLATFORM_INSTALLATION: "Installation",
+        },
         ServiceType: {
             ServiceType.WEB: "Web application",
             ServiceType.SPA: "Single-page application",

@@ -31,6 +31,7 @@ FIELDS: Final[Fields] = {
     webhooks_model.EventTypeUnknown: "events",
 }
 EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
+AREA: Final = "all-of:"  # and that of a whole area with this
 
 
 def _groups() -> dict[str, list[tuple[str, str]]]:
@@ -44,13 +45,20 @@ def _groups() -> dict[str, list[tuple[str, str]]]:
 GROUPS: Final = _groups()
 
 
+def _chosen(form: Form) -> list[str]:
+    """Return the event types with a checked box, and those of the areas of which all are chosen."""
+    areas = checked(form, AREA)
+    whole = [name for area in areas for name, _ in GROUPS.get(area, ())]
+    return list(dict.fromkeys([*checked(form, EVENT), *whole]))
+
+
 def webhooks_path() -> str:
     """Return the path of the list in the caller's organization."""
     return organization_path("/webhooks")
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    return {"typed": typed, "chosen": frozenset(checked(typed, EVENT)), "groups": GROUPS, "list_path": webhooks_path()}
+    return {"typed": typed, "chosen": frozenset(_chosen(typed)), "groups": GROUPS, "list_path": webhooks_path()}
 
 
 @routes.get(LIST)
@@ -84,7 +92,7 @@ async def create(org_slug: str, form: Form) -> Response:
 
     Its secret is shown only once.
     """
-    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    data = to_model(WebhookRequest, form, {"events": lambda _: _chosen(form)})
     webhook, secret = await webhooks.create(ports_once(), acting_member(), data.name, data.url, data.events)
     return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
 
@@ -116,7 +124,7 @@ async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
 @on_refusal("eventing/webhook.html", _values, FIELDS)
 async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Change a webhook."""
-    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    data = to_model(WebhookRequest, form, {"events": lambda _: _chosen(form)})
     changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
     await webhooks.update(ports(), acting_member(), webhook_id, changes)
     return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook_id}")
