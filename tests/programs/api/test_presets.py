@@ -16,7 +16,7 @@ from tests.support.builders import Answer, run_sql
 from tests.support.tenants import Tenant
 
 ORGANIZATION = "/app/organizations/acme"
-SCOPES = [scope for scope in possible_scopes(of_platform=False)]
+SCOPES = list(possible_scopes(of_platform=False))
 
 
 @pytest.fixture
