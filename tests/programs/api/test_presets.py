@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import ApiScope, Area
 from core.kernel.roles import Permission
 from core.programs.model.service_accounts import possible_scopes
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.pages.eventing.webhooks import GROUPS
 from tests.federation.api.relying import add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser, form_token, leads_to
@@ -77,7 +78,6 @@ async def test_a_preset_checks_the_scopes_of_a_service_account_instead_of_all(ow
 
 
 def test_every_area_has_a_label_without_underscores() -> None:
-    from entrypoints.http.base.rendering.labels import label
 
     assert not [area for area in Area if "_" in label(area) or "latform" in label(area)]
 
