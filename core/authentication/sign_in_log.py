@@ -1,8 +1,9 @@
 """Reading the sign-in logs of organizations and of the platform (decision 220)."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
-from core.authentication.model.sign_in_log import EXPORT_BATCH, SignIn, SignInFilter
+from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
 from core.kernel.callers import OrganizationCaller
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
@@ -15,6 +16,12 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     """
     async with ports.storage.reading() as read:
         return await read.sign_in_log.page(None if caller is None else caller.acts_in.id, filter_, page)
+
+
+async def load_activity(ports: Ports, caller: OrganizationCaller, service_id: UUID) -> ServiceActivity:
+    """Return the last sign-in to an application of the caller's organization, and the last failed attempt."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_log.last_of_service(caller.acts_in.id, service_id)
 
 
 def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:

@@ -56,6 +56,7 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
     "GET /app/platform/service-accounts/new": {"preset"},
     "GET /app/platform/service-accounts/<account_id>": {"preset"},
+    "GET /app/organizations/<org_slug>/applications/<service_slug>/setup": {"brief"},
     "GET /app/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>": {"tested"},  # waits for the outcome
 }
 

@@ -45,8 +45,8 @@ async def test_a_preset_checks_the_permissions_of_an_api_key(owner: FakeBrowser)
         "Users": {Permission.READ_USERS, Permission.WRITE_USERS, Permission.DELETE_USERS},
         "Application": {Permission.READ_SERVICE, Permission.WRITE_SERVICE},
     }
-    for label, permissions in expected.items():
-        assert checked(await owner.open(path + presets[label]), "permission:") == permissions
+    for name, permissions in expected.items():
+        assert checked(await owner.open(path + presets[name]), "permission:") == permissions
     assert checked(await owner.open(f"{path}?preset=%3Cb%3E"), "permission:") == set()
 
 
@@ -67,7 +67,7 @@ async def test_a_preset_checks_the_scopes_of_a_service_account_instead_of_all(ow
     page = await owner.open(f"{path}/new{presets['Members']}")
     assert checked(page, "scope:") == {ApiScope.MEMBERS_READ, ApiScope.MEMBERS_WRITE}
     assert not re.search(r'name="all_scopes"[^>]* checked', page.text)
-    assert {label for label in presets if label not in ("Read only", "Everything")} >= {"Applications", "API keys", "Audit log"}
+    assert {name for name in presets if name not in ("Read only", "Everything")} >= {"Applications", "API keys", "Audit log"}
     one = leads_to(
         await owner.send(
             f"{path}/new", form_token=form_token(page), name="Robot", role="member", owner_id=acme.id("owner"), all_scopes="yes"

@@ -20,6 +20,8 @@ from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.applications import frameworks
+from entrypoints.http.pages.applications.activity import activity_values
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
@@ -153,7 +155,13 @@ async def create_application(org_slug: str, form: Form) -> Response:
 async def _created_page(created: CreatedService, kind: Kind) -> Response:
     if kind.is_saml:
         return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
-    values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
+    values = {
+        "values": values_to_copy(created.service),
+        "secret": created.client_secret,
+        **application_values(created.service),
+        **frameworks.values_of(created.service, created.client_secret),
+        **await activity_values(created.service, waits=True),
+    }
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 
 
