@@ -95,6 +95,7 @@ NOTICES: Final = {
     "token-revoked": "SCIM token revoked.",
     "user-unblocked": "User unblocked.",
     "saml-saved": "SAML saved.",
+    "saml-ready": "Application created, and SAML set up. Copy the values below into it, and test the sign-on.",
     "saml-disabled": "SAML turned off.",
     "certificate-created": "Certificate created. Enter it in your application, or let it read the metadata again.",
     "next-certificate-created": "Next certificate created. Give your application the new metadata, and then activate the certificate.",

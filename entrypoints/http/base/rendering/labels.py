@@ -16,6 +16,7 @@ from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.api_scopes import Area
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
+from core.kernel.roles import Permission
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
 
@@ -23,6 +24,7 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
+        Permission: {Permission.READ_SERVICE: "Read the application", Permission.WRITE_SERVICE: "Change the application"},
         Area: {
             Area.SERVICES: "Applications",
             Area.RESOURCES: "API resources",

@@ -98,7 +98,7 @@ async def create(org_slug: str, form: Form) -> Response:
 
 
 async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> Response:
-    path = f"{webhooks_path()}/{webhook.id}"
+    path = f"{webhooks_path()}/{webhook.id}/deliveries"  # the button that sends a test is there
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
