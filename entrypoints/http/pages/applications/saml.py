@@ -100,7 +100,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
         "problems": (),
         "imported": False,
         "formats": FORMATS,
-        "login": app_context().base_url + endpoint_path(org_slug, service.slug, "login"),
+        "login": f"/api/organizations/{org_slug}/services/{service.slug}/saml/login",
         "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
         **application_values(service),
     }
