@@ -61,9 +61,11 @@ async def test_one_form_creates_an_application_with_a_working_sign_on(
     assert await run_sql(pool, STORED) == [("shop", True, URL, ACS, 1)]
     assert server.asked == ([URL] if source == "metadata_url" else [])
     text = (await owner_browser.open(page)).text
-    for shown in ("SAML set up", ">On</span>", '/saml/acme/shop/login">Test sign-on</a>'):
+    for shown in ("SAML set up", ">On</span>", 'href="/api/organizations/acme/services/shop/saml/login">Test sign-on</a>'):
         assert shown in text, shown
     assert ">Error</span>" not in text
+    signed_on = await owner_browser.open("/api/organizations/acme/services/shop/saml/login")
+    assert (signed_on.status, f'action="{ACS}"' in signed_on.text, "SAMLResponse" in signed_on.text) == (200, True, True)
     assert (await api.get("/saml/acme/shop/metadata")).status == 200
 
 
