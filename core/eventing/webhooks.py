@@ -54,6 +54,13 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, 
     return webhook, secret
 
 
+async def search(ports: Ports, caller: OrganizationCaller, text: str) -> list[Webhook]:
+    """Return the webhooks of the organization with `text` in their names, oldest first. Case is ignored."""
+    async with ports.storage.reading() as read:
+        found = await read.webhooks.of_org(caller.acts_in.id)
+    return [webhook for webhook in found if text.lower() in webhook.name.lower()]
+
+
 async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
     """Return a webhook of the organization. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
