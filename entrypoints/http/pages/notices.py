@@ -89,7 +89,6 @@ NOTICES: Final = {
     "resource-client-removed": "Application removed. It gets no further tokens for this API.",
     "organization-created": "Organization created.",
     "organization-waits": "Organization created. It waits for the approval of a platform owner, and you get an email.",
-    "organization-waits-for-you": "Organization created. It waits for approval, which you can give here.",
     "organization-saved": "Organization saved.",
     "ownership-transferred": "Ownership transferred. You are an admin now.",
     "token-revoked": "SCIM token revoked.",
