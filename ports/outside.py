@@ -108,6 +108,10 @@ class HttpSender(Protocol):
         Raises: SendFailed.
         """
 
+    async def get(self, url: str, within: float) -> Reply:
+        """Return the response to a GET request, as `post` does."""
+        ...
+
 
 class PublishedKeys(Protocol):
     """The public keys that other parties publish: OAuth clients at URLs of their own (RFC 7517), or issuers (security W-1).

@@ -1,6 +1,6 @@
 """Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -70,15 +70,33 @@ async def require_open(read: Reading | Transaction, org_slug: str, service: Serv
     return service or refuse(ServiceNotFound)
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceDraft:
+    """A service that is not stored yet, with its free plan and its client secret."""
+
+    service: Service
+    plan: Plan
+    client_secret: str | None = field(repr=False)
+
+
 async def create(
     ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken.
+    Raises: the errors of `draft` and `add`.
     """
+    new = draft(ports, caller, slug, name, service_type, settings)
+    async with ports.storage.transaction(by=caller) as tx:
+        return await add(tx, caller, new)
+
+
+def draft(
+    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
+) -> ServiceDraft:
+    """Return a new service of the caller's organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
     now = ports.clock.now()
-    draft = Service(
+    empty = Service(
         id=new_id(),
         org_id=caller.acts_in.id,
         slug=Slug.parse(slug),
@@ -93,7 +111,7 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    service, client_secret = ensure_client_secret(_apply(ports, draft, {**settings, "name": name, "service_type": service_type}))
+    service, client_secret = ensure_client_secret(_apply(ports, empty, {**settings, "name": name, "service_type": service_type}))
     plan = Plan(
         id=new_id(),
         org_id=service.org_id,
@@ -106,16 +124,20 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
-        quota = _quota(organization, await tx.services.count(organization.id) + 1)
-        if quota.current_services > quota.max_services:
-            raise ServiceLimitExceeded
-        await tx.services.add(service)
-        await tx.plans.add(plan)
-        tx.record(events.service_created(service))
-        tx.record(events.plan_created(plan, service))
-    return CreatedService(service, plan, quota, client_secret)
+    return ServiceDraft(service, plan, client_secret)
+
+
+async def add(tx: Transaction, caller: OrganizationCaller, new: ServiceDraft) -> CreatedService:
+    """Store a new service. Raises: ServiceLimitExceeded, ServiceSlugTaken."""
+    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
+    quota = _quota(organization, await tx.services.count(organization.id) + 1)
+    if quota.current_services > quota.max_services:
+        raise ServiceLimitExceeded
+    await tx.services.add(new.service)
+    await tx.plans.add(new.plan)
+    tx.record(events.service_created(new.service))
+    tx.record(events.plan_created(new.plan, new.service))
+    return CreatedService(new.service, new.plan, quota, new.client_secret)
 
 
 async def create_by_form(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.authentication.model.sign_in_log import EXPORT_BATCH, SignIn, SignInFilter
+from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
 from core.kernel.callers import OrganizationCaller
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
@@ -24,6 +24,12 @@ async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_i
     async with ports.storage.reading() as read:
         newest = await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, failures, None, 1)
     return newest[0] if newest else None
+
+
+async def load_activity(ports: Ports, caller: OrganizationCaller, service_id: UUID) -> ServiceActivity:
+    """Return the last sign-in to an application of the caller's organization, and the last failed attempt."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_log.last_of_service(caller.acts_in.id, service_id)
 
 
 def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:

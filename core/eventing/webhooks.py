@@ -5,10 +5,12 @@ Sending is in `core.eventing.deliveries`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from core.eventing import events
 from core.eventing.model import webhooks
+from core.eventing.model.webhook_health import NO_ATTEMPTS, Resent, WebhookHealth
 from core.eventing.model.webhooks import (
     OVERLAP,
     PING,
@@ -52,16 +54,33 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, 
     return webhook, secret
 
 
-async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[Webhook]:
-    """Return all webhooks of the organization, oldest first."""
+async def search(ports: Ports, caller: OrganizationCaller, text: str) -> list[Webhook]:
+    """Return the webhooks of the organization with `text` in their names, oldest first. Case is ignored."""
     async with ports.storage.reading() as read:
-        return await read.webhooks.of_org(caller.acts_in.id)
+        found = await read.webhooks.of_org(caller.acts_in.id)
+    return [webhook for webhook in found if text.lower() in webhook.name.lower()]
 
 
 async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
     """Return a webhook of the organization. Raises: WebhookNotFound."""
     async with ports.storage.reading() as read:
         return await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
+
+
+async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[tuple[Webhook, WebhookHealth]]:
+    """Return all webhooks of the organization, oldest first, with the health of each."""
+    async with ports.storage.reading() as read:
+        found = await read.webhooks.of_org(caller.acts_in.id)
+        health = await read.deliveries.health(caller.acts_in.id, [webhook.id for webhook in found])
+    return [(webhook, health.get(webhook.id, NO_ATTEMPTS)) for webhook in found]
+
+
+async def find_with_health(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, WebhookHealth]:
+    """Return a webhook of the organization with its health. Raises: WebhookNotFound."""
+    async with ports.storage.reading() as read:
+        webhook = await read.webhooks.by_id(caller.acts_in.id, webhook_id) or refuse(WebhookNotFound)
+        health = await read.deliveries.health(webhook.org_id, [webhook.id])
+    return webhook, health.get(webhook.id, NO_ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +184,10 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 
 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Queue a new delivery with the payload of an earlier one. Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound."""
+    """Queue a new delivery with the payload of an earlier one, which `resend_failed` then leaves out.
+
+    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
@@ -173,3 +195,26 @@ async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, del
             raise WebhookInactive
         copy = await tx.deliveries.add_copy(webhook.org_id, webhook.id, delivery_id, new_id(), ports.clock.now())
     return copy or refuse(DeliveryNotFound)
+
+
+async def count_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> int:
+    """Return the number of deliveries that `resend_failed` would queue without a limit, at most COUNTED_TO_RESEND."""
+    async with ports.storage.reading() as read:
+        return await read.deliveries.count_to_resend(caller.acts_in.id, webhook_id, None)
+
+
+async def resend_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, since: datetime | None) -> Resent:
+    """Queue new deliveries with the payloads of those that failed for good, oldest first, at most RESEND_LIMIT.
+
+    Each failed delivery is sent again once. `since` (UTC) leaves out older events. Tests are left out.
+
+    Raises: WebhookNotFound, WebhookInactive.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
+        webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
+        if not webhook.is_active:
+            raise WebhookInactive
+        queued = await tx.deliveries.resend(webhook.org_id, webhook.id, since, ports.clock.now())
+        remaining = await tx.deliveries.count_to_resend(webhook.org_id, webhook.id, since)
+    return Resent(queued, remaining)

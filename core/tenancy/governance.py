@@ -13,16 +13,17 @@ from core.accounts import platform
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel import event_catalog
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationStatus, PlatformCaller
+from core.kernel.callers import OrganizationStatus, Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.values import KEEP, Keep, PageResult
+from core.kernel.values import KEEP, Keep, PageResult, Slug, create_with_free_slug
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import (
     ListedOrganization,
     Organization,
     OrganizationDetails,
+    SlugTaken,
     Tier,
     TierNotFound,
     WrongOrganizationStatus,
@@ -73,6 +74,33 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
         listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
         resembled = await read.organizations.resembled([org_id])
         return OrganizationDetails(listed.organization, listed.owner, resembled.get(org_id, ()), await read.services.count(org_id))
+
+
+async def create_approved(ports: Ports, caller: Person, slug: str, name: str) -> Organization:
+    """Create an active organization that the caller owns, who is a platform owner.
+
+    An empty slug stands for the first free one that resembles the name.
+
+    Raises: NotAPlatformOwner, TierNotFound; the errors of `organizations.create`.
+    """
+
+    async def create(valid_slug: Slug) -> Organization:
+        now = ports.clock.now()
+        async with ports.storage.transaction(by=caller) as tx:
+            organization, account = await organizations.add_for_account(tx, ports, caller, valid_slug, name, now)
+            await platform.lock_rights(tx, caller)
+            await organizations.add_first_owner(tx, organization, account.id, now)
+            if organization.status is OrganizationStatus.ACTIVE:  # approval is off
+                return organization
+            tier = organization.tier or refuse(TierNotFound)
+            approved = replace(organization, status=OrganizationStatus.ACTIVE, approved_at=now, member_count=1, members_changed_at=now)
+            await tx.organizations.save(approved)
+            tx.record(events.organization_approved(approved.id, tier.name))
+        return approved
+
+    if slug:
+        return await create(Slug.parse(slug))
+    return await create_with_free_slug(name, "organization", create, SlugTaken)
 
 
 async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:

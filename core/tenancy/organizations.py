@@ -62,11 +62,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
     """
     valid_slug, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization = await add_organization(tx, ports, valid_slug, name, now)
-        account = await own_account.lock_own_account(tx, caller, now)
-        # The address may have changed since the request arrived.
-        if account.email_verified_at is None:
-            raise AddressNotVerified
+        organization, account = await add_for_account(tx, ports, caller, valid_slug, name, now)
         is_waiting = organization.status is OrganizationStatus.PENDING
         # Counted under the lock on the account, so that concurrent requests cannot exceed the limit.
         if is_waiting and await tx.organizations.count_waiting(account.id) >= ports.policy.waiting_organizations:
@@ -75,6 +71,21 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         if is_waiting and ports.policy.notify_owners_of_organizations:
             await _notify_platform_owners(tx, organization, account, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
+
+
+async def add_for_account(
+    tx: Transaction, ports: Ports, caller: Person, slug: Slug, name: str, now: datetime
+) -> tuple[Organization, Account]:
+    """Add an organization without an owner, for the caller, whose account is then locked.
+
+    Raises: SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
+    """
+    organization = await add_organization(tx, ports, slug, name, now)
+    account = await own_account.lock_own_account(tx, caller, now)
+    # The address may have changed since the request arrived.
+    if account.email_verified_at is None:
+        raise AddressNotVerified
+    return organization, account
 
 
 async def create_by_form(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:

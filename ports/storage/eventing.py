@@ -8,6 +8,7 @@ from uuid import UUID
 from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
 from core.eventing.model.sentences import Names, ObjectKey
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
+from core.eventing.model.webhook_health import WebhookHealth
 from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
 from core.kernel.deferred import Deferred
 from core.kernel.values import Page, PageResult
@@ -135,6 +136,14 @@ class DeliveriesRead(Protocol):
 
     async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None: ...
 
+    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
+        """Return the health of these webhooks. Those without an attempt are left out."""
+        ...
+
+    async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
+        """Return the number of deliveries that `resend` would queue without a limit, at most COUNTED_TO_RESEND."""
+        ...
+
 
 class Deliveries(DeliveriesRead, Protocol):
     """The queue of webhook deliveries. `Transaction.record` adds the deliveries of events."""
@@ -149,6 +158,13 @@ class Deliveries(DeliveriesRead, Protocol):
 
         Return None if the webhook has no delivery `delivery_id`. Otherwise as `add`.
         """
+
+    async def resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None, now: datetime) -> int:
+        """Queue copies of the deliveries that failed for good, oldest first, at most RESEND_LIMIT. Return their number.
+
+        Deliveries that were sent again before, tests, and events before `since` are left out.
+        """
+        ...
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         """Delete at most `limit` deliveries of a deleted webhook."""

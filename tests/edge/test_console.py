@@ -50,7 +50,14 @@ PAGES_OWN = {
     "GET /app/organizations/<org_slug>/api-resources/<resource_id>/credentials/new": {"kind"},
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>": {"redirect_uris", "post_logout_redirect_uris"},  # stand in the form
-    "GET /app/account/personal-tokens/new": {"org_slug"},
+    "GET /app/account/personal-tokens/new": {"org_slug", "preset"},
+    "GET /app/organizations/<org_slug>/applications/<service_slug>/api-keys/new": {"preset"},  # fills the form
+    "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
+    "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
+    "GET /app/platform/service-accounts/new": {"preset"},
+    "GET /app/platform/service-accounts/<account_id>": {"preset"},
+    "GET /app/organizations/<org_slug>/applications/<service_slug>/setup": {"brief"},
+    "GET /app/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/<delivery_id>": {"tested"},  # waits for the outcome
 }
 
 

@@ -68,3 +68,31 @@ async def test_an_entry_leads_to_the_first_page_that_the_user_may_open(owner_bro
 
 async def test_the_search_finds_pages_that_are_tabs(owner_browser: FakeBrowser) -> None:
     assert f'href="{ACME}/mail-server"' in (await owner_browser.open(f"{ACME}/search?search=mail")).text
+
+
+async def test_the_search_finds_webhooks_and_the_documentation(owner_browser: FakeBrowser, pool: Pool) -> None:
+    hook = """
+        insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
+        select gen_random_uuid(), id, %s, 'https://crm.example/in', '{user.invited}', true, '', created_at, created_at from organizations
+        where slug = %s returning id"""
+    [(webhook_id,)] = await run_sql(pool, hook, "CRM <b>flask</b>", "acme")
+    await add_organization(pool, "globex")
+    await run_sql(pool, hook, "flask of others", "globex")
+    page = await owner_browser.open(f"{ACME}/search?search=FLASK")
+    assert f'<a href="{ACME}/webhooks/{webhook_id}/deliveries"><bdi>CRM &lt;b&gt;flask&lt;/b&gt;</bdi></a>' in page.text
+    assert '<a href="/docs/guides/quickstarts/flask' in page.text
+    assert "flask of others" not in page.text
+    assert f'href="{ACME}/webhooks/' not in (await owner_browser.open(f"{ACME}/search?search=xyzzy")).text
+
+
+async def test_members_find_no_webhooks(owner_browser: FakeBrowser, pool: Pool) -> None:
+    [(user,)] = await run_sql(pool, "select id from users")
+    await add_member(pool, await add_organization(pool, "globex"), user, MEMBER, confirmed=True)
+    await run_sql(
+        pool,
+        """insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
+           select gen_random_uuid(), id, 'Flask', 'https://crm.example/in', '{user.invited}', true, '', created_at, created_at
+           from organizations where slug = 'globex'""",
+    )
+    page = (await owner_browser.open("/app/organizations/globex/search?search=flask")).text
+    assert ("/webhooks/" in page, "/docs/guides/quickstarts/flask" in page) == (False, True)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.sign_in_log import MAX_LISTED, SignIn, SignInFilter
+from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
 from core.kernel.values import Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
@@ -81,6 +81,17 @@ def _record(email: LiteralString) -> Record[SignIn]:
 IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)
 ON_PLATFORM: Final = _record(EMAIL)
 
+# Keep the one-value range and the leading service_id in ORDER BY: otherwise the planner may search the newest
+# attempts of the whole organization.
+OF_SERVICE: Final = """
+    (select l.* from login_events l
+     where l.service_id >= %(service_id)s and l.service_id <= %(service_id)s and l.org_id = %(org_id)s and l.seen_by <> 'platform'
+       and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
+LAST_OF_SERVICE: Final = f"""
+    select {IN_ORGANIZATION.columns}
+    from ({OF_SERVICE.format(result="l.success")} union all {OF_SERVICE.format(result="not l.success")}) l
+    left join services v on v.id = l.service_id and v.org_id = l.org_id"""
+
 
 class SignInLog(Repository):
     """Implements `ports.storage.authentication.sign_ins.SignInLogRead`."""
@@ -100,6 +111,12 @@ class SignInLog(Repository):
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._newest(org_id, values, limit, 0)
+
+    async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
+        rows = await self._all(IN_ORGANIZATION.read, LAST_OF_SERVICE, org_id=org_id, service_id=service_id)
+        return ServiceActivity(
+            last_success=next((row for row in rows if row.success), None), last_failure=next((row for row in rows if not row.success), None)
+        )
 
     async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[SignIn]:
         record = ON_PLATFORM if org_id is None else IN_ORGANIZATION

@@ -13,6 +13,7 @@ from adapters.postgres.engine.statements import DeferredRow, Row, SealingReposit
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import OF_WEBHOOKS
+from core.eventing.model.webhook_health import COUNTED_TO_RESEND, RECENT, RESEND_LIMIT, WebhookHealth
 from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
@@ -40,6 +41,11 @@ FILTERS: Final[dict[str, LiteralString]] = {
 # then reads everything that busier webhooks have received since.
 BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
+# Deliveries that failed for good and were not sent again. Keep the condition that of the index.
+TO_RESEND: Final = (
+    BY_WEBHOOK + "and d.status = 'done' and not d.delivered and d.resent_at is null and d.event_type <> 'webhook.ping' "
+    "and d.created_at >= coalesce(%(since)s::timestamptz, '-infinity')"
+)
 CLAIM: Final = claim_sql(
     "webhook_deliveries",
     "webhook_id",
@@ -100,6 +106,28 @@ class Deliveries(SealingRepository):
             where d.id = %(delivery_id)s and {BY_WEBHOOK}"""
         return await self._one(DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id)
 
+    async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
+        # The index by attempt ends the scan of each webhook after RECENT rows.
+        sql = """
+            with recent as materialized (
+                select d.* from webhooks w cross join lateral (
+                    select d.webhook_id, d.updated_at, d.delivered, d.status = 'done' and not d.delivered as given_up,
+                           d.response_status_code, d.delivery_error
+                    from webhook_deliveries d where d.webhook_id = w.id and d.org_id = w.org_id and d.attempt_count > 0
+                    order by d.webhook_id, d.updated_at desc limit %(recent)s) d
+                where w.org_id = %(org_id)s and w.id = any(%(webhook_ids)s))
+            select webhook_id, count(*), count(*) filter (where delivered), count(*) filter (where given_up),
+                   not (array_agg(delivered order by updated_at desc))[1], max(updated_at) filter (where not delivered),
+                   (array_agg(response_status_code order by updated_at desc) filter (where not delivered))[1],
+                   (array_agg(delivery_error order by updated_at desc) filter (where not delivered))[1]
+            from recent group by webhook_id"""
+        rows = await self._all(_to_health, sql, org_id=org_id, webhook_ids=list(webhook_ids), recent=RECENT)
+        return dict(rows)
+
+    async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
+        sql = f"select count(*) from (select from webhook_deliveries d where {TO_RESEND} limit %(limit)s) d"
+        return await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, limit=COUNTED_TO_RESEND)
+
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
@@ -121,13 +149,36 @@ class Deliveries(SealingRepository):
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
         sql = _insert(
             """
-                select event_type, payload, actor_id from webhook_deliveries
-                where id = %(delivery_id)s and webhook_id = %(webhook_id)s and org_id = %(org_id)s"""
+                update webhook_deliveries set resent_at = coalesce(resent_at, %(now)s)
+                where id = %(delivery_id)s and webhook_id = %(webhook_id)s and org_id = %(org_id)s
+                returning event_type, payload, actor_id"""
         )
         repeated = await self._one(DELIVERY.read, sql, id=new_id, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id, now=now)
         if repeated is not None:
             self._signals.send(Signal.DELIVERIES_DUE)
         return repeated
+
+    async def resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None, now: datetime) -> int:
+        # A concurrent request waits for the rows, and then leaves them out: they have `resent_at`.
+        sql = f"""
+            with failed as (
+                select d.id from webhook_deliveries d where {TO_RESEND} order by d.webhook_id, d.created_at, d.id
+                limit %(limit)s for update),
+            source as (
+                update webhook_deliveries d set resent_at = %(now)s from failed where d.id = failed.id
+                returning d.event_type, d.payload, d.actor_id),
+            copies as (
+                insert into webhook_deliveries
+                    (id, org_id, webhook_id, event_type, payload, actor_id, status, due_at, created_at, updated_at)
+                select gen_random_uuid(), %(org_id)s, %(webhook_id)s, event_type, payload, actor_id, 'due', %(now)s, %(now)s, %(now)s
+                from source
+                returning 1),
+            woken as materialized (select pg_notify('webhooks', '') where exists (select from copies))
+            select (select count(*) from copies) from (values (1)) one left join woken on true"""
+        queued = await self._count(sql, org_id=org_id, webhook_id=webhook_id, since=since, now=now, limit=RESEND_LIMIT)
+        if queued:
+            self._signals.send(Signal.DELIVERIES_DUE)
+        return queued
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         sql = f"{OF_WEBHOOKS.delete_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
@@ -160,6 +211,18 @@ class Deliveries(SealingRepository):
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
         return await self._all(self._to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))
+
+
+def _to_health(row: Row) -> tuple[UUID, WebhookHealth]:
+    return row[0], WebhookHealth(
+        attempted=row[1],
+        delivered=row[2],
+        given_up=row[3],
+        is_failing=row[4],
+        last_failure_at=row[5],
+        last_failure_status=row[6],
+        last_failure_reason=row[7],
+    )
 
 
 def _insert(source: LiteralString) -> LiteralString:

@@ -102,6 +102,14 @@ class SignIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceActivity:
+    """The last sign-in to an application, and the last failed attempt that the log still has. None: there is none."""
+
+    last_success: SignIn | None
+    last_failure: SignIn | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignInFilter:
     """A filter of the sign-in log. An attempt must match every field that is not None. Times are UTC."""
 

@@ -56,25 +56,65 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
 
 
 async def configure(
-    ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration, *, replaces_slo_certificate: bool = True
+    ports: Ports,
+    caller: OrganizationCaller,
+    service_slug: str,
+    configuration: SamlConfiguration,
+    *,
+    replaces_slo_certificate: bool = True,
+    creates_certificate: bool = False,
 ) -> None:
     """Replace the SAML configuration of a service. Our certificates are kept.
 
     Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
+    With `creates_certificate`, a service with SAML that has no certificate for signatures gets one.
 
-    Raises: SloCertificateReplaced, SloCertificateInvalid.
+    Raises: SloCertificateReplaced; the errors of `prepare`.
     """
-    configuration = validate(configuration)
-    if configuration.slo_certificate is not None:
-        configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
+    configuration = await prepare(ports, configuration)
+    certificate = None
+    if creates_certificate and configuration.enabled:
+        _, has_certificate = await get_configuration(ports, caller, service_slug)
+        if not has_certificate:
+            certificate = await ports.certificates.create(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
-        old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
-        if not replaces_slo_certificate and old.slo_certificate not in (None, configuration.slo_certificate):
-            raise SloCertificateReplaced
-        if configuration != old:
-            await tx.saml.configure(service.org_id, service.id, configuration, ports.clock.now())
-            tx.record(events.saml_configured(service, old, configuration))
+        await apply(
+            tx, caller, service_slug, configuration, certificate, ports.clock.now(), replaces_slo_certificate=replaces_slo_certificate
+        )
+
+
+async def prepare(ports: Ports, configuration: SamlConfiguration) -> SamlConfiguration:
+    """Return the valid configuration, with its certificate in the stored form. Raises: SloCertificateInvalid; the errors of `validate`."""
+    configuration = validate(configuration)
+    if configuration.slo_certificate is None:
+        return configuration
+    return replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
+
+
+async def apply(
+    tx: Transaction,
+    caller: OrganizationCaller,
+    service_slug: str,
+    configuration: SamlConfiguration,
+    certificate: SamlCertificate | None,
+    now: datetime,
+    *,
+    replaces_slo_certificate: bool = True,
+) -> None:
+    """Store a prepared configuration. `certificate` signs if the service has no other one.
+
+    Raises: ServiceNotFound, SloCertificateReplaced.
+    """
+    _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+    old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
+    if not replaces_slo_certificate and old.slo_certificate not in (None, configuration.slo_certificate):
+        raise SloCertificateReplaced
+    if configuration != old:
+        await tx.saml.configure(service.org_id, service.id, configuration, now)
+        tx.record(events.saml_configured(service, old, configuration))
+    if certificate is not None and await tx.saml.certificate(service.org_id, service.id) is None:
+        await tx.saml.add_certificate(service.org_id, service.id, certificate)
+        tx.record(events.saml_certificate_created(service, certificate))
 
 
 async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:

@@ -1,6 +1,7 @@
 """The import of a service provider's metadata, and the check of a SAML configuration."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from core.applications import services
 from core.federation.saml.model.configuration import (
@@ -14,6 +15,7 @@ from core.federation.saml.model.metadata import (
     MAX_CERTIFICATES,
     MAX_METADATA_LENGTH,
     MetadataInvalid,
+    MetadataNotFetched,
     SamlProblem,
     SamlProblemCode,
     ServiceProviderMetadata,
@@ -25,8 +27,11 @@ from core.federation.saml.model.metadata import (
     choose_name_id_format,
 )
 from core.kernel.callers import OrganizationCaller
+from core.kernel.outbound import SendFailed, parse_target
+from core.kernel.uris import is_on_loopback
 from ports import Ports
 
+FETCH_SECONDS = 5.0
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names
 
 
@@ -38,6 +43,30 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
     Raises: ServiceNotFound, MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
     service = await services.find(ports, caller, slug)
+    return await describe(ports, service.org_id, service.id, text)
+
+
+async def read_source(ports: Ports, text: str, url: str) -> str:
+    """Return the text of metadata, or without it what is published at `url`. Raises: TargetInvalid, MetadataNotFetched."""
+    if text or not url:
+        return text
+    target = parse_target(url)
+    if not target.startswith("https:") and not is_on_loopback(target):
+        raise MetadataNotFetched("Its URL must start with https://.")
+    try:
+        reply = await ports.sender.get(target, FETCH_SECONDS)
+    except SendFailed as failure:
+        raise MetadataNotFetched(f"We could not fetch it: {failure.reason}.") from None
+    if not reply.is_success:
+        raise MetadataNotFetched(f"Its server answered with status {reply.status}.")
+    return reply.body.decode("utf-8", "replace")
+
+
+async def describe(ports: Ports, org_id: UUID, service_id: UUID, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
+    """Return the configuration that metadata describes, and its problems, for a service of the organization.
+
+    Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
+    """
     if len(text) > MAX_METADATA_LENGTH:
         raise MetadataInvalid
     # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
@@ -62,7 +91,7 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
     problems += await _check_logout_certificate(ports, configuration)
     if configuration.entity_id is not None:
         async with ports.storage.reading() as read:
-            same = await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
+            same = await read.saml.services_with_entity_id(org_id, service_id, configuration.entity_id, MAX_DUPLICATES)
         problems += check_duplicates(same)
     return configuration, problems
 

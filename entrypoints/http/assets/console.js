@@ -2,17 +2,19 @@
 // works without it.
 "use strict";
 
-for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.secret")) {
+for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.secret, code[data-copy]")) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "link copy-button";
-  button.textContent = "Copy";
+  const label = code.dataset.copy || "Copy";
+  button.textContent = label;
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(code.textContent);
     button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    setTimeout(() => { button.textContent = label; }, 2000);
   });
-  code.after(" ", button);
+  if (code.dataset.copy) code.parentElement.before(button);
+  else code.after(" ", button);
 }
 
 // The title of a time is exact. Here it gets the time zone of the browser.
@@ -35,6 +37,45 @@ if (field) {
     event.preventDefault();
     if (field.checkVisibility()) field.select();
     else location.assign(document.querySelector(".finder-link").href);
+  });
+}
+
+// A new application waits for its first sign-in: every 3 seconds for two minutes, then every 15, for half an hour.
+const waiting = document.querySelector("[data-polls]");
+if (waiting) {
+  const since = Date.now();
+  const check = async () => {
+    if (!document.hidden) {
+      const response = await fetch(waiting.dataset.polls).catch(() => null);
+      const page = response?.ok && new DOMParser().parseFromString(await response.text(), "text/html");
+      const used = page && page.querySelector("#activity.notice-good");
+      if (used) {
+        waiting.replaceWith(used);
+        return;
+      }
+    }
+    const age = Date.now() - since;
+    if (age < 1800000) setTimeout(check, age < 120000 ? 3000 : 15000);
+  };
+  setTimeout(check, 3000);
+}
+
+// A preset checks boxes in place, and "All of them" those of its area.
+for (const link of document.querySelectorAll("a[data-checks]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    const names = new Set(link.dataset.checks.split(" "));
+    for (const box of link.closest("fieldset").querySelectorAll("input[type=checkbox]")) box.checked = names.has(box.name);
+  });
+}
+for (const all of document.querySelectorAll("input[name^='all-of:']")) {
+  const boxes = [...all.closest("details").querySelectorAll("input[type=checkbox]")].filter((box) => box !== all);
+  const copy = () => { for (const box of boxes) box.checked = all.checked; };
+  if (all.checked) copy();
+  all.addEventListener("change", copy);
+  for (const box of boxes) box.addEventListener("change", () => { all.checked = boxes.every((each) => each.checked); });
+  all.form.addEventListener("formdata", (event) => {
+    for (const box of all.checked ? boxes : []) event.formData.delete(box.name);
   });
 }
 

@@ -11,7 +11,7 @@ from core.authentication.model.sessions import (
     PendingReauthentication,
     Session,
 )
-from core.authentication.model.sign_in_log import FailedLogin, SignIn, SignInFilter
+from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import Event
 from core.kernel.values import Page, PageResult
@@ -64,6 +64,10 @@ class SignInLogRead(Protocol):
 
     async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
         """Return the next matching attempts, newest first. `last` is the last one of the batch before, or None."""
+
+    async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
+        """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""
+        ...
 
 
 class ReauthenticationsRead(Protocol):

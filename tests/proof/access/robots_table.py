@@ -170,6 +170,7 @@ POST   {webhook}/test                         200  200  403  200  403  403*
 GET    {webhook}/deliveries                   200  200  403  200  403  403*
 GET    {webhook}/deliveries/<delivery_id>     200  200  403  200  403  403*
 POST   {webhook}/deliveries/<delivery_id>/replay 200  200  403  200  403  403*
+POST   {webhook}/deliveries/resend-failed 200  200  403  200  403  403*
 
 GET    {org}/directory-blocks                 200  200  403  200  200  403*
 DELETE {org}/directory-blocks/<user_id>       403  403  403  204  403  403*

@@ -305,6 +305,7 @@ POST   {webhook}/test                         401  403  403  403  403  200  200 
 GET    {webhook}/deliveries                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {webhook}/deliveries/<delivery_id>     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {webhook}/deliveries/<delivery_id>/replay 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {webhook}/deliveries/resend-failed 401 403 403 403 403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/directory-blocks                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/directory-blocks/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -772,6 +773,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"DELETE {ORG}/users/<user_id>/mfa": Request(things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION),
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
+    f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
     "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
@@ -1033,6 +1035,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{webhook_name}"}),
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries/<delivery_id>/replay": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request(form={**OF_THE_SESSION, "period": "all"}),
     f"POST {PAGES_OF_ORG}/siem": Request(
         form={**OF_THE_SESSION, "provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}
     ),

@@ -22,6 +22,7 @@ from core.eventing import deliveries
 from core.eventing.model.audit import ANONYMOUS, AuditFilter, PlatformAuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.siem import MAX_BYTES
+from core.eventing.model.webhook_health import RECENT
 from core.eventing.model.webhooks import DispatchCapacity
 from core.kernel.values import Page
 from core.maintenance.model.housekeeping import Sweep
@@ -243,9 +244,10 @@ async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: P
     org, other = [await add_organization(pool, slug) for slug in ("acme", "other")]
     hook, _ = await add_webhook(ports, org, URL), await add_webhook(ports, other, URL)
     fill = """
-        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, created_at, updated_at)
+        insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, delivered, created_at, updated_at,
+            attempt_count)
         select gen_random_uuid(), %s, %s, case when n %% 50 = 0 then 'user.removed' else 'user.invited' end, '{}', 'done', %s,
-               n %% 70 <> 0, %s + n * interval '1 second', %s
+               n %% 70 <> 0, %s + n * interval '1 second', %s + n * interval '1 second', 1
         from generate_series(1, %s) n"""
     for id_, webhook_id, count in ((org, hook.id, 300), (other, uuid4(), 40_000)):
         await run_sql(pool, fill, id_, webhook_id, NOW, NOW, NOW, count)
@@ -267,6 +269,9 @@ async def test_statements_read_few_rows_of_a_large_history(ports: Ports, pool: P
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=False)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.page(org, hook.id, page, event_type=None, delivered=None)) <= 2 * 300
     assert await rows_read_by(lambda repository: repository.add_copy(org, hook.id, delivery_id, uuid4(), now)) <= 1
+    assert await rows_read_by(lambda repository: repository.health(org, [hook.id])) <= 2 * RECENT
+    assert await rows_read_by(lambda repository: repository.count_to_resend(org, hook.id, None)) <= 10
+    assert await rows_read_by(lambda repository: repository.resend(org, hook.id, None, now)) <= 30
     assert await rows_read_by(lambda repository: repository.wake(now + DAY, 10)) <= 40
     assert await rows_read_by(lambda repository: repository.purge(hook.id, 10)) <= 30
 

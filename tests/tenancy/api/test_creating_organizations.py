@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.fakes.outside import FakeClock
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import (
     FREE_ID,
     Answer,
@@ -193,3 +194,25 @@ async def test_five_organizations_of_one_account_can_wait_for_approval(api: Api,
     assert (await create(api, other, "theirs")).status == 200, "another account has a limit of its own"
     await run_sql(pool, "update organizations set status = 'active' where id = (select min(id::text)::uuid from organizations)")
     assert {(await create(api, token, f"next-{number}")).status for number in range(2)} >= {400}
+
+
+async def test_an_organization_of_a_platform_owner_is_active_at_once_on_the_page(owner_browser: FakeBrowser, pool: Pool) -> None:
+    """In the API it waits, as all others do."""
+    await run_sql(pool, "update users set is_platform_owner = true")
+    created = await owner_browser.submit("/app/organizations/new", "/app/organizations/new", name="Globex", slug="")
+    assert leads_to(created) == "/app/organizations/globex"
+    stored = "select status, approved_at is not null, member_count, tier_id is not null from organizations where slug = 'globex'"
+    assert await run_sql(pool, stored) == [("active", True, 1, True)]
+    assert await run_sql(
+        pool, "select role, confirmed_at is not null from memberships m join organizations o on o.id = m.org_id where o.slug = 'globex'"
+    ) == [("owner", True)]
+    actions = await run_sql(pool, "select name from events where org_id = (select id from organizations where slug = 'globex')")
+    assert {"organization.created", "organization.approved"} <= {name for (name,) in actions}
+    again = await owner_browser.submit("/app/organizations/new", "/app/organizations/new", name="Globex", slug="globex")
+    assert (again.status, "already" in again.text) == (400, True)
+
+
+async def test_an_organization_of_another_user_waits_on_the_page(owner_browser: FakeBrowser, pool: Pool) -> None:
+    created = await owner_browser.submit("/app/organizations/new", "/app/organizations/new", name="Globex", slug="")
+    assert leads_to(created) == "/app/account/organizations"
+    assert await run_sql(pool, "select status from organizations where slug = 'globex'") == [("pending",)]

@@ -26,6 +26,13 @@ class MetadataInvalid(Invalid):
     """This is not SAML metadata. Paste the whole XML document of the application, in UTF-8 and without a DOCTYPE."""
 
 
+class MetadataNotFetched(Invalid):
+    """The metadata of the application could not be fetched. Check its URL, or paste its XML."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The metadata can't be used from this URL. {reason} Check the URL, or paste the XML.")
+
+
 class NoServiceProvider(Invalid):
     """This metadata has no service provider (SPSSODescriptor). Paste the metadata of the application, not of an identity provider."""
 

@@ -7,7 +7,8 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.eventing import webhooks
-from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery
+from core.eventing.model.webhook_health import WebhookHealth, WebhookState
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
@@ -16,6 +17,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
+    DateTime,
     Empty,
     Name,
     RequestModel,
@@ -26,6 +28,7 @@ from entrypoints.http.edge.bodies import (
 )
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("webhooks", __name__)
 
@@ -73,6 +76,47 @@ class WebhookResponse(ResponseModel):
     is_active: bool = Field(description=_IS_ACTIVE)
     created_at: Timestamp = Field(description="The time when the webhook was created.")
     updated_at: Timestamp = Field(description="The time of the last change.")
+
+
+class WebhookFailureResponse(ResponseModel):
+    """The last failed attempt among the recent deliveries."""
+
+    at: Timestamp = Field(description="The end of the attempt.")
+    status: int | None = Field(description="The HTTP status of the response, or null without a response.")
+    error: str | None = Field(description="The reason of the failure.")
+
+
+class WebhookHealthResponse(ResponseModel):
+    """The outcomes of the 100 deliveries of a webhook with the newest attempts."""
+
+    state: WebhookState = Field(
+        description="`off`: nothing is sent. `unused`: nothing was attempted. `healthy`: the newest attempt succeeded. "
+        "`failing`: it failed. `broken`: no recent delivery succeeded, and all attempts of one failed."
+    )
+    attempted: int = Field(description="The number of these deliveries.", examples=[100])
+    delivered: int = Field(description="Those that the receiver accepted.", examples=[98])
+    success_rate: float | None = Field(description="`delivered` divided by `attempted`, or null without an attempt.", examples=[0.98])
+    last_failure: WebhookFailureResponse | None = Field(description="The last failure, or null if none of them failed.")
+
+
+class WebhookWithHealthResponse(WebhookResponse):
+    """A webhook and how its deliveries go."""
+
+    health: WebhookHealthResponse = Field(description="How its recent deliveries went.")
+
+
+def _with_health(webhook: Webhook, health: WebhookHealth) -> WebhookWithHealthResponse:
+    failure = health.last_failure_at and WebhookFailureResponse(
+        at=health.last_failure_at, status=health.last_failure_status, error=health.last_failure_reason
+    )
+    response = WebhookHealthResponse(
+        state=health.state(is_active=webhook.is_active),
+        attempted=health.attempted,
+        delivered=health.delivered,
+        success_rate=health.success_rate,
+        last_failure=failure or None,
+    )
+    return WebhookWithHealthResponse.of(webhook, health=response)
 
 
 class WebhookWithSecretResponse(WebhookResponse):
@@ -129,7 +173,7 @@ async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretRespon
 class WebhookListResponse(ResponseModel):
     """The webhooks of an organization."""
 
-    webhooks: list[WebhookResponse] = Field(description="All webhooks, oldest first.")
+    webhooks: list[WebhookWithHealthResponse] = Field(description="All webhooks, oldest first.")
     total: int = Field(description="The number of webhooks.")
 
 
@@ -141,7 +185,7 @@ async def list_webhooks(org_slug: str) -> WebhookListResponse:
     The list is complete; it has no pages. Secrets are not returned.
     """
     all_webhooks = await webhooks.list_webhooks(ports(), acting())
-    return WebhookListResponse(webhooks=WebhookResponse.list_of(all_webhooks), total=len(all_webhooks))
+    return WebhookListResponse(webhooks=[_with_health(*each) for each in all_webhooks], total=len(all_webhooks))
 
 
 class WebhookEventTypeResponse(ResponseModel):
@@ -164,12 +208,12 @@ async def list_event_types(org_slug: str) -> list[WebhookEventTypeResponse]:
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>")
 @member(Capability.WEBHOOKS_MANAGE)
-async def get(org_slug: str, webhook_id: UUID) -> WebhookResponse:
+async def get(org_slug: str, webhook_id: UUID) -> WebhookWithHealthResponse:
     """Get a webhook.
 
     The secret is not returned.
     """
-    return WebhookResponse.of(await webhooks.find(ports(), acting(), webhook_id))
+    return _with_health(*await webhooks.find_with_health(ports(), acting(), webhook_id))
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
@@ -270,3 +314,35 @@ async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> Delivery
     This queues a new delivery with the same payload. It has its own id and its own attempts.
     """
     return _to_delivery_response(await webhooks.replay(ports(), acting(), webhook_id, delivery_id))
+
+
+@before_body
+async def existing_webhook(webhook_id: UUID, **_: object) -> None:
+    """Answer 404 if the organization has no webhook `<webhook_id>`."""
+    await webhooks.find(ports(), acting(), webhook_id)
+
+
+class ResendRequest(RequestModel):
+    """Which failed deliveries to send again."""
+
+    since: DateTime | None = Field(default=None, description="Only events at or after this time. Without it, all that are kept.")
+
+
+class ResendResponse(ResponseModel):
+    """How many deliveries are queued again."""
+
+    queued: int = Field(description="The number of new deliveries, at most 1,000.", examples=[23])
+    remaining: int = Field(description="The failed deliveries that are left for another request, counted up to 10,000.", examples=[0])
+
+
+@routes.post("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries/resend-failed")
+@member(Capability.WEBHOOKS_MANAGE, outlives=False)
+@existing_webhook
+@refuses(400)
+async def resend_failed(org_slug: str, webhook_id: UUID, data: ResendRequest) -> ResendResponse:
+    """Send all failed deliveries of a webhook again, oldest first.
+
+    These are the deliveries whose attempts ran out, without tests. Each is sent again once, as a new delivery with the same payload.
+    """
+    resent = await webhooks.resend_failed(ports(), acting(), webhook_id, data.since)
+    return ResendResponse(queued=resent.queued, remaining=resent.remaining)

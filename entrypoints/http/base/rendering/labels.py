@@ -13,8 +13,10 @@ from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT, SignIn
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
+from core.kernel.api_scopes import Area
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
+from core.kernel.roles import Permission
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
 
@@ -22,6 +24,22 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
+        Permission: {Permission.READ_SERVICE: "Read the application", Permission.WRITE_SERVICE: "Change the application"},
+        Area: {
+            Area.SERVICES: "Applications",
+            Area.RESOURCES: "API resources",
+            Area.API_KEYS: "API keys",
+            Area.END_USERS: "Users of applications",
+            Area.BILLING: "Plans",
+            Area.AUDIT: "Audit log",
+            Area.SIGN_INS: "Sign-in log",
+            Area.ACCOUNT: "Your own account",
+            Area.PLATFORM_ORGANIZATIONS: "Organizations",
+            Area.PLATFORM_USERS: "Users",
+            Area.PLATFORM_AUDIT: "Log",
+            Area.PLATFORM_SIGN_INS: "Sign-in log",
+            Area.PLATFORM_INSTALLATION: "Installation",
+        },
         ServiceType: {
             ServiceType.WEB: "Web application",
             ServiceType.SPA: "Single-page application",

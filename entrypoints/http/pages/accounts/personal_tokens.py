@@ -17,10 +17,11 @@ from entrypoints.http.api.authentication.personal_tokens import PersonalTokenReq
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import PageQuery, Query
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
+from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_scopes
 
 routes = Blueprint("personal_token_pages", __name__)
 
@@ -44,13 +45,13 @@ async def show_tokens() -> Response:
     return await console_page("accounts/personal_tokens.html", tokens=await personal_tokens.list_own(ports(), signed_in()))
 
 
-class NewTokenQuery(Query):
-    """The organization that the new token acts in, or none for the user's own account."""
+class NewTokenQuery(PresetQuery):
+    """The organization that the new token acts in, or none for the user's own account, and a preset of scopes."""
 
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
 
 
-async def _form_values(typed: Form) -> dict[str, Any]:
+async def _form_values(typed: Form, preset: str | None = None) -> dict[str, Any]:
     org_slug = typed.get("org_slug")
     memberships = [
         (organization, membership)
@@ -60,11 +61,14 @@ async def _form_values(typed: Form) -> dict[str, Any]:
     rights = next(
         (organization.rights_of(membership.role) for organization, membership in memberships if organization.slug == org_slug), None
     )
+    scopes = personal_tokens.available_scopes(rights)
+    presets = of_scopes(scopes, SCOPE)
     return {
-        "typed": {"expires_in_days": str(model.DEFAULT_DAYS), **typed},
+        "presets": presets,
+        "typed": {**boxes_of(presets, preset), "expires_in_days": str(model.DEFAULT_DAYS), **typed},
         "org_slug": org_slug if rights is not None else None,
         "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
-        "scopes": {scope: scope.description for scope in personal_tokens.available_scopes(rights)},
+        "scopes": {scope: scope.description for scope in scopes},
         "lifetimes": LIFETIMES,
     }
 
@@ -74,7 +78,9 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
-    return await console_page("accounts/new_personal_token.html", **await _form_values({"org_slug": query_args.org_slug or ""}))
+    return await console_page(
+        "accounts/new_personal_token.html", **await _form_values({"org_slug": query_args.org_slug or ""}, query_args.preset)
+    )
 
 
 @routes.post(f"{LIST}/new")

@@ -18,6 +18,7 @@ from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
+from entrypoints.http.pages.presets import PresetQuery, boxes_of, of_permissions
 
 routes = Blueprint("api_key_pages", __name__)
 
@@ -29,6 +30,7 @@ FIELDS: Final[Fields] = {
     model.DuplicatePermission: "permissions",
 }
 PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
+PRESETS: Final = of_permissions(PERMISSION)
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
@@ -45,16 +47,23 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
 
 async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
-    chosen = frozenset(checked(typed, PERMISSION))
-    return {"typed": typed, "chosen": chosen, "permissions": list(Permission), "lifetimes": LIFETIMES, **application_values(service)}
+    return {
+        "typed": typed,
+        "chosen": frozenset(checked(typed, PERMISSION)),
+        "permissions": list(Permission),
+        "presets": PRESETS,
+        "lifetimes": LIFETIMES,
+        **application_values(service),
+    }
 
 
 @routes.get(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE)
 @shows(f"POST {API}")
-async def show_form(org_slug: str, service_slug: str) -> Response:
+async def show_form(org_slug: str, service_slug: str, query_args: PresetQuery) -> Response:
     """Show the form that creates an API key."""
-    return await console_page("applications/new_api_key.html", **await _form_values({}, service_slug))
+    values = await _form_values(boxes_of(PRESETS, query_args.preset), service_slug)
+    return await console_page("applications/new_api_key.html", **values)
 
 
 @routes.post(f"{KEYS}/new")

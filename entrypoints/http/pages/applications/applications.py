@@ -23,6 +23,7 @@ from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
 from entrypoints.http.pages.applications import client_settings
+from entrypoints.http.pages.applications.activity import NO_ACTIVITY, activity_values
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
 from entrypoints.http.pages.console_forms import (
     Form,
@@ -168,7 +169,7 @@ def _settings_path(service_slug: str, group: str) -> str:
     return path if group in BASICS else f"{path}/settings/{group}"
 
 
-def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
+async def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
     """Return the values of the page with a group of settings. Members who cannot change settings get no forms.
 
     `sent` stands in a field, not saved.
@@ -183,6 +184,7 @@ def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None
         "groups": groups,
         "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
+        **(NO_ACTIVITY if shown else await activity_values(service, waits=False)),
         "sent": None if sent is None else {"setting": sent.setting, "new_host": sent.new_host},
     }
 
@@ -209,7 +211,7 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
         uri = (getattr(query_args, name) or "").strip()
         if uri and uri not in service.setting(name):
             typed[name], sent = f"{typed[name]}\n{uri}".strip(), UnregisteredUri(uri, name, service)
-    return await console_page("applications/application.html", typed=typed, **_page_values(service, sent=sent))
+    return await console_page("applications/application.html", typed=typed, **await _page_values(service, sent=sent))
 
 
 @routes.get(f"{APPLICATION}/settings/<group>")
@@ -222,7 +224,7 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
     if group not in GROUP_NAMES or not client_settings.group_fields(group, service):
         raise ServiceNotFound
     typed = client_settings.stored_values(service)
-    return await console_page("applications/application.html", typed=typed, **_page_values(service, group))
+    return await console_page("applications/application.html", typed=typed, **await _page_values(service, group))
 
 
 @routes.post(APPLICATION)
@@ -238,7 +240,7 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
     if is_restored():
-        values = {**_page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+        values = {**await _page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
         return await restored_console_page("applications/application.html", **values)
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
@@ -251,7 +253,7 @@ async def _refused_settings(refusal: Invalid, service: Service, group: str, type
     wrong = client_settings.refused_field(refusal, group, typed)
     if isinstance(refusal, PrivateKeySent):
         typed["jwks"] = ""  # do not send a private key back
-    values = {**_page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
+    values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
     return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
 
 

@@ -12,6 +12,7 @@ from core.applications import services
 from core.applications.model import services as model
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS
 from core.applications.model.services import CreatedService, ServiceQuota, ServiceType
+from core.federation.saml import first_setup
 from core.kernel import uris
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
@@ -20,7 +21,10 @@ from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.applications import frameworks
+from entrypoints.http.pages.applications.activity import activity_values
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
+from entrypoints.http.pages.applications.saml import read_settings, wrong_setting
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     Fields,
@@ -33,6 +37,7 @@ from entrypoints.http.pages.console_forms import (
     refused_console_page,
     restored_console_page,
     restores,
+    wrong_field,
 )
 from entrypoints.http.pages.form_values import to_lines, to_model
 
@@ -77,6 +82,10 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "api": Kind("A program or an API without a sign-in page", "API keys, or tokens that your applications send", ServiceType.API),
     }
 )
+
+
+# Fields that the form does not have: the use case chooses the slug.
+_FIXED: Final = {"slug": lambda _: "", "service_type": lambda _: ServiceType.WEB.value}
 
 
 class KindUnknown(Invalid):
@@ -143,22 +152,45 @@ async def create_application(org_slug: str, form: Form) -> Response:
         values = _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
         return await console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
     try:
+        if kind.is_saml:
+            return await _create_with_saml(form)
         created = await _create(form, kind)
     except Refusal as refusal:
         values = _form_values(form["kind"], kind, form)
-        return await refused_console_page(refusal, "applications/new_application_form.html", FIELDS, **values)
-    return await _created_page(created, kind)
+        wrong = wrong_setting(refusal, form) if kind.is_saml else None
+        return await refused_console_page(
+            refusal, "applications/new_application_form.html", wrong=wrong or wrong_field(refusal, FIELDS), **values
+        )
+    return await _created_page(created)
 
 
-async def _created_page(created: CreatedService, kind: Kind) -> Response:
-    if kind.is_saml:
-        return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
-    values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}
+async def _created_page(created: CreatedService) -> Response:
+    values = {
+        "values": values_to_copy(created.service),
+        "secret": created.client_secret,
+        **application_values(created.service),
+        **frameworks.values_of(created.service, created.client_secret),
+        **await activity_values(created.service, waits=True),
+    }
     return await console_page("applications/created_application.html", has_redirect_uri=bool(created.service.redirect_uris), **values)
 
 
+async def _create_with_saml(form: Mapping[str, str]) -> Response:
+    """Create an application and its SAML configuration. Without values for SAML, its page asks for them."""
+    settings = read_settings({"enabled": "yes", "sign_assertions": "yes", "sign_response": "yes", **form})
+    if settings.is_empty:
+        created = await _create(form, KINDS["saml"])
+        return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
+    name = to_model(ServiceRequest, form, _FIXED).name
+    service = await first_setup.create_service(ports_once(), acting_member(), name, settings)
+    return redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")
+
+
 async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
-    fixed = {"slug": lambda _: "", "service_type": lambda _: kind.type.value}  # the use case chooses the slug
-    data = to_model(ServiceRequest, form, {**fixed, "redirect_uris": to_lines, POST_LOGOUT_REDIRECT_URIS: to_lines})
+    data = to_model(
+        ServiceRequest,
+        form,
+        {**_FIXED, "service_type": lambda _: kind.type.value, "redirect_uris": to_lines, POST_LOGOUT_REDIRECT_URIS: to_lines},
+    )
     settings = {"redirect_uris": data.redirect_uris, POST_LOGOUT_REDIRECT_URIS: data.post_logout_redirect_uris}
     return await services.create_by_form(ports_once(), acting_member(), data.name, kind.type, settings)

@@ -8,11 +8,14 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications.model.services import Service
 from core.federation.saml import configuration as saml
-from core.federation.saml import metadata
+from core.federation.saml import first_setup, metadata
+from core.federation.saml.first_setup import ServiceProviderSettings
 from core.federation.saml.model import configuration as model
-from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration, endpoint_path
+from core.federation.saml.model.configuration import NOT_CONFIGURED, NameIdFormat, SamlConfiguration, endpoint_path
+from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched, NoServiceProvider, SeveralServiceProviders
 from core.kernel.callers import Member
 from core.kernel.errors import Refusal
+from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
@@ -41,6 +44,7 @@ from ports import Ports
 routes = Blueprint("saml_configuration_pages", __name__)
 
 PAGE: Final = f"{APPLICATION}/saml"
+METADATA_URL: Final = "metadata_url"
 MAPPING: Final = "attribute_mapping"
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
 FIELDS: Final[Fields] = {
@@ -52,6 +56,8 @@ FIELDS: Final[Fields] = {
     model.SloCertificateInvalid: "slo_certificate",
     model.AttributeNameInvalid: MAPPING,
     model.SignatureRequired: "sign_assertions",
+    **dict.fromkeys((MetadataInvalid, NoServiceProvider, SeveralServiceProviders), "metadata"),
+    **dict.fromkeys((MetadataNotFetched, TargetInvalid), METADATA_URL),
 }
 FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
 OPERATIONS: Final = (
@@ -67,7 +73,8 @@ METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes
 def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
     mapping = configuration.attribute_mapping or {}
     return {
-        "enabled": "yes" if configuration.enabled else "",
+        # The form of an application without SAML turns it on.
+        "enabled": "yes" if configuration.enabled or configuration == NOT_CONFIGURED else "",
         "entity_id": configuration.entity_id or "",
         "acs_url": configuration.acs_url or "",
         "slo_url": configuration.slo_url or "",
@@ -93,6 +100,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
         "problems": (),
         "imported": False,
         "formats": FORMATS,
+        "login": f"/api/organizations/{org_slug}/services/{service.slug}/saml/login",
         "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
         **application_values(service),
     }
@@ -112,7 +120,8 @@ def _mapping(form: Form) -> dict[str, str] | None:
     return {source: name for source, name in names.items() if name} or None
 
 
-def _wrong_field(refusal: Refusal, form: Form) -> str | None:
+def wrong_setting(refusal: Refusal, form: Form) -> str | None:
+    """Return the field of `read_settings` that a refusal is about, or None."""
     field = wrong_field(refusal, FIELDS)
     if field != MAPPING:
         return field
@@ -139,30 +148,41 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers={200: "The question whether the certificate of the application is replaced.", **ANSWERS_TO_FORM})
-@on_refusal("applications/saml.html", _values, _wrong_field)
+@on_refusal("applications/saml.html", _values, wrong_setting)
 async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
-    """Change the SAML configuration of an application."""
+    """Change the SAML configuration of an application.
+
+    Metadata replaces the values that it has. If the application has no certificate yet, it gets one.
+    """
     service = await services.find(ports(), acting_member(), service_slug)
-    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, "attribute_mapping": lambda _: _mapping(form)})
+    settings = read_settings(form)
     try:
-        await saml.configure(ports(), acting_member(), service_slug, data.build(), replaces_slo_certificate=CONFIRMED in form)
+        await first_setup.save(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
     return redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
 
 
+def read_settings(form: Form) -> ServiceProviderSettings:
+    """Return the settings in a form with the fields of a SAML configuration, and with metadata or its URL."""
+    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, "attribute_mapping": lambda _: _mapping(form)})
+    source = to_model(SamlMetadataRequest, form, {"url": lambda _: form.get(METADATA_URL, "").strip()})
+    return ServiceProviderSettings(configuration=data.build(), metadata=source.metadata.strip(), metadata_url=source.url)
+
+
 async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
     values = await _values(None, service_slug)
-    return {**values, "typed": {**values["typed"], "metadata": form.get("metadata", "")}}
+    return {**values, "typed": {**values["typed"], **{name: form.get(name, "") for name in ("metadata", METADATA_URL)}}}
 
 
 @routes.post(f"{PAGE}/metadata")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
-@on_refusal("applications/saml.html", _metadata_values, lambda refusal, form: "metadata")
+@on_refusal("applications/saml.html", _metadata_values, wrong_setting)
 async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Response:
     """Show the settings that the metadata of an application describes. They are not saved yet."""
-    text = to_model(SamlMetadataRequest, form).metadata
+    settings = read_settings({**form, "enabled": ""})
+    text = await metadata.read_source(ports(), settings.metadata, settings.metadata_url)
     read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
     values = await _values(None, service_slug)
     imported = {name: value for name, value in _to_typed(read).items() if name in OF_METADATA}

@@ -1,15 +1,19 @@
-"""The search of the console: pages, applications, members and users of an organization."""
+"""The search of the console: pages, applications, webhooks, members and users of an organization, and the documentation."""
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users, services
+from core.eventing import webhooks
 from core.kernel.roles import Capability
 from core.kernel.values import Page
 from core.tenancy import members
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering import documentation
+from entrypoints.http.base.rendering.documentation import Section
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import Query
@@ -20,6 +24,7 @@ from entrypoints.http.pages.navigation import pages_for
 routes = Blueprint("search_pages", __name__)
 
 MOST_SHOWN: Final = 5  # of each kind
+KINDS: Final = ("pages", "applications", "webhooks", "members", "users", "guides")
 
 
 class SearchQuery(Query):
@@ -30,26 +35,34 @@ class SearchQuery(Query):
 
 @routes.get("/app/organizations/<org_slug>/search")
 @member_page(Capability.SERVICES_VIEW)
-@shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/members", "GET /api/organizations/<org_slug>/users")
+@shows(*(f"GET /api/organizations/<org_slug>/{name}" for name in ("services", "members", "users", "webhooks")))
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
-    """Search the pages, applications, members and users of an organization.
+    """Search the pages, applications, webhooks, members and users of an organization, and the documentation.
 
-    Members are shown to users who can open their pages.
+    Webhooks, members and users are shown to users who can open their pages.
     """
     text = query_args.search.strip()
-    values = {"pages": [], "applications": [], "members": [], "users": []} if not text else await _find(text)
+    values = await _find(text) if text else dict.fromkeys(KINDS, ())
     return await console_page("applications/search.html", text=text, most=MOST_SHOWN, **values)
 
 
-async def _find(text: str) -> dict[str, list[tuple[str, str]]]:
+async def _find(text: str) -> Mapping[str, Sequence[tuple[str, str]]]:
     """Return the name and the path of each result, by kind."""
     first = Page(1, MOST_SHOWN + 1)
     batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
     own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
     users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
+    hooks = await webhooks.search(ports(), acting_member(), text) if may("webhooks.manage") else []
     return {
         "pages": [(name, path) for name, path in pages_for(acting_member()) if text.lower() in name.lower()],
         "applications": [(summary.service.name, application_path(summary.service.slug)) async for batch in batches for summary in batch],
+        "webhooks": [(webhook.name, organization_path(f"/webhooks/{webhook.id}/deliveries")) for webhook in hooks],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
+        "guides": [(_title(result.section), result.section.href) for result in documentation.search(text)],
     }
+
+
+def _title(section: Section) -> str:
+    """Return the title of a section of the documentation, with that of its page."""
+    return section.page if section.heading in ("", section.page) else f"{section.page}: {section.heading}"

@@ -1,17 +1,22 @@
 """The pages of a webhook's deliveries: the list, a delivery, a test, and a replay."""
 
 import json
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import trio
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
-from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, WebhookInactive
+from core.eventing.model.webhook_health import COUNTED_TO_RESEND, RESEND_LIMIT
+from core.eventing.model.webhooks import PING, SUBSCRIBABLE, Delivery, WebhookInactive
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import Flag, Query
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
@@ -20,8 +25,8 @@ routes = Blueprint("delivery_pages", __name__)
 
 LIST: Final = f"{ONE}/deliveries"
 API: Final = f"{API_OF_ONE}/deliveries"
-TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), ("webhook.ping", "Test")]
-LABELS: Final = {kind.name: kind.label for kind in SUBSCRIBABLE.values()} | {"webhook.ping": "Test"}
+TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), (PING, "Test")]
+LABELS: Final = {kind.name: kind.label for kind in SUBSCRIBABLE.values()} | {PING: "Test"}
 RESULTS: Final = [("", "All states"), ("true", "Delivered"), ("false", "Not delivered")]
 # What a receiver's operator looks at first, by the status of the last response.
 CAUSES: Final = {
@@ -33,6 +38,25 @@ CAUSES: Final = {
     413: "The receiver accepts only smaller bodies.",
     429: "The receiver limits the number of requests.",
 }
+
+
+# How far back "Resend all failed" looks. None: as far as deliveries are kept.
+PERIODS: Final[dict[str, tuple[str, timedelta | None]]] = {
+    "all": ("of the last 30 days", None),
+    "week": ("of the last 7 days", timedelta(days=7)),
+    "day": ("of the last 24 hours", timedelta(days=1)),
+    "hour": ("of the last hour", timedelta(hours=1)),
+}
+# How long the page of a test waits for its outcome, and how old the test may be.
+LONGEST_WAIT: Final = 4.0
+POLL_PAUSE: Final = 0.2
+NEW: Final = timedelta(seconds=30)
+
+
+class DeliveryQuery(Query):
+    """Whether the delivery is a test that was just sent."""
+
+    tested: Flag | None = None
 
 
 def explain_failure(delivery: Delivery) -> str | None:
@@ -47,13 +71,13 @@ def explain_failure(delivery: Delivery) -> str | None:
 
 @routes.get(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE)
-@shows(f"GET {API}", f"POST {API_OF_ONE}/test")
+@shows(f"GET {API}", f"POST {API_OF_ONE}/test", f"POST {API}/resend-failed")
 async def show_deliveries(org_slug: str, webhook_id: UUID, query_args: DeliveriesQuery) -> Response:
     """List the deliveries of a webhook."""
     return await console_page("eventing/deliveries.html", **await _list_values({}, webhook_id, query_args))
 
 
-async def _list_values(_: Form, webhook_id: UUID, query: DeliveriesQuery | None = None) -> dict[str, Any]:
+async def _list_values(typed: Form, webhook_id: UUID, query: DeliveriesQuery | None = None) -> dict[str, Any]:
     webhook, query = await webhooks.find(ports(), acting_member(), webhook_id), query or DeliveriesQuery()
     result = await webhooks.list_deliveries(
         ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
@@ -62,7 +86,12 @@ async def _list_values(_: Form, webhook_id: UUID, query: DeliveriesQuery | None 
         "webhook": webhook,
         "path": f"{webhooks_path()}/{webhook.id}",
         "list_path": webhooks_path(),
+        "typed": typed,
         "deliveries": result.items,
+        "failed": await webhooks.count_failed(ports(), acting_member(), webhook.id),
+        "most_counted": COUNTED_TO_RESEND,
+        "resend_limit": RESEND_LIMIT,
+        "periods": [(name, text) for name, (text, _) in PERIODS.items()],
         "chosen": {"event_type": query.event_type or "", "delivered": "" if query.delivered is None else str(query.delivered).lower()},
         "types": TYPES,
         "results": RESULTS,
@@ -78,6 +107,7 @@ async def _delivery_values(_: Form, webhook_id: UUID, delivery_id: UUID) -> dict
         "labels": LABELS,
         "path": f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
         "cause": explain_failure(delivery),
+        "is_test": delivery.event_type == PING,
         "payload": json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
         "most_attempts": len(ports().policy.webhook_retry_delays),
     }
@@ -86,9 +116,24 @@ async def _delivery_values(_: Form, webhook_id: UUID, delivery_id: UUID) -> dict
 @routes.get(f"{LIST}/<delivery_id>")
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API}/<delivery_id>", f"POST {API}/<delivery_id>/replay")
-async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID) -> Response:
-    """Show a delivery, with its body and the last response."""
+async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID, query_args: DeliveryQuery) -> Response:
+    """Show a delivery, with its body and the last response.
+
+    The page of a new test waits some seconds for its outcome.
+    """
+    if query_args.tested:
+        await _wait_for_attempt(webhook_id, delivery_id)
     return await console_page("eventing/delivery.html", **await _delivery_values({}, webhook_id, delivery_id))
+
+
+async def _wait_for_attempt(webhook_id: UUID, delivery_id: UUID) -> None:
+    """Wait until the first attempt of a new delivery has ended, at most LONGEST_WAIT seconds. Raises: DeliveryNotFound."""
+    deadline = trio.current_time() + LONGEST_WAIT
+    while trio.current_time() < deadline:
+        delivery = await webhooks.find_delivery(ports(), acting_member(), webhook_id, delivery_id)
+        if delivery.attempt_count or delivery.created_at + NEW < ports().clock.now():
+            return
+        await trio.sleep(POLL_PAUSE)
 
 
 @routes.post(f"{LIST}/<delivery_id>/replay")
@@ -109,5 +154,19 @@ async def replay(org_slug: str, webhook_id: UUID, delivery_id: UUID, form: Form)
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Send a test delivery."""
-    await webhooks.send_ping(ports_once(), acting_member(), webhook_id)
-    return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook_id}/deliveries")
+    delivery = await webhooks.send_ping(ports_once(), acting_member(), webhook_id)
+    return redirect(f"{webhooks_path()}/{webhook_id}/deliveries/{delivery.id}?tested=true")
+
+
+@routes.post(f"{LIST}/resend-failed")
+@member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
+@accepts(f"POST {API}/resend-failed")
+@once(LIST, "Open deliveries", "The deliveries are in the list. To send other failed ones again, use the button there.")
+@on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
+async def resend_failed(org_slug: str, webhook_id: UUID, form: Form) -> Response:
+    """Send all failed deliveries of a webhook again."""
+    _, age = PERIODS.get(form.get("period", ""), PERIODS["all"])
+    since = None if age is None else ports().clock.now() - age
+    resent = await webhooks.resend_failed(ports_once(), acting_member(), webhook_id, since)
+    notice = "deliveries-resent-in-part" if resent.remaining else "deliveries-resent"
+    return redirect_with_notice(notice, f"{webhooks_path()}/{webhook_id}/deliveries", count=resent.queued)

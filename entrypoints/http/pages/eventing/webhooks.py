@@ -31,6 +31,7 @@ FIELDS: Final[Fields] = {
     webhooks_model.EventTypeUnknown: "events",
 }
 EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
+AREA: Final = "all-of:"  # and that of a whole area with this
 
 
 def _groups() -> dict[str, list[tuple[str, str]]]:
@@ -44,13 +45,20 @@ def _groups() -> dict[str, list[tuple[str, str]]]:
 GROUPS: Final = _groups()
 
 
+def _chosen(form: Form) -> list[str]:
+    """Return the event types with a checked box, and those of the areas of which all are chosen."""
+    areas = checked(form, AREA)
+    whole = [name for area in areas for name, _ in GROUPS.get(area, ())]
+    return list(dict.fromkeys([*checked(form, EVENT), *whole]))
+
+
 def webhooks_path() -> str:
     """Return the path of the list in the caller's organization."""
     return organization_path("/webhooks")
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    return {"typed": typed, "chosen": frozenset(checked(typed, EVENT)), "groups": GROUPS, "list_path": webhooks_path()}
+    return {"typed": typed, "chosen": frozenset(_chosen(typed)), "groups": GROUPS, "list_path": webhooks_path()}
 
 
 @routes.get(LIST)
@@ -58,8 +66,11 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @shows(f"GET {API}")
 async def show_webhooks(org_slug: str) -> Response:
     """List the webhooks of an organization."""
+    found = await webhooks.list_webhooks(ports(), acting_member())
     return await console_page(
-        "eventing/webhooks.html", webhooks=await webhooks.list_webhooks(ports(), acting_member()), path=webhooks_path()
+        "eventing/webhooks.html",
+        webhooks=[(webhook, health, health.state(is_active=webhook.is_active)) for webhook, health in found],
+        path=webhooks_path(),
     )
 
 
@@ -81,13 +92,13 @@ async def create(org_slug: str, form: Form) -> Response:
 
     Its secret is shown only once.
     """
-    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    data = to_model(WebhookRequest, form, {"events": lambda _: _chosen(form)})
     webhook, secret = await webhooks.create(ports_once(), acting_member(), data.name, data.url, data.events)
     return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
 
 
 async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> Response:
-    path = f"{webhooks_path()}/{webhook.id}"
+    path = f"{webhooks_path()}/{webhook.id}/deliveries"  # the button that sends a test is there
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
@@ -113,7 +124,7 @@ async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
 @on_refusal("eventing/webhook.html", _values, FIELDS)
 async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Change a webhook."""
-    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    data = to_model(WebhookRequest, form, {"events": lambda _: _chosen(form)})
     changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
     await webhooks.update(ports(), acting_member(), webhook_id, changes)
     return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook_id}")

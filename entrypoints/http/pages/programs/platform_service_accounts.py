@@ -10,6 +10,7 @@ from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import Form, accepts, once, restores
+from entrypoints.http.pages.presets import PresetQuery
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
@@ -32,9 +33,9 @@ async def show_accounts(query_args: PageQuery) -> Response:
 @routes.get(f"{LIST}/new")
 @platform_page
 @shows(f"POST {API}")
-async def show_form() -> Response:
+async def show_form(query_args: PresetQuery) -> Response:
     """Show the form that creates a service account of the platform."""
-    return await service_account_views.show_form()
+    return await service_account_views.show_form(query_args)
 
 
 @routes.post(f"{LIST}/new")
@@ -50,9 +51,9 @@ async def create(form: Form) -> Response:
 @routes.get(ONE)
 @platform_page
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(account_id: UUID) -> Response:
+async def show_account(account_id: UUID, query_args: PresetQuery) -> Response:
     """Show a service account with its settings."""
-    return await service_account_views.show_account(account_id)
+    return await service_account_views.show_account(account_id, query_args)
 
 
 @routes.post(ONE)

@@ -4,6 +4,7 @@ A caller who is a `Member` sees the accounts of their organization, and a platfo
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
 from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
+from entrypoints.http.pages.presets import Preset, PresetQuery, boxes_of, of_scopes
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
@@ -51,6 +53,7 @@ FIELDS: Final[Fields] = {
     model.CapabilityNotGrantable: "granted_capabilities",
     model.OnlyOwnersGrant: "granted_capabilities",
 }
+NO_BOXES: Final[Mapping[str, str]] = MappingProxyType({})
 ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 GRANT: Final = "grant:"  # and that of a capability with this
@@ -116,15 +119,29 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         "roles": options(giveable(rights, to_program=True))[::-1],
         "owners": owners,
         "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
+        "presets": _presets(),
         "grantable": {capability: GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())},
         "list_path": path_of(),
     }
 
 
-async def _settings_values(listed: ListedServiceAccount, form: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the values of the page with the settings, with the fields of `form`, or else of the account as it is."""
+def _presets() -> list[Preset]:
+    return of_scopes(possible_scopes(of_platform=not isinstance(signed_in(), Member)), SCOPE)
+
+
+def _preset_boxes(query: PresetQuery) -> dict[str, str]:
+    return boxes_of(_presets(), query.preset)
+
+
+async def _settings_values(
+    listed: ListedServiceAccount, form: Mapping[str, str] | None = None, preset: Mapping[str, str] = NO_BOXES
+) -> dict[str, Any]:
+    """Return the values of the page with the settings, with the fields of `form`, or else of the account as it is.
+
+    `preset` has the boxes of scopes that are checked instead of those of the account.
+    """
     account = listed.account
-    boxes = [f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL]
+    boxes = list(preset) or ([f"{SCOPE}{scope}" for scope in account.scopes] if account.scopes is not None else [ALL])
     boxes += [f"{GRANT}{capability}" for capability in account.granted]
     stored = {"name": account.name, "role": account.role, "owner_id": str(account.owner_id), **dict.fromkeys(boxes, "yes")}
     return {**await _form_values(stored if form is None else form, listed), **values_of(listed)}
@@ -136,9 +153,9 @@ async def show_accounts(query: PageQuery) -> Response:
     return await console_page("programs/service_accounts.html", accounts=result.items, path=path_of(), **neighbors(query, result.total))
 
 
-async def show_form() -> Response:
+async def show_form(query: PresetQuery) -> Response:
     """Show the form that creates a service account."""
-    typed = {"owner_id": str(signed_in().user_id), ALL: "yes"}
+    typed = {"owner_id": str(signed_in().user_id), **(_preset_boxes(query) or {ALL: "yes"})}
     return await console_page("programs/new_service_account.html", **await _form_values(typed))
 
 
@@ -151,9 +168,10 @@ async def create(form: Form) -> Response:
     return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
 
-async def show_account(account_id: UUID) -> Response:
+async def show_account(account_id: UUID, query: PresetQuery) -> Response:
     """Show a service account with its settings."""
-    return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
+    values = await _settings_values(await find(account_id), preset=_preset_boxes(query))
+    return await console_page("programs/service_account.html", **values)
 
 
 async def _typed_values(form: Form, account_id: UUID) -> dict[str, Any]:

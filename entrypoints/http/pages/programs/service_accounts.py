@@ -17,6 +17,7 @@ from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, restores
 from entrypoints.http.pages.form_values import checked, to_model
+from entrypoints.http.pages.presets import PresetQuery
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import SCOPE, find, path_of, values_of
@@ -41,9 +42,9 @@ async def show_accounts(org_slug: str, query_args: PageQuery) -> Response:
 @routes.get(f"{LIST}/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"POST {API}")
-async def show_form(org_slug: str) -> Response:
+async def show_form(org_slug: str, query_args: PresetQuery) -> Response:
     """Show the form that creates a service account."""
-    return await service_account_views.show_form()
+    return await service_account_views.show_form(query_args)
 
 
 @routes.post(f"{LIST}/new")
@@ -59,9 +60,9 @@ async def create(org_slug: str, form: Form) -> Response:
 @routes.get(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(org_slug: str, account_id: UUID) -> Response:
+async def show_account(org_slug: str, account_id: UUID, query_args: PresetQuery) -> Response:
     """Show a service account with its settings."""
-    return await service_account_views.show_account(account_id)
+    return await service_account_views.show_account(account_id, query_args)
 
 
 @routes.post(ONE)

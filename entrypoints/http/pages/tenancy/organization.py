@@ -8,7 +8,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import ADMIN, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import NameUsedTooOften, Page, SlugInvalid, SlugReserved
-from core.tenancy import members, organizations
+from core.tenancy import governance, members, organizations
 from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
 from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
@@ -54,13 +54,14 @@ async def _new_values(typed: Form) -> dict[str, Any]:
 @once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
 @on_refusal("tenancy/new_organization.html", _new_values, SLUG_FIELDS)
 async def create_organization(form: Form) -> Response:
-    """Create an organization that you own."""
+    """Create an organization that you own. Those of platform owners need no approval."""
     data = to_model(OrganizationRequest, form, {"slug": str.strip})
-    created, _ = await organizations.create_by_form(ports_once(), signed_in(), data.slug, data.name)
+    if signed_in().is_platform_owner:
+        created = await governance.create_approved(ports_once(), signed_in(), data.slug, data.name)
+    else:
+        created, _ = await organizations.create_by_form(ports_once(), signed_in(), data.slug, data.name)
     if created.status is OrganizationStatus.ACTIVE:
         return redirect_with_notice("organization-created", f"/app/organizations/{created.slug}")
-    if signed_in().is_platform_owner:
-        return redirect_with_notice("organization-waits-for-you", f"/app/platform/organizations/{created.id}")
     return redirect_with_notice("organization-waits", "/app/account/organizations")
 
 

@@ -5,6 +5,7 @@ from quart import Blueprint
 
 from core.federation.saml import metadata
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblemCode
+from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
@@ -16,11 +17,18 @@ routes = Blueprint("saml_metadata", __name__)
 
 
 class SamlMetadataRequest(RequestModel):
-    """The metadata of the application."""
+    """The metadata of the application, or the URL where it publishes them."""
 
     metadata: str = Field(
+        "",
         description=f"An EntityDescriptor with one SPSSODescriptor: XML without DOCTYPE, at most {MAX_METADATA_LENGTH} characters.",
         max_length=MAX_METADATA_LENGTH,
+    )
+    url: str = Field(
+        "",
+        description="The https URL of the metadata, which is fetched once, at most 64 KiB. Only without `metadata`.",
+        max_length=LONGEST_URL,
+        examples=["https://app.example.com/saml/metadata"],
     )
 
 
@@ -60,7 +68,8 @@ async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequ
     Returns the settings that it describes, and their problems. Nothing is stored: send the settings to
     configure SAML.
     """
-    configuration, problems = await metadata.read_metadata(ports(), acting(), service_slug, data.metadata)
+    text = await metadata.read_source(ports(), data.metadata, data.url)
+    configuration, problems = await metadata.read_metadata(ports(), acting(), service_slug, text)
     return SamlMetadataResponse.of(
         configuration, name_id_format=str(configuration.name_id_format), problems=SamlProblemResponse.list_of(problems)
     )

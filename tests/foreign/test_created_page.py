@@ -1,0 +1,55 @@
+"""The page of a new application: a developer copies its code for Flask, starts it, and a user signs in and out."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.conftest import Start
+from tests.foreign.gatehouse import EMAIL, PASSWORD, Gatehouse
+from tests.foreign.programs import PYTHON, require
+from tests.foreign.test_quickstarts import Forms
+from tests.proof.e2e.docs.forms import FormBrowser
+from tests.proof.e2e.process import Port
+
+pytestmark = pytest.mark.slow
+
+APPLICATIONS = "/app/organizations/acme/applications"
+SNIPPET = re.compile(r'<div class="snippet">(?:<p><code>([^<]+)</code></p>)?<pre tabindex="0"><code[^>]*>(.*?)</code></pre>', re.DOTALL)
+
+
+def create(gatehouse: Gatehouse, admin: FormBrowser, address: str) -> list[tuple[str, str]]:
+    """Create an application in the wizard. Return the name and the text of what the page shows to copy for Flask, and before."""
+    admin.open(f"{gatehouse.address}/app/sign-in")
+    admin.sign_in(EMAIL, PASSWORD)
+    admin.open(f"{gatehouse.address}{APPLICATIONS}/new?kind=web")
+    [form] = [form for form in admin.forms if "kind" in form.fields]
+    fields = {"redirect_uris": f"{address}/signed-in", "post_logout_redirect_uris": f"{address}/", "proposed": "yes"}
+    admin.submit(form, name="Copied", **fields)
+    shown, _, _ = admin.text.partition('id="framework-fastapi"')
+    assert 'id="framework-flask"' in shown, admin.text
+    return [(unescape(name), unescape(text)) for name, text in SNIPPET.findall(shown)]
+
+
+def test_the_code_of_the_page_signs_a_user_in_and_out(gatehouse: Gatehouse, forms: Forms, start: Start, tmp_path: Path) -> None:
+    require(PYTHON / "flask")
+    with Port() as port:
+        address = f"http://localhost:{port.number}"
+        admin = forms(address)
+        [(_, environment), (_, install), (name, code), (_, command)] = create(gatehouse, admin, address)
+        assert install == "pip install flask authlib requests\n"
+        (tmp_path / ".env").write_text(environment)
+        (tmp_path / name).write_text(code)
+        setup = f"{gatehouse.address}{APPLICATIONS}/copied/setup?brief=true"
+        admin.open(setup)
+        assert "Never used" in admin.text
+        start(command, port.number)
+        user = forms(address)
+        user.open(address)
+        gatehouse.sign_in(user)
+        assert (gatehouse.user_id in user.text, EMAIL in user.text) == (True, True), user.text
+        admin.open(setup)
+        assert re.search(r'id="activity" class="notice notice-good".*Last sign-in', admin.text, re.DOTALL), admin.text
+        user.open(f"{address}/logout")
+        assert gatehouse.asks(user, "sign-in"), user.text

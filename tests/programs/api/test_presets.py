@@ -1,0 +1,120 @@
+"""Presets of scopes and permissions, and whole areas of events: links and boxes that work without scripts."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.api_scopes import ApiScope, Area
+from core.kernel.roles import Permission
+from core.programs.model.service_accounts import possible_scopes
+from entrypoints.http.base.rendering.labels import label
+from entrypoints.http.pages.eventing.webhooks import GROUPS
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.builders import Answer, run_sql
+from tests.support.tenants import Tenant
+
+ORGANIZATION = "/app/organizations/acme"
+SCOPES = list(possible_scopes(of_platform=False))
+
+
+@pytest.fixture
+async def owner(acme: Tenant, browser: FakeBrowser) -> FakeBrowser:
+    await sign_in_browser(await add_relying_party(acme, browser), acme.people["owner"])
+    return browser
+
+
+def checked(page: Answer, prefix: str) -> set[str]:
+    return set(re.findall(rf'name="{prefix}([^"]+)"[^>]* checked', page.text))
+
+
+def links(page: Answer) -> Mapping[str, str]:
+    """Return the queries of the presets by label."""
+    return {label: href for href, label in re.findall(r'<a href="(\?[^"#]*)#scopes" data-checks="[^"]*">([^<]+)</a>', page.text)}
+
+
+async def test_a_preset_checks_the_permissions_of_an_api_key(owner: FakeBrowser) -> None:
+    path = f"{ORGANIZATION}/applications/shop/api-keys/new"
+    presets = links(await owner.open(path))
+    assert list(presets) == ["Read only", "Everything", "Users", "Subscriptions", "Analytics", "Application"]
+    expected = {
+        "Read only": {permission for permission in Permission if permission.startswith("read:")},
+        "Everything": set(Permission),
+        "Users": {Permission.READ_USERS, Permission.WRITE_USERS, Permission.DELETE_USERS},
+        "Application": {Permission.READ_SERVICE, Permission.WRITE_SERVICE},
+    }
+    for name, permissions in expected.items():
+        assert checked(await owner.open(path + presets[name]), "permission:") == permissions
+    assert checked(await owner.open(f"{path}?preset=%3Cb%3E"), "permission:") == set()
+
+
+async def test_a_preset_checks_the_scopes_of_a_token_of_an_organization(owner: FakeBrowser) -> None:
+    path = "/app/account/personal-tokens/new"
+    presets = links(await owner.open(f"{path}?org_slug=acme"))
+    page = await owner.open(path + presets["Read only"].replace("&amp;", "&"))
+    assert checked(page, "scope:") == {scope for scope in SCOPES if scope.endswith(":read")}
+    assert '<input type="hidden" name="org_slug" value="acme">' in page.text
+    assert links(await owner.open(path)).keys() == {"Read only", "Everything", "Your own account"}
+
+
+async def test_a_preset_checks_the_scopes_of_a_service_account_instead_of_all(owner: FakeBrowser, acme: Tenant, pool: Pool) -> None:
+    path = f"{ORGANIZATION}/service-accounts"
+    page = await owner.open(f"{path}/new")
+    assert re.search(r'name="all_scopes"[^>]* checked', page.text)
+    presets = links(page)
+    page = await owner.open(f"{path}/new{presets['Members']}")
+    assert checked(page, "scope:") == {ApiScope.MEMBERS_READ, ApiScope.MEMBERS_WRITE}
+    assert not re.search(r'name="all_scopes"[^>]* checked', page.text)
+    assert {name for name in presets if name not in ("Read only", "Everything")} >= {"Applications", "API keys", "Audit log"}
+    one = leads_to(
+        await owner.send(
+            f"{path}/new", form_token=form_token(page), name="Robot", role="member", owner_id=acme.id("owner"), all_scopes="yes"
+        )
+    ).removesuffix("/credentials")
+    assert checked(await owner.open(f"{one}?preset=read"), "scope:") == {scope for scope in SCOPES if scope.endswith(":read")}
+    assert await run_sql(pool, "select scopes from service_accounts") == [(None,)], "a preset is not saved"
+
+
+def test_every_area_has_a_label_without_underscores() -> None:
+
+    assert not [area for area in Area if "_" in label(area) or "latform" in label(area)]
+
+
+async def test_a_box_stands_for_all_events_of_an_area(owner: FakeBrowser, pool: Pool) -> None:
+    path = f"{ORGANIZATION}/webhooks"
+    page = await owner.open(f"{path}/new")
+    of_members = [name for name, _ in GROUPS["User management"]]
+    assert f"All of them ({len(of_members)})" in page.text
+    fields = {"name": "CRM", "url": "https://crm.example/in", "event:user.invited": "yes", "all-of:User management": "yes"}
+    await owner.send(f"{path}/new", form_token=form_token(page), **fields)
+    [(webhook_id, events)] = await run_sql(pool, "select id, events from webhooks")
+    assert sorted(events) == sorted({"user.invited", *of_members})
+    page = await owner.open(f"{path}/{webhook_id}")
+    assert checked(page, "all-of:") == {"User management"}
+    assert f'<span class="quiet">{len(of_members)} of {len(of_members)}</span>' in page.text
+    assert checked(page, "event:") == {"user.invited"} - set(of_members)
+
+
+async def test_a_webhook_can_get_all_events(owner: FakeBrowser, pool: Pool) -> None:
+    """A form has at most 100 fields, and there are more events."""
+    path = f"{ORGANIZATION}/webhooks/new"
+    areas = {f"all-of:{area}": "yes" for area in GROUPS}
+    page = await owner.open(path)
+    await owner.send(path, form_token=form_token(page), name="All", url="https://crm.example/in", **areas)
+    [(webhook_id, events)] = await run_sql(pool, "select id, events from webhooks")
+    assert len(events) == sum(len(kinds) for kinds in GROUPS.values())
+    page = await owner.open(f"{ORGANIZATION}/webhooks/{webhook_id}")
+    boxes = dict.fromkeys(re.findall(r'<input id="[^"]*" name="([^"]+)" type="checkbox" value="yes" checked', page.text), "yes")
+    saved = {"form_token": form_token(page), "name": "Every event", "url": "https://crm.example/in", **boxes}
+    assert (await owner.send(f"{ORGANIZATION}/webhooks/{webhook_id}", **saved)).status == 303
+    assert await run_sql(pool, "select name, cardinality(events) from webhooks") == [("Every event", len(events))]
+
+
+async def test_an_unknown_area_is_no_event(owner: FakeBrowser) -> None:
+    path = f"{ORGANIZATION}/webhooks/new"
+    page = await owner.open(path)
+    fields = {"name": "CRM", "url": "https://crm.example/in", "all-of:<b>": "yes"}
+    answer = await owner.send(path, form_token=form_token(page), **fields)
+    assert (answer.status, "at least one event type" in answer.text, "<b>" in answer.text) == (400, True, False)
