@@ -9,8 +9,10 @@ from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.figures import DAY, HOUR, SUCCESS, UNRECORDED, start_of_day, start_of_hour, start_of_week
+from core.applications.model.figures import DAY, HOUR, PLATFORM_ID, SUCCESS, UNRECORDED, start_of_day, start_of_hour, start_of_week
 
+# The id that stands for the platform.
+PLATFORM: Final = f"'{PLATFORM_ID}'::uuid"
 OF_HOUR: Final = "l.created_at >= %(hour)s and l.created_at < %(end)s"
 # Who sees which attempts is the rule of `authentication/sign_in_log.py` (decision 220). Successful sign-ins count
 # as in the totals of `authentication/logins.py` and `eventing/event_log.py`: sign-ins of members to the platform
@@ -26,19 +28,19 @@ COUNT_SIGN_INS: Final = f"""
         from attempts a join services v on v.id = a.service_id and v.org_id = a.org_id
         where a.seen_by <> 'platform'
         union all
-        select m.org_id, null, a.method, a.result, a.attempts
+        select m.org_id, {PLATFORM}, a.method, a.result, a.attempts
         from attempts a
         join memberships m on m.user_id = a.user_id and m.confirmed_at <= a.created_at
         join organizations o on o.id = m.org_id
         where a.org_id is null and a.service_id is null
           and case when a.success then o.status in ('active', 'suspended') else a.seen_by = 'all' and o.approved_at is not null end
         union all
-        select null, null, a.method, a.result, a.attempts from attempts a where a.seen_by <> 'organization')
+        select {PLATFORM}, {PLATFORM}, a.method, a.result, a.attempts from attempts a where a.seen_by <> 'organization')
     select org_id, 'hour', %(hour)s, service_id, method, result, sum(attempts) from seen group by org_id, service_id, method, result"""
 SUM_SIGN_INS: Final = f"""
     insert into sign_in_figures (org_id, span, start, service_id, method, result, total)
     select org_id, 'day', %(day)s, service_id, method, result, sum(total) from sign_in_figures
-    where span = 'hour' and start >= %(day)s and start < %(day_end)s and (result <> '{SUCCESS}' or org_id is null)
+    where span = 'hour' and start >= %(day)s and start < %(day_end)s and (result <> '{SUCCESS}' or org_id = {PLATFORM})
     group by org_id, service_id, method, result"""
 # Each user counts in the hour of their first sign-in of the day, and of the week. So the sum over the hours of a day
 # has each user once, and no table has ids of users. The earlier sign-ins are read by the index of the user, at most
@@ -57,22 +59,22 @@ COUNT_USERS: Final = f"""
         join organizations o on o.id = m.org_id and o.status in ('active', 'suspended')
         where l.service_id is null
         union
-        select null::uuid, l.user_id from logins l),
+        select {PLATFORM}, l.user_id from logins l),
     of_day as (
         select s.org_id, s.user_id, m.confirmed_at, not exists (
             select from login_events p
             where p.user_id = s.user_id and p.created_at >= %(day)s and p.created_at < %(hour)s and p.success
-              and (s.org_id is null or p.org_id = s.org_id or p.service_id is null and p.created_at >= m.confirmed_at)) as is_first
+              and (s.org_id = {PLATFORM} or p.org_id = s.org_id or p.service_id is null and p.created_at >= m.confirmed_at)) as is_first
         from seen s left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id),
     -- `case`, so that an earlier sign-in on the same day needs no further search
     firsts as (
         select d.org_id, d.is_first, case when d.is_first then not exists (
             select from login_events p
             where p.user_id = d.user_id and p.created_at >= %(week)s and p.created_at < %(day)s and p.success
-              and (d.org_id is null or p.org_id = d.org_id or p.service_id is null and p.created_at >= d.confirmed_at))
+              and (d.org_id = {PLATFORM} or p.org_id = d.org_id or p.service_id is null and p.created_at >= d.confirmed_at))
             else false end as is_first_of_week,
             case when not d.is_first then false
-                when d.org_id is null then (select u.created_at >= %(day)s from users u where u.id = d.user_id)
+                when d.org_id = {PLATFORM} then (select u.created_at >= %(day)s from users u where u.id = d.user_id)
                 else coalesce(d.confirmed_at >= %(day)s, true) and not exists (
                     select from service_users r where r.org_id = d.org_id and r.user_id = d.user_id and r.first_login_at < %(day)s)
                 end as is_new
@@ -92,9 +94,9 @@ COUNT_POPULATIONS: Final = f"""
         select m.org_id, count(*) as users, count(*) filter (where {HAS_SECOND_FACTOR}) as second_factor, null::bigint as organizations
         from memberships m join users u on u.id = m.user_id where m.confirmed_at is not null group by m.org_id
         union all
-        select null, count(*), count(*) filter (where {HAS_SECOND_FACTOR}), (select count(*) from organizations)
+        select {PLATFORM}, count(*), count(*) filter (where {HAS_SECOND_FACTOR}), (select count(*) from organizations)
         from users u where u.deactivated_at is null and u.anonymized_at is null) counted
-    where not exists (select from population_figures where org_id is null and day = %(day)s and counted_at >= %(hour)s)
+    where not exists (select from population_figures where org_id = {PLATFORM} and day = %(day)s and counted_at >= %(hour)s)
     on conflict (org_id, day) do update set
         counted_at = excluded.counted_at, users = excluded.users, second_factor = excluded.second_factor,
         organizations = excluded.organizations"""
@@ -156,11 +158,11 @@ class FigureCounting(Repository):
 
     async def sum_traffic(self, since: datetime) -> None:
         times = {"hour": since, "day": start_of_day(since)}
-        await self._write(f"delete from traffic_figures where org_id is null and {RECENT_TRAFFIC}", **times)
+        await self._write(f"delete from traffic_figures where org_id = {PLATFORM} and {RECENT_TRAFFIC}", **times)
         sql = f"""
             insert into traffic_figures (org_id, kind, span, start, outcome, total, milliseconds, slowest)
-            select null, kind, span, start, outcome, sum(total), sum(milliseconds), max(slowest) from traffic_figures
-            where org_id is not null and {RECENT_TRAFFIC} group by kind, span, start, outcome"""
+            select {PLATFORM}, kind, span, start, outcome, sum(total), sum(milliseconds), max(slowest) from traffic_figures
+            where org_id <> {PLATFORM} and {RECENT_TRAFFIC} group by kind, span, start, outcome"""
         await self._run(sql, **times)
 
     async def count_populations(self, now: datetime) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 from adapters.postgres.applications.analytics import TOTALS
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.figures import (
+    PLATFORM_ID,
     SUCCESS,
     WEEK,
     ApplicationSignIns,
@@ -21,14 +22,14 @@ from core.applications.model.figures import (
 
 COUNTED: Final = """
     select start, service_id, method, result, total from sign_in_figures
-    where {owner} and span = %(span)s and start >= %(since)s"""
+    where org_id = %(org_id)s and span = %(span)s and start >= %(since)s"""
 # The days of an organization: its failures, and the totals of its successes.
 COUNTED_DAYS: Final = f"""
     {COUNTED} and result <> '{SUCCESS}'
     union all
     select t.day::timestamp at time zone 'UTC', t.service_id, t.provider, '{SUCCESS}', t.total from {TOTALS}
     union all
-    select t.day::timestamp at time zone 'UTC', null, t.provider, '{SUCCESS}', t.total from member_login_totals t
+    select t.day::timestamp at time zone 'UTC', '{PLATFORM_ID}'::uuid, t.provider, '{SUCCESS}', t.total from member_login_totals t
     where t.org_id = %(org_id)s and t.day between %(first)s and %(last)s"""
 
 
@@ -79,53 +80,60 @@ class Figures(Repository):
                 from counted c group by c.service_id order by rank limit %(most)s)
             select coalesce(r.rank, 0), r.service_id, v.name, c.start, sum(c.total)::bigint
             from counted c
-            left join ranked r on r.service_id is not distinct from c.service_id
+            left join ranked r on r.service_id = c.service_id
             left join services v on v.id = r.service_id and v.org_id = %(org_id)s
             group by 1, 2, 3, 4 order by 1 = 0, 1"""
         found: dict[int, tuple[UUID | None, str | None, dict[datetime, int]]] = {}
         for rank, service_id, name, start, total in await self._all(lambda row: row, sql, most=most, **_parameters(org_id, period)):
             found.setdefault(rank, (service_id, name, {}))[2][start] = total
         return [
-            ApplicationSignIns(service_id, name, period.spread(counts), is_platform=rank > 0 and service_id is None)
+            ApplicationSignIns(
+                None if rank == 0 or service_id == PLATFORM_ID else service_id,
+                name,
+                period.spread(counts),
+                is_platform=service_id == PLATFORM_ID,
+            )
             for rank, (service_id, name, counts) in found.items()
         ]
 
     async def users(self, org_id: UUID | None, period: FigurePeriod) -> tuple[list[int], list[int]]:
-        sql = f"""
-            select start, active, new_users from user_figures where {_owner(org_id)} and span = %(span)s and start >= %(since)s"""
+        sql = """
+            select start, active, new_users from user_figures where org_id = %(org_id)s and span = %(span)s and start >= %(since)s"""
         rows = await self._all(lambda row: row, sql, **_parameters(org_id, period))
         return period.spread({row[0]: row[1] for row in rows}), period.spread({row[0]: row[2] for row in rows})
 
     async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[WeeklyUsers]:
-        sql = f"""
+        sql = """
             select date_trunc('week', start, 'UTC'), sum(first_of_week)::bigint from user_figures
-            where {_owner(org_id)} and span = 'day' and start >= %(first)s and start < %(end)s group by 1"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, first=weeks[0], end=weeks[-1] + WEEK)
+            where org_id = %(org_id)s and span = 'day' and start >= %(first)s and start < %(end)s group by 1"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id or PLATFORM_ID, first=weeks[0], end=weeks[-1] + WEEK)
         counts = {row[0]: row[1] for row in rows}
         return [WeeklyUsers(week.date(), counts.get(week, 0)) for week in weeks]
 
     async def populations(self, org_id: UUID | None, since: date) -> list[Population]:
-        sql = f"""
+        sql = """
             select day, users, second_factor, organizations from population_figures
-            where {_owner(org_id)} and day >= %(since)s order by day"""
-        return await self._all(lambda row: Population(*row), sql, org_id=org_id, since=since)
+            where org_id = %(org_id)s and day >= %(since)s order by day"""
+        return await self._all(lambda row: Population(*row), sql, org_id=org_id or PLATFORM_ID, since=since)
 
     async def traffic(self, org_id: UUID | None, kind: TrafficKind, period: FigurePeriod) -> list[TrafficCount]:
-        sql = f"""
+        sql = """
             select start, outcome, total, milliseconds, slowest from traffic_figures
-            where {_owner(org_id)} and kind = %(kind)s and span = %(span)s and start >= %(since)s order by start, outcome"""
+            where org_id = %(org_id)s and kind = %(kind)s and span = %(span)s and start >= %(since)s order by start, outcome"""
         return await self._all(lambda row: TrafficCount(*row), sql, kind=kind, **_parameters(org_id, period))
-
-
-def _owner(org_id: UUID | None) -> LiteralString:
-    return "org_id is null" if org_id is None else "org_id = %(org_id)s"
 
 
 def _counted(org_id: UUID | None, period: FigurePeriod) -> LiteralString:
     by_totals = org_id is not None and period.span is FigureSpan.DAY
-    return (COUNTED_DAYS if by_totals else COUNTED).format(owner=_owner(org_id))
+    return COUNTED_DAYS if by_totals else COUNTED
 
 
 def _parameters(org_id: UUID | None, period: FigurePeriod) -> dict[str, object]:
     starts = period.starts
-    return {"org_id": org_id, "span": period.span, "since": period.first, "first": starts[0].date(), "last": starts[-1].date()}
+    return {
+        "org_id": org_id or PLATFORM_ID,
+        "span": period.span,
+        "since": period.first,
+        "first": starts[0].date(),
+        "last": starts[-1].date(),
+    }

@@ -18,6 +18,8 @@ SETTLED_AFTER: Final = timedelta(minutes=10)
 MOST_APPLICATIONS: Final = 5  # of a chart; all others are one series
 FEWEST_WEEKS: Final = 4
 SUCCESS: Final = "success"  # the result of a sign-in; others are reasons of failures
+# Stands for the platform in the figures: as an organization for all of them, as an application for Gatehouse itself.
+PLATFORM_ID: Final = UUID(int=0)
 UNRECORDED: Final = "unrecorded"  # the result of failures of earlier releases
 
 

@@ -38,8 +38,8 @@ FILLING: Final = {
         insert into scim_requests (org_id, at, token_id, method, path, attributes, status)
         select %(org)s, now(), id, 'GET', 'x', '{}', 200 from users""",
     "sign_in_figures": """
-        insert into sign_in_figures (org_id, span, start, method, result, total)
-        select %(org)s, 'day', now(), email, 'success', 1 from users""",
+        insert into sign_in_figures (org_id, span, start, service_id, method, result, total)
+        select %(org)s, 'day', now(), id, email, 'success', 1 from users""",
     "user_figures": """
         insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
         select %(org)s, 'day', now() - row_number() over () * interval '1 day', 1, 1, 1, 1 from users""",
