@@ -7,6 +7,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users
+from core.eventing import timeline
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -14,6 +15,7 @@ from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import accepts
+from entrypoints.http.pages.timeline import MOST, list_moments
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -44,11 +46,15 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 
 @routes.get(f"{LIST}/<user_id>")
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}/<user_id>", f"DELETE {API}/<user_id>/sessions")
+@shows(
+    *(f"GET {API}/<user_id>", f"DELETE {API}/<user_id>/sessions"),
+    *("GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log"),
+)
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user of an organization's applications."""
     details = await end_users.find(ports(), acting_member(), user_id)
-    return await console_page("applications/user.html", details=details, path=organization_path("/users"))
+    moments = list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST))
+    return await console_page("applications/user.html", details=details, path=organization_path("/users"), moments=moments)
 
 
 @routes.post(f"{LIST}/<user_id>/end-sessions")
