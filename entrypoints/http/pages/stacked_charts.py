@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from entrypoints.http.pages.charts import BAR_SHARE, HEIGHT, LEAST_BAR, draw_grid
 
 MOST_SERIES: Final = 6  # as many as there are colors
 OTHERS: Final = "All others"
+LONGEST_NAME: Final = 40  # characters of a name with its escapes, in the titles of bars: they repeat it
 
 _SVG: Final = Markup(
     '<svg class="chart" width="100%" height="192" role="img" aria-labelledby="{id}-title {id}-desc">'
@@ -37,6 +38,14 @@ class Series:
     def total(self) -> int:
         return sum(self.counts)
 
+    @property
+    def short_name(self) -> str:
+        """Return the name, or its beginning if it would make a page large that repeats it."""
+        length = len(self.name)
+        while len(escape(self.name[:length])) > LONGEST_NAME:
+            length -= 1
+        return self.name if length == len(self.name) else f"{self.name[:length]}…"
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -57,14 +66,16 @@ class Picture:
         return not any(each.total for each in self.series)
 
     @property
-    def rows(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Return the label and the cells of each bar that is not empty, the latest first. A cell is the name of its column and its text."""
-        rows = []
-        for number in reversed(range(len(self.labels))):
-            if any(each.counts[number] for each in self.series):
-                parts = [(each.name, f"{each.counts[number]:,}{self.unit}") for each in self.series]
-                rows.append((self.labels[number], parts + [(head, cells[number]) for head, cells in self.columns]))
-        return rows
+    def rows(self) -> list[tuple[str, list[str]]]:
+        """Return the label and the cells of each bar that is not empty, the latest first."""
+        return [
+            (
+                self.labels[number],
+                [f"{each.counts[number]:,}{self.unit}" for each in self.series] + [cells[number] for _, cells in self.columns],
+            )
+            for number in reversed(range(len(self.labels)))
+            if any(each.counts[number] for each in self.series)
+        ]
 
     def to_svg(self) -> Markup:
         """Return the SVG element. All texts are escaped."""
@@ -95,7 +106,7 @@ class Picture:
 
     def _title(self, number: int) -> str:
         """Return what stands beside the pointer on a bar: its parts from the top to the bottom, as one sees them."""
-        parts = [f"{each.name} {each.counts[number]:,}{self.unit}" for each in reversed(self.series) if each.counts[number]]
+        parts = [f"{each.short_name} {each.counts[number]:,}{self.unit}" for each in reversed(self.series) if each.counts[number]]
         return f"{self.labels[number]}: {', '.join(parts) or 'none'}"
 
     def _describe(self, sums: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_
 from entrypoints.http.pages.stacked_charts import Picture, Series, limit_series, sum_groups
 
 MOST_BARS: Final = 31  # of charts with many parts; longer periods have a bar for each week
+SUNDAY: Final = 6
 RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in", UNRECORDED: "Reason not recorded"}
 OUTCOMES: Final = {"delivered": "Delivered", "accepted": "Accepted", "refused": "Refused (4xx)", "failed": "Failed"}
 
@@ -72,6 +73,8 @@ def show_users(figures: UserFigures) -> list[Picture]:
     ]
     if figures.populations is not None:
         days = figures.populations
+        if len(days) > MOST_BARS:  # the state at the end of each week is enough
+            days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
         with_factor = [each.second_factor for each in days]
         pictures.append(
             Picture(
@@ -82,6 +85,7 @@ def show_users(figures: UserFigures) -> list[Picture]:
                     Series("With a second factor", with_factor),
                     Series("Without one", [each.users - each.second_factor for each in days]),
                 ],
+                note="Confirmed members, or for the platform all users. They are counted once an hour.",
                 columns=[("Share", [f"{percent(each.second_factor, each.users)}%" for each in days])],
                 has_totals=False,
             )

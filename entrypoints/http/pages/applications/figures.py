@@ -90,7 +90,7 @@ async def show_webhook_figures(org_slug: str, query_args: FigureQuery) -> Respon
         "Open webhooks",
         organization_path("/webhooks"),
     )
-    return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded), empty)
+    return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded, "Attempts"), empty)
 
 
 @routes.get(f"{PAGE}/scim-requests")
@@ -104,7 +104,7 @@ async def show_directory_figures(org_slug: str, query_args: FigureQuery) -> Resp
         "Open directory",
         organization_path("/directory"),
     )
-    return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded), empty)
+    return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded, "Requests"), empty)
 
 
 @routes.get(PLATFORM_PAGE)
@@ -134,7 +134,7 @@ async def show_platform_webhook_figures(query_args: FigureQuery) -> Response:
     """Show the attempts to deliver to the webhooks of all organizations."""
     loaded = await figures.load_traffic(ports(), None, TrafficKind.WEBHOOK, query_args.range)
     empty = ("No deliveries in this range. Organizations create webhooks.", "Open organizations", "/app/platform/organizations")
-    return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded), empty)
+    return await _page(query_args.range, _webhooks(loaded), _traffic_tiles(loaded, "Attempts"), empty)
 
 
 @routes.get(f"{PLATFORM_PAGE}/scim-requests")
@@ -148,11 +148,13 @@ async def show_platform_directory_figures(query_args: FigureQuery) -> Response:
         "Open organizations",
         "/app/platform/organizations",
     )
-    return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded), empty)
+    return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded, "Requests"), empty)
 
 
 def _webhooks(loaded: TrafficFigures) -> list[Picture]:
-    return show_traffic(loaded, "Webhook attempts by outcome", "Each attempt counts.", timed=True)
+    return show_traffic(
+        loaded, "Webhook attempts by outcome", "An event that is not accepted is sent again. Each attempt counts.", timed=True
+    )
 
 
 def _directory(loaded: TrafficFigures) -> list[Picture]:
@@ -176,10 +178,10 @@ def _user_tiles(loaded: UserFigures) -> list[Tile]:
     return tiles
 
 
-def _traffic_tiles(loaded: TrafficFigures) -> list[Tile]:
+def _traffic_tiles(loaded: TrafficFigures, things: str) -> list[Tile]:
     total, failed = sum_of(loaded.outcomes), sum_of(loaded.outcomes, "failed", "refused")
     return [
-        (f"{total:,}", "Requests"),
+        (f"{total:,}", things),
         (f"{failed:,}", "Not successful"),
         (f"{percent(total - failed, total)}%", "Success rate"),
     ]
