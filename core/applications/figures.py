@@ -50,7 +50,7 @@ async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_:
 
 
 async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> UserFigures:
-    """Return the users of the caller's organization who signed in, or all users. Second factors are for those who manage members."""
+    """Return the users of the caller's organization who signed in, or all users. Second factors need `members.manage`."""
     now = ports.clock.now()
     period = period_of(range_, now)
     org_id = _organization(caller)

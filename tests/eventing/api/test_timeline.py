@@ -1,4 +1,4 @@
-"""The timeline on the page of a person: sign-ins, devices and changes, each only for those who may read its log."""
+"""The timeline on the page of a person: sign-ins, devices and changes, each only for readers of its log."""
 
 import re
 from datetime import timedelta
@@ -71,7 +71,7 @@ async def test_the_timeline_has_a_limit(owner_browser: FakeBrowser, ports: Ports
     assert len(moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)) == MOST
 
 
-async def test_only_those_who_may_read_the_logs_see_a_timeline(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
+async def test_only_readers_of_the_logs_see_a_timeline(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
     for role, sees in ((ADMIN, True), (MEMBER, False)):
         await run_sql(pool, "update memberships set role = %s where user_id <> %s", role, kai)
         page = await owner_browser.open(f"{ROOT}/users/{kai}")

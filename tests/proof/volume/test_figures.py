@@ -32,9 +32,10 @@ INSERTS: Final = """
            gen_random_uuid(), '{}', %(now)s, %(now)s
     from generate_series(0, 9) n;
     insert into users (id, email, origin, created_at, updated_at)
-    select md5('u' || n)::uuid, n || '@example.com', 'platform', %(now)s - interval '1 year', %(now)s from generate_series(0, %(size)s / 5) n;
+    select md5('u' || n)::uuid, n || '@example.com', 'platform', %(now)s - interval '1 year', %(now)s
+    from generate_series(0, %(size)s / 5) n;
     insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
-    select gen_random_uuid(), %(org)s, id, email, 'member', %(now)s - interval '1 year', %(now)s - interval '1 year' from users;
+    select gen_random_uuid(), %(org)s, id, email, 'member', created_at, created_at from users;
     insert into service_users (service_id, user_id, org_id, email, deactivated, created_at, first_login_at)
     select v.id, u.id, v.org_id, u.email, false, %(now)s - interval '1 year', %(now)s - interval '1 year'
     from users u join services v on v.slug = 's' || abs(hashtext(u.email)) %% 10;

@@ -30,7 +30,7 @@ RANGES: Final = [
     (FigureRange.QUARTER.value, "90 days"),
 ]
 RECENT: Final = 10
-Tile = tuple[str, str]  # a number and what it is
+Tile = tuple[str, str]  # a number and its label
 Empty = tuple[str, str, str]  # what to do if there is nothing to show, and the button for it: label and path
 
 
