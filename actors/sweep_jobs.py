@@ -3,6 +3,7 @@
 from typing import Final
 
 from actors.sweeper import SweepJob
+from core.applications import figures
 from core.billing import subscriptions
 from core.maintenance import expiring_secrets, housekeeping
 from core.privacy import personal_data
@@ -10,6 +11,8 @@ from core.tenancy import invitations
 
 # Erases accounts that their users deleted, when the time to undo that is over.
 ERASURE: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
+# Counts the figures for charts. The present hour is counted again each time.
+FIGURES: Final = SweepJob("figures", figures.count, period=180.0)
 # Deletes obsolete rows.
 HOUSEKEEPING: Final = SweepJob("housekeeping", housekeeping.sweep, period=180.0)
 # Marks invitations as expired, as soon as their time is over.

@@ -30,12 +30,13 @@ _PREFIX = "gatehouse-metrics-"
 BACKEND = "postgres"
 JOB_TYPES = (
     *("mail", "webhook_delivery", "logout_notice", "siem_forwarding"),
-    *("erasure", "housekeeping", "invitation_expiry", "subscription_expiry", "secret_announcement", "billing_reconciliation"),
+    *("erasure", "figures", "housekeeping", "invitation_expiry", "subscription_expiry", "secret_announcement", "billing_reconciliation"),
 )
 # The actors that wiring starts, and why they are restarted.
 ACTORS = (
     *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder"),
-    *("eraser", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler", "metrics_refresher"),
+    *("eraser", "figure_counter", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler"),
+    "metrics_refresher",
 )
 RESTART_REASONS = ("failure", "outage")
 

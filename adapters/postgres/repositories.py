@@ -17,6 +17,8 @@ from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
 from adapters.postgres.applications.end_users import EndUsers
+from adapters.postgres.applications.figure_counting import FigureCounting
+from adapters.postgres.applications.figures import Figures
 from adapters.postgres.applications.overview import OrganizationOverview
 from adapters.postgres.applications.own_applications import OwnApplications
 from adapters.postgres.applications.plans import Plans
@@ -117,6 +119,8 @@ class Repositories(Scope):
     api_keys = cached_property(ApiKeys)
     assignments = cached_property(Assignments)
     end_users = cached_property(EndUsers)
+    figure_counting = cached_property(FigureCounting)
+    figures = cached_property(Figures)
     overview = cached_property(OrganizationOverview)
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneTimeTokensRead, PlatformRead, PlatformUsersRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
+from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
@@ -75,6 +76,8 @@ class Reading(Protocol):
     def assignments(self) -> AssignmentsRead: ...
     @property
     def end_users(self) -> EndUsersRead: ...
+    @property
+    def figures(self) -> FiguresRead: ...
     @property
     def overview(self) -> OverviewRead: ...
     @property

@@ -7,6 +7,7 @@ from core.kernel.event_catalog import Event
 from ports.storage.accounts.accounts import Accounts, EmailChanges, OneTimeTokens
 from ports.storage.accounts.emails import EmailQueue
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
+from ports.storage.applications.figures import FigureCounting
 from ports.storage.applications.services import ApiKeys, Plans, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
@@ -92,6 +93,8 @@ class Transaction(Protocol):
     def assignments(self) -> Assignments: ...
     @property
     def end_users(self) -> EndUsers: ...
+    @property
+    def figure_counting(self) -> FigureCounting: ...
     @property
     def plans(self) -> Plans: ...
     @property

@@ -232,7 +232,8 @@ class Services(Repository):
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
         sql = """
-            with counted as (update end_user_totals set total = total - %(end_users)s where org_id = %(org_id)s)
+            with counted as (update end_user_totals set total = total - %(end_users)s where org_id = %(org_id)s),
+            figures as (delete from sign_in_figures where org_id = %(org_id)s and service_id = %(service_id)s)
             delete from login_totals where org_id = %(org_id)s and service_id = %(service_id)s"""
         await self._run(sql, org_id=org_id, service_id=service_id, end_users=end_users)
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.applications.figures import count_traffic_sql
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
@@ -188,19 +189,23 @@ class Deliveries(SealingRepository):
         # A success counts no matter which process holds the lease. A failure counts only if no
         # later attempt has started, and only once: a process that is unsure whether an outcome was
         # stored sends it again.
-        sql = """
-            update webhook_deliveries d set
-                status = case when o.next_retry_at is null then 'done' else 'waiting' end,
-                due_at = coalesce(o.next_retry_at, d.due_at), next_retry_at = o.next_retry_at,
-                attempt_count = d.attempt_count + 1, delivered = o.delivered, response_status_code = o.status, response_body = o.body,
-                delivery_error = o.error, updated_at = o.at,
-                attempts = d.attempts
-                    || jsonb_build_object('at', o.at, 'status', o.status, 'error', o.error, 'milliseconds', o.milliseconds)
-            from jsonb_to_recordset(%(outcomes)s) as o (
-                id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
-                next_retry_at timestamptz, at timestamptz, milliseconds integer)
-            where d.id = o.id and d.org_id = o.org_id and d.status <> 'done'
-              and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)"""
+        # An attempt counts in the traffic if it is recorded here, so each counts once.
+        sql = f"""
+            with recorded as (
+                update webhook_deliveries d set
+                    status = case when o.next_retry_at is null then 'done' else 'waiting' end,
+                    due_at = coalesce(o.next_retry_at, d.due_at), next_retry_at = o.next_retry_at,
+                    attempt_count = d.attempt_count + 1, delivered = o.delivered, response_status_code = o.status,
+                    response_body = o.body, delivery_error = o.error, updated_at = o.at,
+                    attempts = d.attempts
+                        || jsonb_build_object('at', o.at, 'status', o.status, 'error', o.error, 'milliseconds', o.milliseconds)
+                from jsonb_to_recordset(%(outcomes)s) as o (
+                    id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
+                    next_retry_at timestamptz, at timestamptz, milliseconds integer)
+                where d.id = o.id and d.org_id = o.org_id and d.status <> 'done'
+                  and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)
+                returning d.org_id, o.at, case when o.delivered then 'delivered' else 'failed' end as outcome, o.milliseconds)
+            {count_traffic_sql("recorded", "webhook")}"""
         await self._write(sql, outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]))
 
     async def wake(self, now: datetime, limit: int) -> None:

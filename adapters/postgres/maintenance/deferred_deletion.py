@@ -68,6 +68,10 @@ OF_ORGANIZATIONS: Final = OwnedRecords(
         ("member_login_totals", "day, provider"),
         ("audit_totals", "action, target_type"),
         ("scim_requests", "id"),
+        ("sign_in_figures", "span, start, service_id, method, result"),
+        ("user_figures", "span, start"),
+        ("population_figures", "day"),
+        ("traffic_figures", "kind, span, start, outcome"),
     ),
 )
 # Foreign keys delete the other rows of a service.

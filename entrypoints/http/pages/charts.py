@@ -74,19 +74,38 @@ class Chart:
         return _SVG.format(id=id_, lines=lines, bars=bars, **texts)
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The horizontal lines of a chart as SVG, and the value of the highest one."""
+
+    top: int
+    lines: Markup
+
+
+def draw_grid(highest: int) -> Grid:
+    """Return the grid of a chart with this highest value."""
+    top, lines = _grid(highest)
+    return Grid(top, Markup().join(_LINE.format(y=line.y, label=line.label) for line in lines))
+
+
 def draw_days(title: str, days: Sequence[DailyLogins]) -> Chart:
     """Return the chart of at least one day, earliest first, with one bar for each day."""
     highest = max(each.count for each in days)
-    step = _grid_step(highest)
-    top = max(step, -(-highest // step) * step)
+    top, lines = _grid(highest)
     slot = (WIDTH - LEFT) / len(days)
     bars = []
     for number, each in enumerate(days):
         height = max(LEAST_BAR, HEIGHT * each.count / top) if each.count else 0
         x, width = LEFT + number * slot, slot * BAR_SHARE
         bars.append(Bar(round(x, 2), round(HEIGHT - height, 1), round(width, 2), round(height, 1), f"{_day(each.day)}: {each.count:,}"))
-    lines = [GridLine(round(HEIGHT - HEIGHT * value / top, 1), _grid_label(value, top)) for value in range(0, top + 1, step)]
     return Chart(title, _describe(days, highest), bars, lines, _day(days[0].day), _day(days[-1].day))
+
+
+def _grid(highest: int) -> tuple[int, list[GridLine]]:
+    """Return the value of the highest line, and the lines."""
+    step = _grid_step(highest)
+    top = max(step, -(-highest // step) * step)
+    return top, [GridLine(round(HEIGHT - HEIGHT * value / top, 1), _grid_label(value, top)) for value in range(0, top + 1, step)]
 
 
 def _describe(days: Sequence[DailyLogins], highest: int) -> str:

@@ -84,7 +84,17 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
         (
             _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins", Capability.SIGN_INS_VIEW),
             _page("Audit log", "clipboard-document-list", "/audit-log", Capability.AUDIT_VIEW),
-            _page("Analytics", "chart-bar", "/analytics", Capability.ANALYTICS_VIEW),
+            Entry(
+                "Analytics",
+                "chart-bar",
+                (
+                    Tab("Sign-ins", "/analytics", Capability.ANALYTICS_VIEW),
+                    Tab("Users", "/analytics/users", Capability.ANALYTICS_VIEW),
+                    Tab("Webhooks", "/analytics/webhook-attempts", Capability.WEBHOOKS_MANAGE),
+                    Tab("Directory", "/analytics/scim-requests", Capability.INTEGRATIONS_MANAGE),
+                    Tab("Chosen days", "/analytics/days", Capability.ANALYTICS_VIEW),
+                ),
+            ),
         ),
     ),
     (
@@ -120,6 +130,16 @@ OF_PLATFORM: Final[Sequence[Group]] = (
             _page("Sign-ins", "arrow-right-end-on-rectangle", "/sign-ins"),
             _page("Platform log", "clipboard-document-list", "/log"),
             _page("Second factors", "shield-check", "/second-factors"),
+            Entry(
+                "Analytics",
+                "chart-bar",
+                (
+                    Tab("Sign-ins", "/analytics"),
+                    Tab("Users", "/analytics/users"),
+                    Tab("Webhooks", "/analytics/webhook-attempts"),
+                    Tab("Directories", "/analytics/scim-requests"),
+                ),
+            ),
         ),
     ),
     (

@@ -1,16 +1,20 @@
 """Who sees which sign-ins: two organizations, an unconfirmed member, a user of an application and a stranger (decision 220)."""
 
-from datetime import timedelta
+from collections import Counter
+from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
+from core.applications.model.figures import FigurePeriod, FigureSpan, start_of_day
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, SignInFilter
 from core.kernel.values import Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
+from ports.storage import Transaction
 from tests.authentication.storage.sign_ins import CLIENT, Cast, fail, log, named
 from tests.support.builders import add_member, one_factor, run_concurrently, run_sql
 from tests.support.rows import DAY, NOW, SECOND, session, within
@@ -179,3 +183,31 @@ async def test_only_old_failures_are_swept(storage: Postgres, pool: Pool, cast: 
     await within(storage, lambda tx: tx.logins.record_success(old, "password"))
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FAILED_LOGINS, NOW, 100)) == 3
     assert await run_sql(pool, "select success, created_at from login_events order by 2") == [(True, NOW - DAY), (False, NOW)]
+
+
+async def test_the_figures_of_an_organization_count_what_its_log_shows(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    people = (cast.member, cast.invited, cast.customer, cast.stranger, new_id(), None)
+    for number, reason in enumerate((*FAILURES, LoginFailure.PROVIDER)):
+        for service in (cast.shop, cast.rival, None):
+            for user in people[: number + 1]:
+                await fail(storage, user, service, reason=reason, at=NOW - number * SECOND)
+    await fail(storage, cast.member, None, at=NOW - 2 * DAY)  # before the member joined
+    both = (
+        await within(storage, lambda tx: tx.figure_counting.next_hour(NOW - 3 * DAY, NOW)),
+        NOW.replace(minute=0, second=0, microsecond=0),
+    )
+    for hour in both:
+        await within(storage, partial(count_hour, hour))
+    for org_id in (cast.shop.org_id, cast.rival.org_id, None):
+        shown: Counter[str] = Counter()
+        for each in await log(storage, org_id):
+            shown[str(each.reason)] += each.attempts
+        for span, count in ((FigureSpan.HOUR, 72), (FigureSpan.DAY, 3)):
+            first = start_of_day(NOW) - 2 * DAY
+            async with storage.reading() as read:
+                counted = await read.figures.by_result(org_id, FigurePeriod(span, first, count))
+            assert {reason: sum(counts) for reason, counts in counted.items()} == dict(shown)
+
+
+async def count_hour(hour: datetime, tx: Transaction) -> None:
+    await tx.figure_counting.count_hour(hour)

@@ -37,6 +37,18 @@ FILLING: Final = {
     "scim_requests": """
         insert into scim_requests (org_id, at, token_id, method, path, attributes, status)
         select %(org)s, now(), id, 'GET', 'x', '{}', 200 from users""",
+    "sign_in_figures": """
+        insert into sign_in_figures (org_id, span, start, service_id, method, result, total)
+        select %(org)s, 'day', now(), id, email, 'success', 1 from users""",
+    "user_figures": """
+        insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
+        select %(org)s, 'day', now() - row_number() over () * interval '1 day', 1, 1, 1, 1 from users""",
+    "population_figures": """
+        insert into population_figures (org_id, day, counted_at, users, second_factor)
+        select %(org)s, now() - row_number() over () * interval '1 day', now(), 1, 1 from users""",
+    "traffic_figures": """
+        insert into traffic_figures (org_id, kind, span, start, outcome, total, milliseconds, slowest)
+        select %(org)s, 'scim', 'day', now(), email, 1, 1, 1 from users""",
     "webhook_deliveries": """
         insert into webhook_deliveries (id, org_id, webhook_id, event_type, payload, status, due_at, created_at, updated_at)
         select gen_random_uuid(), %(org)s, %(org)s, 'x', '{}', 'due', now(), now(), now() from users""",

@@ -158,6 +158,10 @@ GET    {org}/analytics/login-trends           200  200  200  200  403  403*
 GET    {org}/analytics/logins-by-service      200  200  200  200  403  403*
 GET    {org}/analytics/logins-by-provider     200  200  200  200  403  403*
 GET    {org}/analytics/recent-logins          200  200  200  200  403  403*
+GET    {org}/analytics/sign-ins               200  200  200  200  403  403*
+GET    {org}/analytics/users                  200  200  200  200  403  403*
+GET    {org}/analytics/webhook-attempts       200  200  403  200  403  403*
+GET    {org}/analytics/scim-requests          200  200  403  200  403  403*
 
 POST   {org}/webhooks                         403  403  403  200  403  403*
 GET    {org}/webhooks                         200  200  403  200  403  403*
@@ -239,6 +243,10 @@ GET    {platform}/mfa/suspicious              200  200  200
 POST   {platform}/impersonate/<user_id>       403  403  403
 GET    {platform}/health                      200  200  403
 GET    {platform}/health/checks               200  200  403
+GET    {platform}/analytics/sign-ins          200  200  403
+GET    {platform}/analytics/users             200  200  403
+GET    {platform}/analytics/webhook-attempts  200  200  403
+GET    {platform}/analytics/scim-requests     200  200  403
 GET    {platform}/settings                    200  200  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403

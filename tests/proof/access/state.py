@@ -24,6 +24,7 @@ UNWATCHED: Final = frozenset(
         "rates",
         "guesses",
         "scim_requests",
+        "traffic_figures",
         "leases",
         "dpop_proofs",
         "dpop_nonce_keys",

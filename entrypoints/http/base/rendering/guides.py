@@ -11,7 +11,8 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "accounts/personal_tokens.html": "guides/personal-access-tokens",
         "applications/access.html": "guides/access",
-        "applications/analytics.html": "guides/audit-log",
+        "applications/analytics.html": "guides/analytics",
+        "applications/figures.html": "guides/analytics",
         "applications/api_keys.html": "reference/api",
         "applications/application.html": "guides/web-application",
         "applications/applications.html": "guides/web-application",

@@ -21,7 +21,7 @@ LONGEST_CHART: Final = 366  # days; a longer range has only its table
 RECENT: Final = 10
 
 
-@routes.get("/app/organizations/<org_slug>/analytics")
+@routes.get("/app/organizations/<org_slug>/analytics/days")
 @member_page(Capability.ANALYTICS_VIEW)
 @shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
 async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:

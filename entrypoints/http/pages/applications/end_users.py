@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from core.applications import end_user_actions, end_users
 from core.applications.model.users import EndUserDetails
+from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_member, ports
@@ -18,6 +19,7 @@ from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
+from entrypoints.http.pages.timeline import MOST, list_moments
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -49,13 +51,18 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 
 @routes.get(ONE)
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}/<user_id>")
+@shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user of an organization's applications. Each action has a page."""
     details = await end_users.find(ports(), acting_member(), user_id)
-    failures = await failure_values(acting_member(), user_id)
-    path = organization_path("/users")
-    return await console_page("applications/user.html", details=details, path=path, actions=_actions(details), **failures)
+    return await console_page(
+        "applications/user.html",
+        details=details,
+        path=organization_path("/users"),
+        actions=_actions(details),
+        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
+        **await failure_values(acting_member(), user_id),
+    )
 
 
 def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:

@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 from core.accounts import platform, platform_users
 from core.authentication import user_access
 from core.authentication.user_access import UserDetails
+from core.eventing import timeline
 from core.kernel.callers import Person
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
@@ -25,6 +26,7 @@ from entrypoints.http.pages.console_forms import (
     check_typed_name,
 )
 from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.timeline import MOST, list_moments
 from ports import Ports
 
 routes = Blueprint("people_pages", __name__)
@@ -57,7 +59,7 @@ async def show_people(query_args: UserSearchQuery) -> Response:
 
 @routes.get(ONE)
 @platform_page
-@shows(f"GET {API}")
+@shows(f"GET {API}", "GET /api/platform/sign-ins", "GET /api/platform/audit-log")
 async def show_person(user_id: UUID) -> Response:
     """Show a person with memberships, sessions, devices, linked accounts and second factor. Each action has a page."""
     details = await user_access.find(ports(), signed_in(), user_id)
@@ -67,6 +69,7 @@ async def show_person(user_id: UUID) -> Response:
         person=details.user,
         path=f"{LIST}/{details.user.id}",
         actions=_actions(details),
+        moments=list_moments(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
         **await failure_values(None, details.user.id),
     )
 

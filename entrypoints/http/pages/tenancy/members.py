@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
 from core.tenancy import invitations, members
@@ -26,6 +27,7 @@ from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, c
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import actions_on_people
+from entrypoints.http.pages.timeline import MOST, list_moments
 
 routes = Blueprint("member_pages", __name__)
 
@@ -88,7 +90,7 @@ async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
 
 @routes.get(ONE)
 @member_page(Capability.MEMBERS_MANAGE)
-@shows(f"GET {API}/<user_id>")
+@shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
 async def show_member(org_slug: str, user_id: UUID) -> Response:
     """Show a member, with their role and their sessions in the organization. Each action has a page."""
     details = await members.find(ports(), acting_member(), user_id)
@@ -100,6 +102,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         invited_by=details.invited_by,
         invited_at=details.invited_at,
         actions=_actions(details.account.member),
+        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 

@@ -1,0 +1,119 @@
+"""Figures for charts, and the job that counts them (decision 450).
+
+An organization has the attempts that its sign-in log may show. Its successful sign-ins are those of
+`core.applications.analytics`, so charts and analytics agree.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.applications.model.figures import (
+    DAYS_KEPT,
+    HOUR,
+    HOURS_KEPT,
+    MOST_APPLICATIONS,
+    SETTLED_AFTER,
+    FigureRange,
+    SignInFigures,
+    TrafficFigures,
+    TrafficKind,
+    UserFigures,
+    period_of,
+    summarize_traffic,
+    weeks_of,
+)
+from core.kernel.callers import OrganizationCaller
+from core.kernel.roles import Capability
+from core.maintenance.housekeeping import process_in_batches
+from core.maintenance.model.housekeeping import BATCH, LEASE
+from ports import Ports
+from ports.storage import Transaction
+
+OUTCOMES = {TrafficKind.WEBHOOK: ("delivered", "failed"), TrafficKind.SCIM: ("accepted", "refused", "failed")}
+
+
+async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> SignInFigures:
+    """Return the sign-ins of the caller's organization. Without a caller, return those of the platform, which have no applications.
+
+    The results of an organization are only for callers that may read its sign-in log.
+    """
+    period = period_of(range_, ports.clock.now())
+    org_id = _organization(caller)
+    async with ports.storage.reading() as read:
+        sees_results = caller is None or Capability.SIGN_INS_VIEW in caller.acts_in.rights
+        return SignInFigures(
+            period,
+            await read.figures.by_result(org_id, period) if sees_results else None,
+            await read.figures.by_method(org_id, period),
+            [] if org_id is None else await read.figures.by_application(org_id, period, MOST_APPLICATIONS),
+        )
+
+
+async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> UserFigures:
+    """Return the users of the caller's organization who signed in, or all users. Second factors need `members.manage`."""
+    now = ports.clock.now()
+    period = period_of(range_, now)
+    org_id = _organization(caller)
+    async with ports.storage.reading() as read:
+        sees_factors = caller is None or Capability.MEMBERS_MANAGE in caller.acts_in.rights
+        active, new = await read.figures.users(org_id, period)
+        return UserFigures(
+            period,
+            active,
+            new,
+            await read.figures.weekly_users(org_id, weeks_of(period, now)),
+            await read.figures.populations(org_id, period.first.date()) if sees_factors else None,
+        )
+
+
+async def load_traffic(ports: Ports, caller: OrganizationCaller | None, kind: TrafficKind, range_: FigureRange) -> TrafficFigures:
+    """Return the webhook attempts or SCIM requests of the caller's organization, or of all organizations."""
+    period = period_of(range_, ports.clock.now())
+    async with ports.storage.reading() as read:
+        counts = await read.figures.traffic(_organization(caller), kind, period)
+    return summarize_traffic(period, counts, OUTCOMES[kind])
+
+
+def _organization(caller: OrganizationCaller | None) -> UUID | None:
+    return None if caller is None else caller.acts_in.id
+
+
+async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Count what is new since the last run, and delete old figures. Return None if another process holds the lease.
+
+    After an outage, the hours since then are counted one after the other, each in a transaction.
+    """
+
+    async def remove(tx: Transaction, now: datetime) -> int:
+        return await tx.figure_counting.remove(now - HOURS_KEPT, now - DAYS_KEPT, BATCH)
+
+    kinds = {"traffic": _sum_traffic, "hours": _count_hour, "populations": _count_populations}
+    counts = await process_in_batches(ports, holder, "figures", LEASE, 1, kinds)
+    if counts is None:
+        return None
+    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
+    return counts | (removed or {})
+
+
+async def _sum_traffic(tx: Transaction, now: datetime) -> int:
+    # An hour earlier, because an attempt is recorded after its time.
+    await tx.figure_counting.sum_traffic(await tx.figure_counting.next_hour(now - DAYS_KEPT, now) - HOUR)
+    return 0
+
+
+async def _count_hour(tx: Transaction, now: datetime) -> int:
+    """Count the first hour that is not final. Return 1 if a later hour can be next, and 0 when the present hour is counted."""
+    hour = await tx.figure_counting.next_hour(now - DAYS_KEPT, now)
+    await tx.figure_counting.count_hour(hour)
+    if hour + HOUR + SETTLED_AFTER <= now:
+        await tx.figure_counting.mark_final(hour + HOUR)
+        return 1
+    await tx.figure_counting.mark_final(hour)
+    if hour + HOUR <= now:
+        await tx.figure_counting.count_hour(hour + HOUR)
+    return 0
+
+
+async def _count_populations(tx: Transaction, now: datetime) -> int:
+    await tx.figure_counting.count_populations(now)
+    return 0

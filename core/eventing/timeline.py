@@ -1,0 +1,58 @@
+"""The timeline of a person: their latest sign-ins and the latest changes by and about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from core.authentication.model.sign_in_log import SignIn, SignInFilter
+from core.eventing.descriptions import describe_entries
+from core.eventing.model.audit import AuditFilter, PlatformAuditFilter
+from core.eventing.model.sentences import DescribedEntry
+from core.kernel.callers import OrganizationCaller
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
+from core.kernel.roles import Capability
+from ports import Ports
+
+# Without a limit, a search for the few changes of a person would read all entries of many sign-ins.
+REACH: Final = timedelta(days=90)
+# The sign-in log has these.
+SIGN_IN_ACTIONS: Final = frozenset({"user.login.success"})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The latest sign-ins and changes of a person, each newest first. Changes are those of the last 90 days."""
+
+    sign_ins: Sequence[SignIn]
+    changes: Sequence[DescribedEntry]
+
+
+async def load_in_organization(ports: Ports, caller: OrganizationCaller, user_id: UUID, most: int) -> Timeline:
+    """Return the latest `most` sign-ins and changes of a person that the caller's organization may see.
+
+    Each part is empty if the caller may not read its log.
+    """
+    org_id, rights = caller.acts_in.id, caller.acts_in.rights
+    changes = _changes(user_id, frozenset(AUDIT_ACTIONS), ports)
+    async with ports.storage.reading() as read:
+        sees_sign_ins, sees_changes = Capability.SIGN_INS_VIEW in rights, Capability.AUDIT_VIEW in rights
+        sign_ins = await read.sign_in_log.batch(org_id, SignInFilter(user_id=user_id), None, most) if sees_sign_ins else []
+        entries = await read.audit.batch(org_id, changes, None, most) if sees_changes else []
+        return Timeline(sign_ins, await describe_entries(ports, partial(read.audit.names, org_id), entries))
+
+
+async def load_on_platform(ports: Ports, user_id: UUID, most: int) -> Timeline:
+    """Return the latest `most` sign-ins of a person, and the changes in the platform's log."""
+    changes = PlatformAuditFilter(entry=_changes(user_id, frozenset(PLATFORM_ACTIONS), ports))
+    async with ports.storage.reading() as read:
+        sign_ins = await read.sign_in_log.batch(None, SignInFilter(user_id=user_id), None, most)
+        entries = await read.platform_log.batch(changes, None, most)
+        return Timeline(sign_ins, await describe_entries(ports, read.platform_log.names, entries))
+
+
+def _changes(user_id: UUID, actions: frozenset[str], ports: Ports) -> AuditFilter:
+    person = frozenset({(str(Target.USER), str(user_id))})
+    return AuditFilter(involved=person, actions=actions - SIGN_IN_ACTIONS, since=ports.clock.now() - REACH)

@@ -1,0 +1,56 @@
+"""The timeline on the page of a person: sign-ins, devices and changes, newest first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from core.accounts.model.devices import ListedDevice
+from core.authentication.model.sign_in_log import SignIn
+from core.eventing.model.sentences import DescribedEntry
+from core.eventing.timeline import Timeline
+from core.kernel.display import PRODUCT
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
+
+MOST: Final = 20  # moments on a page
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An entry of the timeline. It has a sentence, or the described entry of an audit log."""
+
+    at: datetime
+    icon: str  # of Heroicons
+    sentence: str = ""
+    detail: str = ""
+    state: str = ""  # `bad` for what failed
+    change: DescribedEntry | None = None
+
+
+def list_moments(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> list[Moment]:
+    """Return the newest MOST moments. All sources have at least as many of their newest ones."""
+    moments = [
+        *(_sign_in(each) for each in timeline.sign_ins),
+        *(Moment(each.entry.created_at, "pencil-square", change=each) for each in timeline.changes),
+        *(Moment(each.device.created_at, "device-phone-mobile", f"New device: {each.device.name}") for each in devices),
+    ]
+    return sorted(moments, key=lambda moment: moment.at, reverse=True)[:MOST]
+
+
+def _sign_in(sign_in: SignIn) -> Moment:
+    to = PRODUCT if sign_in.service_id is None else sign_in.service_name or "a deleted application"
+    if sign_in.success:
+        icon, state, sentence = "arrow-right-end-on-rectangle", "", f"Signed in to {to}"
+    else:
+        reason = label(sign_in.reason, FAILURE_REASONS) if sign_in.reason else "Reason not recorded"
+        icon, state, sentence = "x-circle", "bad", f"Could not sign in to {to}: {reason}"
+    place = ", ".join(part for part in (sign_in.city, sign_in.country) if part)
+    agent = ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
+    parts = [
+        label(sign_in.provider, sign_in_methods()) if sign_in.provider else "",
+        f"{agent.browser} on {agent.os}" if agent else "",
+        place,
+        sign_in.address or "",
+    ]
+    return Moment(sign_in.created_at, icon, sentence, " · ".join(part for part in parts if part), state)
