@@ -174,7 +174,10 @@ class Accounts(AccountClosures):
         self._signals.send(Signal.FIGURES_CHANGED)
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+        # An uploaded image goes when the picture is another one.
         sql = """
+            with replaced as (
+                delete from images i where i.user_id = %(user_id)s and strpos(coalesce(%(picture)s, ''), i.key) = 0)
             update users set name = %(name)s, picture = %(picture)s, locale = %(locale)s, zoneinfo = %(zoneinfo)s,
                              profile_details = %(profile_details)s::jsonb, profile_changed_at = %(now)s, updated_at = %(now)s
             where id = %(user_id)s"""
