@@ -21,6 +21,12 @@ async def list_all(ports: Ports) -> Sequence[NamedConnection]:
     ]
 
 
+async def find(ports: Ports, slug: str) -> NamedConnection:
+    """Return a connection of the platform. Raises: ProviderUnknown."""
+    connection = parse_provider(slug)
+    return next(each for each in await list_all(ports) if each.slug == connection)
+
+
 async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: bytes, content_type: str | None = None) -> NamedConnection:
     """Make an uploaded image the logo of a connection, and return it. Raises: ProviderUnknown; the errors of `images.write_anew`."""
     owner, connection = _find(slug)

@@ -35,16 +35,26 @@ async def update(
     product_name: str | Keep | None = KEEP,
 ) -> BrandingSettings:
     """Change the branding settings, and return them. None removes a value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
-    changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
-    if not changes:
-        raise EmptyBrandingUpdate
-    if changes.get("logo_url") is not None:
-        changes["logo_url"] = parse_logo(changes["logo_url"])
-    if changes.get("primary_color") is not None:
-        changes["primary_color"] = str(Color.parse(changes["primary_color"]))
+    changes = _check(provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name))
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
         return await _save(ports, tx, organization.id, changes)
+
+
+def _check(changes: dict[str, str | None]) -> dict[str, str | None]:
+    if not changes:
+        raise EmptyBrandingUpdate
+    if (logo := changes.get("logo_url")) is not None:
+        changes["logo_url"] = parse_logo(logo)
+    if (color := changes.get("primary_color")) is not None:
+        changes["primary_color"] = str(Color.parse(color))
+    return changes
+
+
+async def preview(ports: Ports, caller: OrganizationCaller, **changes: str | Keep | None) -> BrandingSettings:
+    """Return the branding as `update` would leave it, and change nothing. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
+    checked = _check(provided(**changes))
+    return replace(await get_settings(ports, caller), **checked)
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, content: bytes, content_type: str | None = None) -> BrandingSettings:

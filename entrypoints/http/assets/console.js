@@ -15,8 +15,26 @@ for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.
   code.after(" ", button);
 }
 
-// The title of a time is exact. Here it gets the time zone of the browser.
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+// <ul data-copies="Copy all codes"> gets a button that copies its lines.
+for (const list of document.querySelectorAll("[data-copies]")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "button button-quiet";
+  button.textContent = list.dataset.copies;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText([...list.children].map((item) => item.textContent.trim()).join("\n"));
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = list.dataset.copies; }, 2000);
+  });
+  list.after(button);
+}
+
+// The title of a time is exact. Here it gets the time zone of the user's profile, or else that of the browser.
+const format = (timeZone) => new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long", timeZone });
+let exact = format();
+try {
+  exact = format(document.body.dataset.timeZone);
+} catch {} // a zone that this browser does not know
 for (const time of document.querySelectorAll("time[title]")) {
   time.title = exact.format(new Date(time.dateTime));
 }
@@ -82,5 +100,14 @@ for (const area of document.querySelectorAll("textarea[data-starts-of]")) {
   area.addEventListener("input", () => { proposed.value = "yes"; });
   source.addEventListener("input", () => {
     if (!proposed.value) area.value = [...new Set(source.value.split("\n").map(start))].filter(Boolean).join("\n");
+  });
+}
+
+// A file that is too large is refused before it is sent.
+for (const input of document.querySelectorAll("input[type=file][data-limit]")) {
+  input.addEventListener("change", () => {
+    const file = input.files[0];
+    input.setCustomValidity(file?.size > Number(input.dataset.limit) ? `This file has ${Math.ceil(file.size / 1000)} KB. Choose one of at most ${input.dataset.limit / 1000} KB.` : "");
+    input.reportValidity();
   });
 }

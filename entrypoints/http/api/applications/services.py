@@ -263,7 +263,7 @@ async def delete(org_slug: str, service_slug: str) -> None:
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/logo")
-@member(Capability.SERVICES_MANAGE, outlives=True, limit=IMAGE_UPLOAD)
+@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
 @refuses(429)
 @takes_image
 @existing_service
@@ -277,7 +277,7 @@ async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/logo")
-@member(Capability.SERVICES_MANAGE, outlives=True)
+@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The service has no logo."})
 async def remove_logo(org_slug: str, service_slug: str) -> None:
     """Remove the logo of a service."""

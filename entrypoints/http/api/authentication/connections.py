@@ -6,6 +6,7 @@ from quart import Blueprint
 from core.authentication import connections
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel
@@ -31,7 +32,7 @@ async def list_connections() -> list[ConnectionResponse]:
 
 
 @routes.put("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, limit=IMAGE_UPLOAD)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
 @refuses(429)
 @takes_image
 async def set_logo(provider: str) -> ConnectionResponse:
@@ -44,7 +45,7 @@ async def set_logo(provider: str) -> ConnectionResponse:
 
 
 @routes.delete("/api/platform/connections/<provider>/logo")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The provider has no logo."})
 async def remove_logo(provider: str) -> None:
     """Remove the logo of an identity provider."""

@@ -1,6 +1,6 @@
 """The search of the console: pages, applications, members and users of an organization."""
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -37,7 +37,7 @@ async def search(org_slug: str, query_args: SearchQuery) -> Response:
     Members are shown to users who can open their pages.
     """
     text = query_args.search.strip()
-    values = {"pages": [], "applications": [], "members": [], "users": []} if not text else await _find(text)
+    values: dict[str, Any] = {"pages": [], "applications": [], "members": [], "users": []} if not text else await _find(text)
     return await console_page("applications/search.html", text=text, most=MOST_SHOWN, **values)
 
 
