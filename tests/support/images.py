@@ -83,7 +83,7 @@ def refused_images() -> Mapping[str, tuple[bytes, str]]:
         "bomb of pixels": (png(30_000, 30_000, pixels=BOMB), "more than 4,000,000 pixels"),
         "huge header": (png(2**31 - 1, 2**31 - 1, pixels=b""), "more than 4,000,000 pixels"),
         "no pixels": (png(0, 10), "incomplete or damaged"),
-        "more pixels than its header says": (canvas[:24] + bytes(6) + canvas[30:], "incomplete or damaged"),
+        "webp with more pixels than its header says": (canvas[:24] + bytes(6) + canvas[30:], "incomplete or damaged"),
         "truncated png": (whole[: len(whole) // 2], "incomplete or damaged"),
         "truncated jpeg": (jpeg[: len(jpeg) // 2], "incomplete or damaged"),
         "truncated webp": (webp[: len(webp) // 2], "incomplete or damaged"),

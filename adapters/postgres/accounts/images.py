@@ -15,6 +15,9 @@ class Images(Repository):
         sql = f"select {'small' if address.size == SMALL else 'large'}, user_id is not null from images where key = %(key)s"
         return await self._one(lambda row: (bytes(row[0]), row[1]), sql, key=address.key)
 
+    async def of_user(self, user_id: UUID) -> bytes | None:
+        return await self._one(lambda row: bytes(row[0]), "select large from images where user_id = %(user_id)s", user_id=user_id)
+
     async def keys(self, owner_ids: Collection[UUID]) -> dict[UUID, str]:
         sql = "select owner_id, key from images where owner_id = any(%(owner_ids)s)"
         return dict(await self._all(lambda row: (row[0], row[1]), sql, owner_ids=list(owner_ids)))

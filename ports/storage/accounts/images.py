@@ -14,6 +14,9 @@ class ImagesRead(Protocol):
     async def content(self, address: ImageAddress) -> tuple[bytes, bool] | None:
         """Return the PNG at this address, and whether it is the picture of a user, or None."""
 
+    async def of_user(self, user_id: UUID) -> bytes | None:
+        """Return the picture of a user in the large size, or None."""
+
     async def keys(self, owner_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return the keys of the images of these owners. Callers pass only ids of objects that the user sees."""
 

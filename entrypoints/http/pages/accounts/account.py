@@ -20,7 +20,6 @@ from core.applications import own_applications
 from core.authentication import identities, sessions
 from core.billing import own_subscriptions
 from core.federation.oauth import consents
-from core.kernel.display import PRODUCT, format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
@@ -224,18 +223,7 @@ async def confirm_two_factor(form: Form) -> Response:
         if setup is None:
             return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values({}))
         return await refused_console_page(refusal, "accounts/two_factor_setup.html", **_setup_values(setup))
-    return await console_page("accounts/backup_codes.html", codes=codes, text=_file_of(codes), switched_on=True)
-
-
-def _file_of(codes: Sequence[str]) -> str:
-    """Return the text file with backup codes, which the browser makes itself."""
-    lines = (
-        f"{PRODUCT} backup codes of {signed_in().email}",
-        f"Created {format_utc(ports().clock.now())}. Each code works once.",
-        "",
-        *codes,
-    )
-    return "\r\n".join([*lines, ""])
+    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
 
 
 @routes.post("/app/account/two-factor/backup-codes")
@@ -249,7 +237,7 @@ async def regenerate_backup_codes(form: Form) -> Response:
     The new codes are shown only once. All earlier codes stop working.
     """
     codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
-    return await console_page("accounts/backup_codes.html", codes=codes, text=_file_of(codes), switched_on=False)
+    return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
 
 
 @routes.post("/app/account/two-factor/disable")
