@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from core.accounts import images, platform
+from core.authentication import events
 from core.authentication.model.connections import NamedConnection
 from core.authentication.model.identities import parse_provider
 from core.kernel.callers import PlatformCaller
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.images import ImageOwner
 from ports import Ports
 
@@ -34,7 +34,7 @@ async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: byt
     async with ports.storage.transaction(by=caller) as tx:
         await platform.lock_rights(tx, caller)
         await tx.images.put(owner, image, ports.clock.now())
-        tx.record(_updated(connection, "set"))
+        tx.record(events.connection_updated(connection, "set"))
     return NamedConnection(connection, ports.policy.provider_names[connection], ports.images.url(image.key))
 
 
@@ -44,13 +44,9 @@ async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         await platform.lock_rights(tx, caller)
         if await tx.images.remove(owner):
-            tx.record(_updated(connection, "removed"))
+            tx.record(events.connection_updated(connection, "removed"))
 
 
 def _find(slug: str) -> tuple[ImageOwner, ConnectionSlug]:
     connection = parse_provider(slug)
     return ImageOwner(connection_id=PLATFORM_CONNECTIONS[connection][0]), connection
-
-
-def _updated(slug: ConnectionSlug, logo: str) -> Event:
-    return Event(EVENT_KINDS["connection.updated"], slug, details={"logo": logo})

@@ -66,7 +66,7 @@ async def test_the_logo_of_an_application_belongs_to_it(acme: Tenant, other_tena
     assert await status_of(app, service["logo_url"]) == 200
     other = (await other_tenant.api.get(f"{other_tenant.path}/services/shop", token=other_tenant.token("admin"))).json
     assert other["logo_url"] is None
-    assert (await acme.log())[-1]["details"]["changes"] == {"logo_url": {"old": None, "new": service["logo_url"]}}
+    assert (await acme.entry("service.updated"))["details"]["changes"] == {"logo_url": {"old": None, "new": service["logo_url"]}}
     assert (await put(acme, "/services/none/logo", picture())).status == 404
     await acme.api.patch(f"{acme.path}/services/shop", {"name": "Store"}, token=acme.token("admin"))
     assert (await acme.api.get(f"{acme.path}/services/shop", token=acme.token("admin"))).json["logo_url"] == service["logo_url"]
@@ -88,7 +88,7 @@ async def test_platform_owners_choose_the_logos_of_identity_providers(platform: 
     assert (await acme.api.call("PUT", path, raw=picture(), token=acme.token("owner"), headers=PNG)).status == 403
     assert (await platform.api.delete(path, token=platform.token)).status == 204
     assert (await platform.api.delete(path, token=platform.token)).status == 204, "it has none any more"
-    entries = await run_sql(pool, "select action, target_id, details from audit_log where org_id is null order by created_at")
+    entries = await run_sql(pool, "select action, target_id, details from audit_log where org_id is null order by details desc")
     assert entries == [("connection.updated", "websuite", {"logo": "set"}), ("connection.updated", "websuite", {"logo": "removed"})]
     unknown = await platform.api.call("PUT", f"{CONNECTIONS}/facebook/logo", raw=picture(), token=platform.token, headers=PNG)
     assert unknown.status == 404
