@@ -15,18 +15,32 @@ for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.
   code.after(" ", button);
 }
 
-// <ul data-copies="Copy all codes"> gets a button that copies its lines.
+// <ul data-copies="Copy all codes" data-downloads="Download" data-heading="Codes"> gets buttons that copy its lines and save them as a file.
 for (const list of document.querySelectorAll("[data-copies]")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "button button-quiet";
-  button.textContent = list.dataset.copies;
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText([...list.children].map((item) => item.textContent.trim()).join("\n"));
+  const lines = [...list.children].map((item) => item.textContent.trim());
+  const buttons = document.createElement("p");
+  buttons.className = "buttons";
+  const add = (label, act) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "button button-quiet";
+    button.textContent = label;
+    button.addEventListener("click", () => act(button));
+    buttons.append(button);
+  };
+  add(list.dataset.copies, async (button) => {
+    await navigator.clipboard.writeText(lines.join("\n"));
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = list.dataset.copies; }, 2000);
   });
-  list.after(button);
+  add(list.dataset.downloads, () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([[list.dataset.heading, "", ...lines, ""].join("\r\n")], { type: "text/plain" }));
+    link.download = "backup-codes.txt";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  list.after(buttons);
 }
 
 // The title of a time is exact. Here it gets the time zone of the user's profile, or else that of the browser.
