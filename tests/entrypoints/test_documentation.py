@@ -72,7 +72,7 @@ async def test_a_browser_asks_whether_a_page_has_changed(api: Api) -> None:
 
 
 async def test_files_are_served_as_what_they_are(app: QuartTrio) -> None:
-    for name, content_type in (("assets/account.png", "image/png"), ("walk.sh", "text/plain; charset=utf-8")):
+    for name, content_type in (("assets/overview.png", "image/png"), ("walk.sh", "text/plain; charset=utf-8")):
         response = await app.test_client().get(f"/docs/{name}")
         assert (response.status_code, response.headers["Content-Type"]) == (200, content_type)
         assert await response.get_data(as_text=False) == (documentation.FOLDER / name).read_bytes()

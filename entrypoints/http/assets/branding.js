@@ -19,7 +19,9 @@ const derive = (color, background, pole) => {
   const accent = mix(color, pole, count);
   return { accent, button: color, label: contrast(white, color) >= 4.5 ? white : black, edge: contrast(color, background) >= 3 ? color : accent };
 };
-const looks = [["light", "#f2f5f6", black], ["dark", "#172024", white]].map(([name, background, pole]) => [document.querySelector(`.look-${name}`), parse(background), pole]);
+const own = { light: ["#0b5d66", "#0b5d66", "#fff"], dark: ["#6cc9d2", "#6cc9d2", "#06262a"] }; // of pages.css: accent, button, label
+const looks = [["light", "#f2f5f6", black], ["dark", "#172024", white]]
+  .map(([name, background, pole]) => [document.querySelector(`.look-${name}`), parse(background), pole, own[name]]);
 const colorField = branding.elements.primary_color;
 const picker = document.createElement("input");
 picker.type = "color";
@@ -29,11 +31,13 @@ row.className = "with-picker";
 colorField.before(row);
 row.append(colorField, picker);
 const update = () => {
-  const color = parse(colorField.value.trim() || "#0b5d66");
+  const text = colorField.value.trim();
+  const color = parse(text || "#0b5d66");
   if (color) {
     picker.value = print(color);
-    for (const [look, background, pole] of looks) {
-      for (const [name, value] of Object.entries(derive(color, background, pole))) look.style.setProperty(`--${name}`, print(value));
+    for (const [look, background, pole, [accent, button, label]] of looks) {
+      const colors = text ? derive(color, background, pole) : { accent, button, label, edge: "transparent" };
+      for (const [name, value] of Object.entries(colors)) look.style.setProperty(`--${name}`, typeof value === "string" ? value : print(value));
     }
   }
   const name = branding.elements.product_name.value.trim() || branding.dataset.previews;

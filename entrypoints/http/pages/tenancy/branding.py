@@ -10,7 +10,7 @@ from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import branding, organizations
-from core.tenancy.model.settings import BrandingSettings, Color, ColorInvalid, Design, LogoInvalid, derive_palette
+from core.tenancy.model.settings import BrandingSettings, ColorInvalid, Design, LogoInvalid, derive_palette
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.avatars import image_path
@@ -27,7 +27,6 @@ routes = Blueprint("branding_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/branding"
 API: Final = "/api/organizations/<org_slug>/branding"
 FIELDS: Final[Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
-DEFAULT_COLOR: Final = Color.parse("#0b5d66")  # of pages.css
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
@@ -45,7 +44,7 @@ async def _values(typed: Form | None = None, preview: BrandingSettings | None = 
         "uploaded": uploaded,
         "has_logo": settings.logo_url is not None,
         "preview": design,
-        "palette": derive_palette(design.color or DEFAULT_COLOR),
+        "palette": design.color and derive_palette(design.color),
         "is_preview": preview is not None,
         "organization_name": design.organization_name,
         "image_origin": design.logo_origin,

@@ -29,7 +29,6 @@ PICTURES: Final = (
     ("webhooks", "owner", f"{DEMO}/webhooks"),
     ("audit-log", "owner", f"{DEMO}/audit-log"),
     ("branding", "owner", f"{DEMO}/branding"),
-    ("profile", "owner", "/app/account/profile"),
     ("identity-providers", "platform_owner", "/app/platform/connections"),
 )
 # Nothing asks these addresses. Their hosts give the providers their names.
