@@ -35,6 +35,7 @@ from adapters.http.guard import Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
+from adapters.images import PillowImages
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
@@ -147,6 +148,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         anonymizers=anonymizers(settings),
         clock=clock,
         threads=TrioThreads(),
+        images=PillowImages(base_url),
         installation=RunningInstallation(settings, base_url, pool, states),
         metrics=metrics,
         policy=policy,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from core.kernel.policy import Policy
 from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, PipelineTokens, Tokens, Vault
+from ports.images import Images
 from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
@@ -51,5 +52,6 @@ class Ports:
     clock: Clock
     metrics: Metrics
     threads: WorkerThreads
+    images: Images
     installation: Installation
     policy: Policy

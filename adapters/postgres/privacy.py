@@ -18,6 +18,7 @@ from ports.signals import Signal
 # The tables of everything that can sign in to an account or was issued for it, except the password
 # and the sessions.
 SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
+    "images",
     "mfa",
     "backup_codes",
     "identities",

@@ -8,6 +8,7 @@ from adapters.postgres.accounts.attempt_limits import AttemptLimits
 from adapters.postgres.accounts.devices import Devices
 from adapters.postgres.accounts.email_changes import EmailChanges
 from adapters.postgres.accounts.email_queue import EmailQueue
+from adapters.postgres.accounts.images import Images
 from adapters.postgres.accounts.mfa import Mfa
 from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
 from adapters.postgres.accounts.platform import Platform
@@ -101,6 +102,7 @@ class Repositories(Scope):
     email_changes = cached_property(EmailChanges)
     security_notices = cached_property(SecurityNotices)
     email_queue = cached_property(EmailQueue)
+    images = cached_property(Images)
     mfa = cached_property(Mfa)
     one_time_tokens = cached_property(OneTimeTokens)
     platform = cached_property(Platform)

@@ -61,6 +61,7 @@ def service_created(service: Service) -> Event:
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
     changes = {name: {"old": was, "new": is_} for name in SETTINGS if (was := old.setting(name)) != (is_ := new.setting(name))}
+    changes |= field_changes(old, new, "logo_url")
     if "jwks" in changes:  # the keys themselves would make long entries
         changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from core.accounts import images
 from core.applications import cancellations, events
 from core.applications.model import client_settings
 from core.applications.model.client_settings import MAX_SECRET_OVERLAP, ClientSettings, SecretOverlapInvalid
@@ -29,6 +30,7 @@ from core.applications.model.services import (
 from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
+from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations
@@ -224,6 +226,23 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
             await tx.organization_sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new
+
+
+async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content: bytes, content_type: str | None = None) -> Service:
+    """Make an uploaded image the logo of a service, and return it. Raises: the errors of `images.write_anew`; ServiceNotFound."""
+    image = await images.write_anew(ports, content, content_type)
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
+        await tx.images.put(ImageOwner(org_id=service.org_id, service_id=service.id), image, ports.clock.now())
+        return await save_changes(tx, service, replace(service, logo_url=ports.images.url(image.key)), ports.clock.now())
+
+
+async def remove_logo(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:
+    """Remove the logo of a service, if it has one, and return the service. Raises: ServiceNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
+        await tx.images.remove(ImageOwner(org_id=service.org_id, service_id=service.id))
+        return await save_changes(tx, service, replace(service, logo_url=None), ports.clock.now())
 
 
 def _loses_credential(old: Service, new: Service) -> bool:

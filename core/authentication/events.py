@@ -146,3 +146,8 @@ def signing_key_compromised(key: SigningKey, operator: str) -> Event:
 def owner_recovered(user_id: UUID) -> Event:
     """A platform owner used such a link. The second factor, if any, may still be required."""
     return Event(EVENT_KINDS["platform.owner.recovered"], str(user_id))
+
+
+def connection_updated(slug: ConnectionSlug, logo: str) -> Event:
+    """A platform owner changed the logo of an identity provider. `logo` is `set` or `removed`."""
+    return Event(EVENT_KINDS["connection.updated"], slug, details={"logo": logo})

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from core.eventing.model.audit import MAX_MATCHES, AuditEntry, AuditFilter, SearchTooBroad
-from core.eventing.model.sentences import DescribedEntry, Names, ObjectKey, describe, named_objects
+from core.eventing.model.sentences import DescribedEntry, Names, ObjectKey, ObjectName, describe, named_objects
+from core.kernel.event_catalog import Target
 from ports import Ports
 
 LoadNames = Callable[[Mapping[str, Collection[str]]], Awaitable[Names]]
@@ -14,9 +15,14 @@ FindObjects = Callable[[str, int], Awaitable[Sequence[ObjectKey]]]
 async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[AuditEntry]) -> list[DescribedEntry]:
     """Return the entries with their sentences. Loads the names of all of them with one statement."""
     objects = named_objects(entries)
-    names = await load_names(objects) if objects else {}
+    names = {**connection_names(ports), **(await load_names(objects) if objects else {})}
     locations = {entry.address: ports.geoip.locate(entry.address) for entry in entries}
     return [describe(entry, names, locations[entry.address]) for entry in entries]
+
+
+def connection_names(ports: Ports) -> Names:
+    """Return the operator's names of the identity providers of the platform."""
+    return {(Target.CONNECTION, slug): ObjectName(name) for slug, name in ports.policy.provider_names.items()}
 
 
 async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:

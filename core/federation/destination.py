@@ -1,6 +1,7 @@
 """What the pages of a sign-in know about what waits for it, and about the page that comes next."""
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
@@ -17,6 +18,15 @@ class Destination:
     login_hint: str | None = None  # the email address to fill in
     offers_sign_up: bool = True  # a new user can get access by signing up
     api: ApiResource | None = None  # that the application asks for
+    redirect_uri: str | None = None  # where the browser goes after an authorization request
+
+    @property
+    def target(self) -> str | None:
+        """Return what the user can recognize of the place where the browser goes: a host, or the scheme of an app, or None."""
+        if self.redirect_uri is None:
+            return None
+        parts = urlsplit(self.redirect_uri)
+        return parts.netloc or f"{parts.scheme}:"
 
 
 @dataclass(frozen=True, slots=True)

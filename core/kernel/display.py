@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
@@ -19,6 +20,15 @@ def format_utc(time: datetime) -> str:
     """Return a point in time in UTC, such as "5 March 2026 at 14:05 UTC". The month is a word, so that readers know it from the day."""
     time = time.astimezone(UTC)
     return f"{time.day} {time:%B %Y at %H:%M} UTC"
+
+
+def format_local(time: datetime, zone: str) -> str:
+    """Return a point in time in a zone of the IANA database, such as "5 March 2026 at 15:05 CET (Europe/Berlin)". Unknown ones are UTC."""
+    try:
+        time = time.astimezone(ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError):  # it was known when it was stored
+        return format_utc(time)
+    return f"{time.day} {time:%B %Y at %H:%M %Z} ({zone})"
 
 
 def format_ago(time: datetime, now: datetime) -> str:

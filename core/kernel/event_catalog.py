@@ -27,6 +27,7 @@ class Target(StrEnum):
     SERVICE_ACCOUNT = "service_account"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
     SIGNING_KEY = "signing_key"
+    CONNECTION = "connection"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -71,6 +72,7 @@ _LABELS: Final = MappingProxyType(
         "saml.certificate.next_created": "Next SAML certificate created",
         "saml.certificate.next_deleted": "Next SAML certificate deleted",
         "hrd.updated": "Sign-in routing updated",
+        "connection.updated": "Identity provider updated",
     }
 )
 _WORDS: Final = MappingProxyType(
@@ -134,6 +136,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused"),
             *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
+            *_kinds("Integrations", Target.CONNECTION, "connection.updated", platform_only=True),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),

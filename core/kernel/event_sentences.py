@@ -95,6 +95,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} created a sign-in link for {target}",
         ),
         "platform.owner.recovered": ("{target} used a sign-in link from the server",),
+        "connection.updated": ("{actor} changed the logo of the identity provider {target}",),
         "signing_key.rotated": ("{operator} published the signing key {target}", "{actor} published the signing key {target}"),
         "signing_key.compromised": (
             "{operator} replaced all signing keys by {target}",

@@ -65,6 +65,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
         login_count = await read.personal_data.count_logins(user_id, within)
+        picture = await read.images.of_user(user_id) if within is None else None
     async with ports.storage.transaction(by=caller) as tx:
         await tx.privacy.log(EXPORTED, user_id, caller, ports.clock.now())
 
@@ -82,6 +83,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         email=account.email,
         created_at=account.created_at,
         profile=account.profile if within is None else NO_PROFILE,
+        picture_file=picture,
         login_events_count=login_count,
         lists={list_: batches(list_) for list_ in ExportedList},
     )

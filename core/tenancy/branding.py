@@ -4,16 +4,20 @@ Anyone can request an email or a page in the design of an active organization, b
 branding must not change anything except the look.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from core.accounts import images
 from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.callers import OrganizationCaller
+from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
 from core.tenancy.model.settings import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
 from ports import Ports
+from ports.storage import Transaction
 
 
 async def get_settings(ports: Ports, caller: OrganizationCaller) -> BrandingSettings:
@@ -31,20 +35,43 @@ async def update(
     product_name: str | Keep | None = KEEP,
 ) -> BrandingSettings:
     """Change the branding settings, and return them. None removes a value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
-    changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
-    if not changes:
-        raise EmptyBrandingUpdate
-    if changes.get("logo_url") is not None:
-        changes["logo_url"] = parse_logo(changes["logo_url"])
-    if changes.get("primary_color") is not None:
-        changes["primary_color"] = str(Color.parse(changes["primary_color"]))
+    changes = _check(provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name))
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
-        old = await tx.branding.settings(organization.id) or NO_BRANDING
-        new = replace(old, **changes)
-        if new != old:
-            await tx.branding.put(organization.id, new, ports.clock.now())
-            tx.record(events.branding_updated(organization.id, old, new))
+        return await _save(ports, tx, organization.id, changes)
+
+
+def _check(changes: dict[str, str | None]) -> dict[str, str | None]:
+    if not changes:
+        raise EmptyBrandingUpdate
+    if (logo := changes.get("logo_url")) is not None:
+        changes["logo_url"] = parse_logo(logo)
+    if (color := changes.get("primary_color")) is not None:
+        changes["primary_color"] = str(Color.parse(color))
+    return changes
+
+
+async def preview(ports: Ports, caller: OrganizationCaller, **changes: str | Keep | None) -> BrandingSettings:
+    """Return the branding as `update` would leave it, and change nothing. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
+    checked = _check(provided(**changes))
+    return replace(await get_settings(ports, caller), **checked)
+
+
+async def set_logo(ports: Ports, caller: OrganizationCaller, content: bytes, content_type: str | None = None) -> BrandingSettings:
+    """Make an uploaded image the logo of the organization, and return the branding. Raises: the errors of `images.write_anew`."""
+    image = await images.write_anew(ports, content, content_type)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        await tx.images.put(ImageOwner(org_id=organization.id), image, ports.clock.now())
+        return await _save(ports, tx, organization.id, {"logo_url": ports.images.url(image.key)})
+
+
+async def _save(ports: Ports, tx: Transaction, org_id: UUID, changes: Mapping[str, str | None]) -> BrandingSettings:
+    old = await tx.branding.settings(org_id) or NO_BRANDING
+    new = replace(old, **changes)
+    if new != old:
+        await tx.branding.put(org_id, new, ports.clock.now())
+        tx.record(events.branding_updated(org_id, old, new))
     return new
 
 

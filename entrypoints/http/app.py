@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, platform_users
+from entrypoints.http.api.accounts import accounts, devices, mfa, pictures, platform_users
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
@@ -31,6 +31,7 @@ from entrypoints.http.api.applications import (
     sign_in_preview,
 )
 from entrypoints.http.api.authentication import (
+    connections,
     email_sign_in,
     identities,
     impersonation,
@@ -87,6 +88,7 @@ from ports import Ports
 
 _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (accounts, "Registration, email verification, passwords and the profile."),
+    (pictures, "Uploaded images: the picture of the user, and the addresses of all images."),
     (sessions, "Sign in, refresh, sign out, and select an organization."),
     (email_sign_in, "Sign in with a code or a link in an email."),
     (reauthentication, "Confirm in a session that it's you."),
@@ -154,6 +156,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (platform_service_accounts, "Platform owners: service accounts of the platform, and their credentials."),
     (impersonation, "Platform owners: impersonation of users."),
     (platform_log, "Platform owners: the platform's log."),
+    (connections, "The identity providers of the platform, and their logos."),
     (installation, "Platform owners: health of the installation, and its settings."),
     (provider_events, "Events of the payment provider."),
 )

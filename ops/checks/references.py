@@ -3,7 +3,7 @@
 These forms are checked in code, tests, documentation and operations files:
 
 - `security A-10`, `security A-10, B-2`: the id has an anchor in docs/specification.
-- `security #passkeys`: docs/specification/security.md has the anchor.
+- `security #passkeys`: docs/specification/security.md, or the page of the interfaces beside it, has the anchor.
 - `decision 195`, `decisions 41, 42, 57`: the number has an anchor in docs/specification.
 - `docs/adr/0014`: a record with this number exists. `docs/reference/errors.md`: the page exists.
 - Relative links in Markdown, with their `#anchors`: the file and the anchor exist.
@@ -131,8 +131,9 @@ def _unknown_requirements(file: _File) -> Iterator[Fault]:
         elif not is_named and not file.path.is_relative_to(SPECIFICATION):
             yield file.fault(match, f'write "security {match[1]}"', 1)
     for match in _NAMED.finditer(file.text):
-        if match[1] not in anchors_of(file.root / SPECIFICATION / "security.md"):
-            yield file.fault(match, "is no anchor of docs/specification/security.md")
+        pages = (file.root / SPECIFICATION).glob("security*.md")
+        if not any(match[1] in anchors_of(page) for page in pages):
+            yield file.fault(match, "is no anchor of docs/specification/security*.md")
 
 
 def _unknown_decisions(file: _File) -> Iterator[Fault]:

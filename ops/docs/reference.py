@@ -13,6 +13,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -247,14 +248,18 @@ def capabilities_by_name() -> str:
 # Operations
 
 
-def operations() -> str:
-    """Return the table of operations."""
-    return table(("operation", "id", "caller", "scope", "request", "responses"), list(operation_rows()))
+OF_ORGANIZATIONS: Final = " /api/organizations"  # a half of all operations
 
 
-def models() -> str:
-    """Return the table of the models of requests and responses."""
-    return table(("model", "fields"), list(model_rows()))
+def operations(*, of_organizations: bool) -> str:
+    """Return the table of the operations of organizations, or of all others."""
+    rows = [row for row in operation_rows() if (OF_ORGANIZATIONS in row[0]) == of_organizations]
+    return table(("operation", "id", "caller", "scope", "request", "responses"), rows)
+
+
+def models(*, of_requests: bool) -> str:
+    """Return the table of the models of requests, or of all others."""
+    return table(("model", "fields"), [row for row in model_rows() if row[0].strip("`").endswith("Request") == of_requests])
 
 
 # Rate limits
@@ -287,7 +292,10 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "command-line.md": {"commands": commands},
     "limits.md": {"rate limits": rate_limits},
     "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
-    "operations.md": {"operations": operations, "models": models},
+    "operations.md": {"operations": partial(operations, of_organizations=False)},
+    "operations-of-organizations.md": {"operations": partial(operations, of_organizations=True)},
+    "request-models.md": {"models": partial(models, of_requests=True)},
+    "response-models.md": {"models": partial(models, of_requests=False)},
 }
 
 

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneTimeTokensRead, PlatformRead, PlatformUsersRead
+from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
 from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
@@ -42,6 +43,8 @@ class Reading(Protocol):
     def email_changes(self) -> EmailChangesRead: ...
     @property
     def security_notices(self) -> SecurityNoticesRead: ...
+    @property
+    def images(self) -> ImagesRead: ...
     @property
     def mfa(self) -> MfaRead: ...
     @property

@@ -6,6 +6,7 @@ from core.kernel.callers import Person
 from core.kernel.event_catalog import Event
 from ports.storage.accounts.accounts import Accounts, EmailChanges, OneTimeTokens
 from ports.storage.accounts.emails import EmailQueue
+from ports.storage.accounts.images import Images
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
 from ports.storage.applications.figures import FigureCounting
 from ports.storage.applications.services import ApiKeys, Plans, Services
@@ -65,6 +66,8 @@ class Transaction(Protocol):
     def security_notices(self) -> SecurityNotices: ...
     @property
     def email_queue(self) -> EmailQueue: ...
+    @property
+    def images(self) -> Images: ...
     @property
     def mfa(self) -> Mfa: ...
     @property

@@ -117,6 +117,7 @@ def down_ports() -> Ports:
         anonymizers=unused,
         clock=FakeClock(),
         threads=TrioThreads(),
+        images=unused,
         installation=unused,
         metrics=metrics,
         policy=policy,

@@ -36,6 +36,7 @@ ACCOUNT: dict[str, object] = {
     "frame": {
         "user_id": UUID(int=1),
         "email": "ada@example.org",
+        "time_zone": "Europe/London",
         "is_impersonated": True,
         "own_token": "c4ca4238",
         "navigation": Navigation(Mode.PERSON, [("Account", [Link("Your account", "/app/account", True, "user-circle")])], []),
@@ -215,6 +216,8 @@ PAGES: dict[str, dict[str, object]] = {
         "next": "/app/flow/8f14e45f",
         "step": "consent",
         "question": "consent openid profile",
+        "logo": "/images/c4ca4238/64",
+        "target": "shop.example",
         "problem": "This form has expired.",
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
@@ -341,6 +344,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/profile.html": {
         **ACCOUNT,
         "typed": {**ALL_FIELDS, "locale": "en-GB"},
+        "uploaded": "/images/c4ca4238/256",
         "opens_details": True,
         "time_zones": ["Europe/Berlin", "Europe/London"],
         "wrong": None,

@@ -8,6 +8,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 LONGEST_README: Final = 8 * 1024  # bytes
+LARGEST_PICTURE: Final = 100_000
 
 
 def test_every_alert_has_a_section_that_says_what_to_do() -> None:
@@ -28,3 +29,13 @@ def test_the_readme_is_short_and_shows_the_product() -> None:
     assert len(text.encode()) <= LONGEST_README
     [picture] = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
     assert (ROOT / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_picture_is_light_and_shown_on_a_page() -> None:
+    """`./run pictures` takes them."""
+    shown = set[str]()
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        shown |= {(page.parent / name).resolve().name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text("utf-8"))}
+    pictures = {file.name: file.stat().st_size for file in (DOCS / "assets").iterdir()}
+    assert shown == pictures.keys()
+    assert {name: size for name, size in pictures.items() if size > LARGEST_PICTURE} == {}

@@ -18,6 +18,7 @@ FLOW: Final = re.compile(r"/app/flow/[0-9a-f-]{36}(/[a-z-]+)?")
 ENDED: Final = re.compile("<h1>(This sign-in is no longer open|You're signed in|You&#39;re signed in)</h1>")
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
 FORM: Final = (b"content-type", b"application/x-www-form-urlencoded")
+MULTIPART: Final = (b"content-type", b"multipart/form-data; boundary=limit")
 AGENT: Final = (b"user-agent", FIREFOX.encode())
 Header = tuple[bytes, bytes]
 
@@ -99,6 +100,15 @@ class FakeBrowser:
     async def submit(self, path: str, page: str = ACCOUNT, **fields: str) -> Answer:
         """Open a page and submit a form of it."""
         return await self.send(path, **{"form_token": form_token(await self.open(page)), **fields})
+
+    async def upload(self, path: str, page: str, file: bytes, *, name: str = "image.png", kind: str = "image/png", **fields: str) -> Answer:
+        """Open a page, and submit its form with a file."""
+        fields = {"form_token": form_token(await self.open(page)), "form_key": token_urlsafe(16), **fields}
+        parts = [f'Content-Disposition: form-data; name="{field}"\r\n\r\n{text}'.encode() for field, text in fields.items()]
+        parts.append(f'Content-Disposition: form-data; name="image"; filename="{name}"\r\nContent-Type: {kind}\r\n\r\n'.encode() + file)
+        body = b"".join(b"--limit\r\n" + part + b"\r\n" for part in parts) + b"--limit--\r\n"
+        sent = [HTML, AGENT, MULTIPART, (b"origin", self._origin.encode()), *self._cookie_header()]
+        return self._keep(await ask(self._app, "POST", path, headers=sent, body=body))
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
         """Sign in on the page that continues at this path. The request of an application begins a flow."""

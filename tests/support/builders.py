@@ -40,6 +40,7 @@ from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
+from adapters.images import PillowImages
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml.documents import XmlDocuments
@@ -205,6 +206,7 @@ async def make_ports(
         anonymizers=NoAnonymizers(),
         clock=clock,
         threads=TrioThreads(),
+        images=PillowImages(BASE_URL),
         installation=FakeInstallation(clock),
         metrics=metrics,
         policy=policy,

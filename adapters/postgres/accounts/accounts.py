@@ -85,6 +85,9 @@ class Accounts(AccountClosures):
     async def by_id(self, user_id: UUID) -> Account | None:
         return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
+    async def time_zone(self, user_id: UUID) -> str | None:
+        return await self._one(lambda row: row[0], "select zoneinfo from users where id = %(user_id)s", user_id=user_id)
+
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         sql = f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s"
         return await self._one(OWN_PROFILE.read, sql, user_id=user_id, now=now)
@@ -174,7 +177,10 @@ class Accounts(AccountClosures):
         self._signals.send(Signal.FIGURES_CHANGED)
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
+        # An uploaded image goes when the picture is another one.
         sql = """
+            with replaced as (
+                delete from images i where i.user_id = %(user_id)s and strpos(coalesce(%(picture)s, ''), i.key) = 0)
             update users set name = %(name)s, picture = %(picture)s, locale = %(locale)s, zoneinfo = %(zoneinfo)s,
                              profile_details = %(profile_details)s::jsonb, profile_changed_at = %(now)s, updated_at = %(now)s
             where id = %(user_id)s"""

@@ -10,7 +10,11 @@ from core.accounts.model.email_queue import TokenPurpose
 from core.tenancy.model.settings import BrandingSettings, Design
 
 SETTINGS: Final = Record(BrandingSettings, "b")
+# An uploaded image goes when the logo is another one.
 PUT: Final = f"""
+    with replaced as (
+        delete from images i
+        where i.org_id = %(org_id)s and i.owner_id = %(org_id)s and strpos(coalesce(%(logo_url)s, ''), i.key) = 0)
     {SETTINGS.insert("branding", "org_id", "updated_at")}
     on conflict (org_id) do update set {SETTINGS.overwrites(without=())}, updated_at = excluded.updated_at"""
 # Only active organizations have a design.

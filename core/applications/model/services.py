@@ -158,6 +158,7 @@ class Service(ServiceSettings):
     access: AccessSettings = field(default_factory=AccessSettings)
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
+    logo_url: str | None = None  # of an uploaded image
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
         """Return whether this is the hash of the client secret, or of the former one while both are valid."""

@@ -262,6 +262,8 @@ def _to_text(field: str, value: Any, names: Names) -> str:
             return "none"
         case bool():
             return "yes" if value else "no"
+        case str() if (field == "provider" or "." in field) and (Target.CONNECTION, value) in names:  # "." is in the domains of routes
+            return names[Target.CONNECTION, value].text
         case str() if kind is not None and parse_id(value) is not None:
             known = names.get((kind, value))
             return _nameless(kind, value) if known is None else known.text
@@ -272,10 +274,12 @@ def _to_text(field: str, value: Any, names: Names) -> str:
     return str(value)
 
 
-def _label(field: str) -> str:
+def _label(field: str, names: Names) -> str:
     """Return the name of a detail for people. A domain stays as it is."""
     if "." in field:
         return field
+    if connection := names.get((Target.CONNECTION, field.removesuffix("_scopes"))):
+        return f"Scopes at {connection.text}"
     if field.startswith("service_") and not field.startswith("service_account"):
         field = "application" + field.removeprefix("service")
     words = " ".join(_WORDS.get(word, word) for word in field.split("_"))
@@ -284,7 +288,7 @@ def _label(field: str) -> str:
 
 def _rows(details: Mapping[str, Any], names: Names) -> Iterator[DetailRow]:
     for field, value in details.items():
-        label = _label(field)
+        label = _label(field, names)
         if not isinstance(value, Mapping):
             yield DetailRow(label, _to_text(field, value, names))
         elif value.keys() == {"old", "new"} and not any(isinstance(each, Mapping) for each in value.values()):

@@ -68,6 +68,7 @@ class WaitingRequest:
             login_hint=self.authorization.request.login_hint,
             offers_sign_up=_offers_sign_up(service),
             api=self.authorization.api,
+            redirect_uri=self.authorization.redirect_uri,
         )
 
 

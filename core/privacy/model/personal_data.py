@@ -98,6 +98,7 @@ class PersonalDataExport:
     email: Email
     created_at: datetime
     profile: Profile  # empty in a part
+    picture_file: bytes | None  # the uploaded picture, as PNG
     login_events_count: int
     lists: Mapping[ExportedList, Batches[ExportedItem]]
 

@@ -1,6 +1,7 @@
 """Export a user's data, and anonymize a user."""
 
 import json
+from base64 import b64encode
 from dataclasses import asdict
 from typing import Annotated, get_args
 from uuid import UUID
@@ -11,6 +12,7 @@ from quart_schema import document_response
 
 from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
+from core.kernel.images import CONTENT_TYPE
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
@@ -158,6 +160,7 @@ class ExportedAccountResponse(ResponseModel):
     created_at: Timestamp = Field(description="When the account was created.")
     name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
     picture: str | None = Field(description="The URL of the user's picture, or null.")
+    picture_file: str | None = Field(description="The uploaded picture as a data URL with a PNG, or null.")
     locale: str | None = Field(description="The language tag of the user, or null.")
     zoneinfo: str | None = Field(description="The time zone of the user, or null.")
 
@@ -217,7 +220,10 @@ async def export_file(data: PersonalDataExport) -> Response:
 
 async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
-    account = ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile))
+    file = None if data.picture_file is None else f"data:{CONTENT_TYPE};base64,{b64encode(data.picture_file).decode()}"
+    account = ExportedUserResponse(
+        user_id=data.user_id, email=data.email, created_at=data.created_at, picture_file=file, **asdict(data.profile)
+    )
     memberships, *others = [_to_part(list_, items) for list_, items in data.lists.items()]
     return await stream_object(account, memberships, LoginCountResponse.of(data), *others)
 

@@ -17,8 +17,40 @@ for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.
   else code.after(" ", button);
 }
 
-// The title of a time is exact. Here it gets the time zone of the browser.
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+// <ul data-copies="Copy all codes" data-downloads="Download" data-heading="Codes"> gets buttons that copy its lines and save them as a file.
+for (const list of document.querySelectorAll("[data-copies]")) {
+  const lines = [...list.children].map((item) => item.textContent.trim());
+  const buttons = document.createElement("p");
+  buttons.className = "buttons";
+  const add = (label, act) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "button button-quiet";
+    button.textContent = label;
+    button.addEventListener("click", () => act(button));
+    buttons.append(button);
+  };
+  add(list.dataset.copies, async (button) => {
+    await navigator.clipboard.writeText(lines.join("\n"));
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = list.dataset.copies; }, 2000);
+  });
+  add(list.dataset.downloads, () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([[list.dataset.heading, "", ...lines, ""].join("\r\n")], { type: "text/plain" }));
+    link.download = "backup-codes.txt";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  list.after(buttons);
+}
+
+// The title of a time is exact. Here it gets the time zone of the user's profile, or else that of the browser.
+const format = (timeZone) => new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long", timeZone });
+let exact = format();
+try {
+  exact = format(document.body.dataset.timeZone);
+} catch {} // a zone that this browser does not know
 for (const time of document.querySelectorAll("time[title]")) {
   time.title = exact.format(new Date(time.dateTime));
 }
@@ -144,5 +176,14 @@ for (const area of document.querySelectorAll("textarea[data-starts-of]")) {
   area.addEventListener("input", () => { proposed.value = "yes"; });
   source.addEventListener("input", () => {
     if (!proposed.value) area.value = [...new Set(source.value.split("\n").map(start))].filter(Boolean).join("\n");
+  });
+}
+
+// A file that is too large is refused before it is sent.
+for (const input of document.querySelectorAll("input[type=file][data-limit]")) {
+  input.addEventListener("change", () => {
+    const file = input.files[0];
+    input.setCustomValidity(file?.size > Number(input.dataset.limit) ? `This file has ${Math.ceil(file.size / 1000)} KB. Choose one of at most ${input.dataset.limit / 1000} KB.` : "");
+    input.reportValidity();
   });
 }

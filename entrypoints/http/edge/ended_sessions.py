@@ -13,13 +13,14 @@ from entrypoints.http.base.redirects import page_of_form, to_sign_in
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
+from entrypoints.http.edge.uploads import FILE
 
 OWNER: Final = "form_of"  # the field with the sealed owner of a form
 SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
 RESTORES_ATTRIBUTE: Final = "_restores"  # of views that can show a form again instead of doing what it asks
 CODES: Final = frozenset({"code", "email_code"})
-# These fields are never sealed: passwords, secrets and codes, and the fields that our pages add to each form.
-LEFT_OUT: Final = SECRETS | CODES | {"form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM}
+# These fields are never sealed: passwords, secrets, codes and files, and the fields that our pages add to each form.
+LEFT_OUT: Final = SECRETS | CODES | {FILE, "form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM}
 SIGNED_IN_PATH: Final = "/app/signed-in"
 
 

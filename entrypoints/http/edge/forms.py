@@ -12,6 +12,7 @@ from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
 from entrypoints.http.edge.typed_fields import read_typed
+from entrypoints.http.edge.uploads import is_upload, read_parts
 from entrypoints.http.edge.validation import validate
 
 FORM = "application/x-www-form-urlencoded"
@@ -20,6 +21,10 @@ B = TypeVar("B", bound=RequestModel)
 
 class FormInvalid(Invalid):
     """The form is not valid. Send at most 100 fields, percent-encoded in UTF-8."""
+
+
+class FileFormInvalid(Invalid):
+    """The form is not valid. Send it as the page does, with one file."""
 
 
 class ForeignOrigin(Forbidden):
@@ -32,6 +37,8 @@ async def read_form() -> dict[str, str]:
     Raises: FormInvalid; DuplicateParameter; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
     _refuse_foreign_origin()
+    if is_upload():
+        return read_typed(_joined(await _read_parts(), frozenset()))
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
     return read_typed(await read_fields())
@@ -61,6 +68,13 @@ async def _read_pairs() -> list[tuple[str, str]]:
         return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise FormInvalid from None
+
+
+async def _read_parts() -> list[tuple[str, str]]:
+    try:
+        return await read_parts()
+    except ValueError:
+        raise FileFormInvalid from None
 
 
 def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[str, str]:

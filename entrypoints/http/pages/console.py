@@ -5,13 +5,14 @@ browser is redirected, so that reloading the page repeats nothing. Only a secret
 is in the direct response to its form. docs/contributing/adding-a-page.md shows how to add a page.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
 from quart import Response, current_app, g, request
 
+from core.accounts import profiles
 from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
@@ -21,6 +22,7 @@ from core.tenancy import organizations
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.avatars import load_images
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
@@ -38,8 +40,9 @@ def shows(*api: str) -> Callable[[V], V]:
     return describes_page({200: "The page."}, api=api)
 
 
-async def console_page(name: str, **values: Any) -> Response:
-    """Return a page of the console, with the message about the last change."""
+async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any) -> Response:
+    """Return a page of the console, with the message about the last change. `images_of` are the people and organizations with an avatar."""
+    await load_images(images_of)
     notice = cookies.notice_cookie()
     values = {"problem": None, "wrong": None, **await frame_values(), **values}
     response = page_response(render(name, scripted=True, done=_message(notice), **values))
@@ -57,12 +60,15 @@ async def frame_values() -> dict[str, Any]:
     """Return the values of the frame around the page."""
     user = signed_in()
     g.form_owner = ended_forms.seal_owner(ports(), user)
+    g.time_zone = await profiles.load_time_zone(ports(), user)
     memberships = await organizations.list_own(ports(), user)
+    await load_images([user.user_id, *(organization.id for organization, _ in memberships)])
     slug = user.acts_in.slug if isinstance(user, Member) else None
     navigation = navigation_for(user, request.path)
     frame = {
         "user_id": user.user_id,
         "email": user.email,
+        "time_zone": g.time_zone,
         "is_impersonated": user.impersonator_id is not None,
         "own_token": browser.form_token(session_secret()),
         "navigation": navigation,

@@ -145,6 +145,7 @@ OF_PLATFORM: Final[Sequence[Group]] = (
     (
         "Installation",
         (
+            _page("Identity providers", "finger-print", "/connections"),
             _page("Health", "heart", "/health"),
             _page("Settings in force", "cog-6-tooth", "/settings"),
         ),

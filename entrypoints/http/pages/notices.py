@@ -113,5 +113,9 @@ NOTICES: Final = {
     "plan-created": "Plan created.",
     "plan-saved": "Plan saved.",
     "plan-deleted": "Plan deleted.",
+    "picture-saved": "Picture saved.",
+    "picture-removed": "Picture removed.",
+    "logo-saved": "Logo saved.",
+    "logo-removed": "Logo removed.",
     "branding-saved": "Branding saved. Look at the preview.",
 }

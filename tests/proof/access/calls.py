@@ -31,6 +31,7 @@ class Request:
 
     body: Mapping[str, Any] | None = None
     form: Mapping[str, str] | None = None
+    file: bytes | None = None  # an image: with a form as the field `image`, else as the body
     query: Mapping[str, str] = field(default_factory=dict)
     things: Things = field(default_factory=dict)  # things other than the caller's
     setup_sql: str = ""  # SQL that prepares the world for the request
@@ -64,8 +65,18 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller, pat
         key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # each form is a new copy, unless it has a key
         fields = {**key, **filled(request.form, things)}
         headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(fields).encode()
+        if request.file is not None:
+            headers["Content-Type"], raw = "multipart/form-data; boundary=limit", _to_parts(fields, request.file)
+    elif request.file is not None:
+        headers["Content-Type"], raw = "image/png", request.file
     with trio.fail_after(patience):
         return await send(app, method, path, query, headers, raw or b"")
+
+
+def _to_parts(fields: Mapping[str, str], file: bytes) -> bytes:
+    parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{text}'.encode() for name, text in fields.items()]
+    parts.append(b'Content-Disposition: form-data; name="image"; filename="image.png"\r\nContent-Type: image/png\r\n\r\n' + file)
+    return b"".join(b"--limit\r\n" + part + b"\r\n" for part in parts) + b"--limit--\r\n"
 
 
 async def send(app: QuartTrio, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Answer:

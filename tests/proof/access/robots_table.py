@@ -70,6 +70,8 @@ POST   {org}/services                         403  403  403  200  403  403*
 GET    {org}/services                         200  200  200  200  403  403*
 GET    {service}                              200  200  200  200  403  403*
 PATCH  {service}                              403  403  403  200  403  403*
+PUT    {service}/logo                         403  403  403  200  403  403*
+DELETE {service}/logo                         403  403  403  204  403  403*
 POST   {service}/rotate-secret                403  403  403  200  403  403*
 GET    {service}/access                       200  200  200  200  403  403*
 GET    {service}/sign-in-preview              403  403  403  403  403  403*
@@ -199,6 +201,8 @@ POST   {org}/siem/test                        200  200  403  200  403  403*
 
 GET    {org}/branding                         200  200  200  200  403  403*
 PATCH  {org}/branding                         200  200  403  200  403  403*
+PUT    {org}/branding/logo                    200  200  403  200  403  403*
+DELETE {org}/branding/logo                    204  204  403  204  403  403*
 
 POST   {org}/domain                           403  403  403  200  403  403*
 GET    {org}/domain                           200  200  403  200  403  403*
@@ -248,6 +252,9 @@ GET    {platform}/analytics/users             200  200  403
 GET    {platform}/analytics/webhook-attempts  200  200  403
 GET    {platform}/analytics/scim-requests     200  200  403
 GET    {platform}/settings                    200  200  403
+GET    {platform}/connections                 200  200  403
+PUT    {platform}/connections/<provider>/logo 403  403  403
+DELETE {platform}/connections/<provider>/logo 403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

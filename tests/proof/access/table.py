@@ -14,6 +14,7 @@ from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
+from tests.support.images import png
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call
@@ -97,6 +98,8 @@ POST   /auth/introspect                       200  200  200  200  200  200  200 
 POST   /auth/par                              201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+PUT    /api/user/picture                      401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/picture                      401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -198,6 +201,8 @@ POST   {org}/services                         401  403  403  403  403  200  200 
 GET    {org}/services                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {service}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {service}/logo                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/logo                         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/rotate-secret                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/access                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}/sign-in-preview              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -334,6 +339,8 @@ POST   {org}/siem/test                        401  403  403  403  403  200  200 
 
 GET    {org}/branding                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {org}/branding                         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/domain                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -379,6 +386,9 @@ GET    {platform}/analytics/sign-ins          401  403  403  403  403  403  403 
 GET    {platform}/analytics/users             401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/analytics/webhook-attempts  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/analytics/scim-requests     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+GET    {platform}/connections                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PUT    {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -406,6 +416,7 @@ GET    /docs/api                              200  200  200  200  200  200  200 
 GET    /docs/search                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs/<path:page>                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /assets/<name>                         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /images/<image_key>/<size>             404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404
 GET    /                                      303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 """
 
@@ -525,6 +536,8 @@ POST   /app/account/export                           303* 200  200  200  303*
 POST   /app/impersonation/end                        303* 303  303  303  303*
 GET    /app/account/profile                          303* 200  200  200  303*
 POST   /app/account/profile                          303* 303  303  303  303*
+POST   /app/account/profile/picture                  303* 303  303  303  303*
+POST   /app/account/profile/picture/remove           303* 303  303  303  303*
 GET    /app/account/subscriptions                    303* 200  200  200  303*
 GET    /app/account/subscriptions/<subscription_id>  303* 404  404  404  303*
 POST   /app/account/subscriptions/<subscription_id>/cancel 303* 404  404  404  303*
@@ -631,6 +644,7 @@ SHORT: Final = {
     "{governed}": "/api/platform/organizations/<org_id>",
 }
 
+PICTURE: Final = png(8, 8)
 # A browser without a session and the fields of its forms, and a browser with one.
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
@@ -867,6 +881,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-up": Request(form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, cookies=BROWSER),
     "POST /app/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/account/export": Request(form=OF_THE_SESSION),
+    "PUT /api/user/picture": Request(file=PICTURE),
+    "POST /app/account/profile/picture": Request(form=OF_THE_SESSION, file=PICTURE),
+    "POST /app/account/profile/picture/remove": Request(form=OF_THE_SESSION),
+    f"PUT {ORG}/branding/logo": Request(file=PICTURE),
+    f"POST {PAGES_OF_ORG}/branding/logo": Request(form=OF_THE_SESSION, file=PICTURE),
+    f"POST {PAGES_OF_ORG}/branding/logo/remove": Request(form=OF_THE_SESSION),
+    f"PUT {SERVICE}/logo": Request(file=PICTURE),
+    f"POST {APP_PAGES}/logo": Request(form=OF_THE_SESSION, file=PICTURE),
+    f"POST {APP_PAGES}/logo/remove": Request(form=OF_THE_SESSION),
+    "PUT /api/platform/connections/<provider>/logo": Request(file=PICTURE),
+    "POST /app/platform/connections/<provider>/logo": Request(form=OF_THE_SESSION, file=PICTURE),
+    "POST /app/platform/connections/<provider>/logo/remove": Request(form=OF_THE_SESSION),
+    "GET /images/<image_key>/<size>": Request(things={"image_key": "unknown", "size": "64"}),
     "POST /app/account/profile": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/subscriptions/<subscription_id>/cancel": Request(form=OF_THE_SESSION),
     "POST /app/account/delete": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),

@@ -265,6 +265,15 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         self.use_dark(False)
 
+    def screenshot(self) -> bytes:
+        """Return a PNG of the top of the page, without scroll bars."""
+        width, height = DESKTOP
+        self._driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self._settle()
+        return self._driver.get_screenshot_as_png()
+
     def photograph(self, name: str) -> None:
         """Save screenshots of the visible page: light and dark, and on a phone."""
         if not os.environ.get(SCREENSHOTS_VARIABLE):

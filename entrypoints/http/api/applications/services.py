@@ -9,6 +9,7 @@ from quart_schema import document_response
 
 from core.applications import services
 from core.applications.model.services import SCOPES, Service, ServiceOrder, ServiceSummary, ServiceType
+from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
@@ -16,10 +17,11 @@ from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.openapi import describes, refuses, takes_image
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
 from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
+from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("services", __name__)
 
@@ -64,6 +66,7 @@ class ServiceResponse(ResponseModel):
     require_pushed_authorization_requests: bool = stored("require_pushed_authorization_requests", default=False)
     dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = stored("always_ask_consent", default=False)
+    logo_url: str | None = Field(default=None, description="The URL of the uploaded logo, or null.")
     former_secret_expires_at: Timestamp | None = absent_if_none(
         "When the client secret from before the last rotation expires, in UTC. Left out if there is none."
     )
@@ -257,3 +260,25 @@ async def delete(org_slug: str, service_slug: str) -> None:
     be undone.
     """
     await services.delete(ports(), acting_member(), service_slug)
+
+
+@routes.put("/api/organizations/<org_slug>/services/<service_slug>/logo")
+@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@refuses(429)
+@takes_image
+@existing_service
+async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
+    """Upload the logo of a service.
+
+    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
+    anything else that the file contains. Users see it on the pages on which they sign in.
+    """
+    return to_service_response(await services.set_logo(ports(), acting(), service_slug, *await read_image()))
+
+
+@routes.delete("/api/organizations/<org_slug>/services/<service_slug>/logo")
+@member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
+@describes({204: "The service has no logo."})
+async def remove_logo(org_slug: str, service_slug: str) -> None:
+    """Remove the logo of a service."""
+    await services.remove_logo(ports(), acting(), service_slug)

@@ -5,12 +5,15 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
+from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.tenancy import branding
 from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
+from entrypoints.http.edge.openapi import describes, refuses, takes_image
+from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("branding", __name__)
 
@@ -62,3 +65,24 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
         ports(), acting(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
     )
     return BrandingResponse.of(settings)
+
+
+@routes.put("/api/organizations/<org_slug>/branding/logo")
+@member(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
+@refuses(429)
+@takes_image
+async def set_logo(org_slug: str) -> BrandingResponse:
+    """Upload the organization's logo.
+
+    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
+    anything else that the file contains. Its URL becomes the `logo_url` of the branding.
+    """
+    return BrandingResponse.of(await branding.set_logo(ports(), acting(), *await read_image()))
+
+
+@routes.delete("/api/organizations/<org_slug>/branding/logo")
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@describes({204: "The branding has no logo."})
+async def remove_logo(org_slug: str) -> None:
+    """Remove the organization's logo, whether it was uploaded or is a URL."""
+    await branding.update(ports(), acting(), logo_url=None)

@@ -24,7 +24,10 @@ class Asset:
 
 
 _CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-_OWN_FILES = ("icon.svg", "pages.css", "console.css", "console.js", "docs.css", "docs.js", "documentation.css", "documentation.js")
+_OWN_FILES = (
+    *("icon.svg", "pages.css", "console.css", "console.js", "branding.js"),
+    *("docs.css", "docs.js", "documentation.css", "documentation.js"),
+)
 _SWAGGER_UI = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))  # its code for Flask is not used
 _FILES = (
     *(HTTP / "assets" / name for name in _OWN_FILES),

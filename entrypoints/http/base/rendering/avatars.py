@@ -1,9 +1,18 @@
-"""The pictures of people and organizations that have none: their initials on a color."""
+"""Uploaded images on pages, and the initials on a color of people and organizations that have none."""
 
 import re
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 from unicodedata import normalize
+from uuid import UUID
+
+from quart import g, has_app_context
+
+from core.accounts import images
+from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.images import IMAGE_PATH, SMALL
+from entrypoints.http.base.context import app_context, ports
 
 HUES: Final = 8  # the classes `hue-0` to `hue-7` of pages.css
 
@@ -18,3 +27,34 @@ def initials(name: str) -> str:
 def hue(key: object) -> int:
     """Return the number of the color for an id. It is always the same for the same id."""
     return sha256(str(key).encode()).digest()[0] % HUES
+
+
+async def load_images(owner_ids: Iterable[UUID]) -> None:
+    """Load the addresses of the images of these owners, which the user sees, for the templates of this request."""
+    missing = {*owner_ids} - {*(loaded := _loaded())}
+    if missing:
+        g.images = {**loaded, **dict.fromkeys(missing), **await images.find_keys(ports(), missing)}
+
+
+def _loaded() -> Mapping[UUID, str | None]:
+    return g.get("images", {}) if has_app_context() else {}
+
+
+def image_of(owner_id: object, size: int = SMALL) -> str | None:
+    """Return the path of the image of this owner, if it has one and `load_images` has loaded it."""
+    key = _loaded().get(owner_id) if isinstance(owner_id, UUID) else None
+    return None if key is None else f"{IMAGE_PATH}{key}/{size}"
+
+
+def image_path(url: str | None, size: int = SMALL) -> str | None:
+    """Return the path of the uploaded image with this URL, or None: for a URL of another host, too."""
+    if url is None or not has_app_context():
+        return None
+    base = f"{app_context().base_url}{IMAGE_PATH}"
+    return f"{IMAGE_PATH}{url.removeprefix(base).partition('/')[0]}/{size}" if url.startswith(base) else None
+
+
+def provider_logo(name: str) -> str | None:
+    """Return the path of the logo of the identity provider with this name, if `load_images` has loaded it."""
+    names = ports().policy.provider_names if has_app_context() else {}
+    return next((image_of(PLATFORM_CONNECTIONS[slug][0]) for slug, each in names.items() if each == name), None)

@@ -14,17 +14,17 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from quart import Response, has_app_context
+from quart import Response, g, has_app_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
 from core.accounts.model.profiles import MAX_NAME_LENGTH
-from core.kernel.display import PRODUCT, format_ago, format_utc
+from core.kernel.display import PRODUCT, format_ago, format_local, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import form_owner, ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
-from entrypoints.http.base.rendering.avatars import hue, initials
+from entrypoints.http.base.rendering.avatars import hue, image_of, image_path, initials, provider_logo
 from entrypoints.http.base.rendering.documentation import navigation
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.guides import GUIDES
@@ -58,7 +58,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
-    environment.filters |= {"utc": format_utc, "ago": _ago, "label": label, "initials": initials, "hue": hue}
+    environment.filters |= {"utc": format_utc, "ago": _ago, "exact": _exact, "label": label, "initials": initials, "hue": hue}
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,
@@ -67,6 +67,9 @@ def _environment() -> Environment:
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
         "icon": icon,
+        "image_of": image_of,
+        "image_path": image_path,
+        "provider_logo": provider_logo,
         "sign_in_methods": sign_in_methods,
         "form_key": partial(token_urlsafe, 16),
         "form_owner": form_owner,
@@ -80,6 +83,12 @@ def _environment() -> Environment:
 def _ago(time: datetime) -> str:
     """Return a point in time as seen from now."""
     return format_ago(time, ports().clock.now() if has_app_context() else datetime.now(UTC))
+
+
+def _exact(time: datetime) -> str:
+    """Return a point in time in the time zone of the user's profile, or in UTC."""
+    zone = g.get("time_zone") if has_app_context() else None
+    return format_utc(time) if zone is None else format_local(time, zone)
 
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"
@@ -100,6 +109,7 @@ def render(
     design: Design | None = None,
     scripted: bool = False,
     support: SupportContact | None = None,
+    image_origin: str | None = None,
     **values: object,
 ) -> Page:
     """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
@@ -107,6 +117,7 @@ def render(
     Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
 
     `design` adds the name, logo and colors of an organization; the footer still names the platform.
+    The page may show images of `image_origin`, as it may of the origin of the logo of `design`.
     A `scripted` page has one script, and works without it too. Error pages link to `support`, by
     default to that of the application. `form_targets` says where the forms of the template lead.
     """
@@ -119,8 +130,9 @@ def render(
         values["colors"] = None if design.color is None else derive_palette(design.color)
         if design.name != values.get("organization"):  # the title of such a page already names the organization
             values["product"] = design.name
-        if design.logo_origin is not None:
-            images += f" {design.logo_origin}"
+        image_origin = design.logo_origin
+    if image_origin is not None:
+        images += f" {image_origin}"
     body = _environment().get_template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
     policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"

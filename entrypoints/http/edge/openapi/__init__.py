@@ -39,6 +39,7 @@ class RouteDocs:
     request_schema: Mapping[str, Any] | None = None
     response_schema: Mapping[str, Any] | None = None
     api: Sequence[str] = ()
+    takes_image: bool = False  # the body of the request is an image
     form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
     errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
     security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
@@ -86,6 +87,11 @@ def refuses(*statuses: int) -> Callable[[V], V]:
 def takes(model: type[BaseModel]) -> Callable[[V], V]:
     """Document the model of a request body that clients send as a form or as JSON."""
     return _document(form_or_json=model)
+
+
+def takes_image(view: V) -> V:
+    """Mark a route whose request body is an uploaded image."""
+    return _document(takes_image=True)(view)
 
 
 def serves_both(view: V) -> V:

@@ -14,6 +14,7 @@ from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from werkzeug.routing.rules import Rule
 
 from core.kernel.display import PRODUCT
+from core.kernel.images import MAX_IMAGE_BYTES, ImageType
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, Credentials, access_of
@@ -25,6 +26,7 @@ from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.version import VERSION
 
+IMAGE_BODY: Final = {"type": "string", "format": "binary", "minLength": 1, "maxLength": MAX_IMAGE_BYTES}
 _PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
@@ -82,6 +84,8 @@ PATH_PARAMETERS = {
     "schema_id": "The URN of the schema.",
     "subscription_id": "The id of the subscription.",
     "name": "The name of the file.",
+    "image_key": "The part of the address that cannot be guessed.",
+    "size": "The longer side in pixels: `64` or `256`.",
     "page": "The path of the page, such as `guides/saml`.",
 }
 
@@ -95,6 +99,7 @@ FORM_FIELDS = {
     "question": "What the page asks, as it says itself: the answer counts for nothing else.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",
     "email": "The email address.",
+    "image": "The file: PNG, JPEG or WebP, at most 200 KB and 4,000,000 pixels.",
     "name": "The new name.",
     "new_password": "The new password.",
     "password": "The password.",
@@ -205,11 +210,13 @@ def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
         operation["requestBody"] = _form(docs.form)
     if docs.request_schema is not None:
         operation["requestBody"] = json_body(docs.request_schema, *([SCIM_JSON] if docs.content_type == SCIM_JSON else []))
+    if docs.takes_image:
+        operation["requestBody"] = {"content": {each.value: {"schema": IMAGE_BODY} for each in ImageType}}
     if docs.form_or_json is not None:
         operation["requestBody"] = form_or_json_body(docs.form_or_json)
     if "requestBody" in operation:
         content = next(iter(operation["requestBody"]["content"].values()))
-        operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
+        operation["requestBody"]["required"] = not {"required", "minProperties", "minLength"}.isdisjoint(content["schema"])
 
 
 def _form(names: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:

@@ -7,25 +7,30 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.accounts import accounts, profiles
-from core.accounts.model.profiles import DETAILS, ProfileChanges, time_zones
+from core.accounts import accounts, images, profiles
+from core.accounts.model.profiles import DETAILS, Profile, ProfileChanges, time_zones
 from core.kernel.display import format_utc
-from core.kernel.errors import Forbidden, Invalid, Refusal
+from core.kernel.errors import Forbidden, Invalid, Limited, Refusal
+from core.kernel.images import LARGE
+from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, answers_with, on_refusal
 
 routes = Blueprint("account_profile", __name__)
 
 PROFILE: Final = "/app/account/profile"
+PICTURE: Final = f"{PROFILE}/picture"
 DELETE: Final = "/app/account/delete"
 FIELDS: Final = ("name", "picture", "locale", "zoneinfo", *DETAILS)
 HIDDEN_FIELDS: Final = ("middle_name", "preferred_username", "profile", "website", "gender", "birthdate")  # until the user opens them
@@ -38,7 +43,13 @@ def _typed(form: Form) -> dict[str, str | None]:
 
 
 async def _refused_values(form: Form) -> dict[str, Any]:
-    return _profile_values(dict.fromkeys(FIELDS) | _typed(form))
+    profile = (await accounts.get_own(ports(), signed_in())).profile
+    return _profile_values(profile, dict.fromkeys(FIELDS) | _typed(form))
+
+
+async def _stored_values(_: Form | None = None) -> dict[str, Any]:
+    profile = (await accounts.get_own(ports(), signed_in())).profile
+    return _profile_values(profile, asdict(profile))
 
 
 def _first_invalid(_: Refusal, form: Form) -> str | None:
@@ -50,7 +61,11 @@ def _first_invalid(_: Refusal, form: Form) -> str | None:
     return None
 
 
-def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
+def _profile_values(stored: Profile, typed: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the values of the page. The address of an uploaded picture does not stand in its field."""
+    uploaded = image_path(stored.picture, LARGE)
+    if uploaded and typed["picture"] == stored.picture:
+        typed = {**typed, "picture": None}
     chosen = typed["zoneinfo"]
     # Without the names that are kept for old data
     names = {name for name in time_zones() if "/" in name and not name.startswith("Etc/")} | {"UTC"}
@@ -59,20 +74,20 @@ def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
     return {
         "typed": {field: typed[field] or "" for field in FIELDS},
         "time_zones": sorted(names),
+        "uploaded": uploaded,
         "opens_details": any(typed[field] for field in HIDDEN_FIELDS),
     }
 
 
 @routes.get(PROFILE)
 @page_session
-@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user"])
+@describes_page({200: "The form."}, api=["GET /api/user", "PATCH /api/user", "PUT /api/user/picture", "DELETE /api/user/picture"])
 async def show_profile() -> Response:
     """Show the form to change your profile.
 
     The profile has names, a picture, a language, a time zone and other details.
     """
-    profile = (await accounts.get_own(ports(), signed_in())).profile
-    return await console_page("accounts/profile.html", **_profile_values(asdict(profile)))
+    return await console_page("accounts/profile.html", **await _stored_values())
 
 
 @routes.post(PROFILE)
@@ -82,10 +97,37 @@ async def show_profile() -> Response:
 async def change_profile(form: Form) -> Response:
     """Change your profile.
 
-    An empty field removes a value, and a missing one keeps it.
+    An empty field removes a value, and a missing one keeps it. An uploaded picture stays unless the form has the address of another one.
     """
-    await profiles.change(ports(), signed_in(), ProfileChanges.parse(**_typed(form)))
+    typed = _typed(form)
+    if typed.get("picture") is None and image_path((await accounts.get_own(ports(), signed_in())).profile.picture):
+        typed.pop("picture", None)
+    await profiles.change(ports(), signed_in(), ProfileChanges.parse(**typed))
     return redirect_with_notice("profile-saved", PROFILE)
+
+
+@routes.post(PICTURE)
+@page_session(outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@refuses(429)
+@accepts("PUT /api/user/picture", form=["form_token", FILE])
+@on_refusal("accounts/profile.html", _stored_values, lambda _, __: FILE, refusals=(Invalid, Limited))
+@uploads
+async def upload_picture(form: Form) -> Response:
+    """Upload your picture.
+
+    It is cut to a square, and kept without anything else that the file contains.
+    """
+    await images.set_picture(ports(), signed_in(), uploaded_file())
+    return redirect_with_notice("picture-saved", PROFILE)
+
+
+@routes.post(f"{PICTURE}/remove")
+@page_session(outlives=True, sign_in=SignInAge.ANY)
+@accepts("DELETE /api/user/picture")
+async def remove_picture() -> Response:
+    """Remove your picture."""
+    await images.remove_picture(ports(), signed_in())
+    return redirect_with_notice("picture-removed", PROFILE)
 
 
 # The deletion of the account

@@ -28,6 +28,7 @@ async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
     """Show the sign-ins of an organization in a range of days."""
     caller, range_ = acting_member(), query_args.date_range()
     counts = await analytics.count_by_day(ports(), caller, range_)
+    methods = sign_in_methods()
     days = fill_days(counts, range_) if range_.length <= LONGEST_CHART else []
     return await console_page(
         "applications/analytics.html",
@@ -36,7 +37,7 @@ async def show_analytics(org_slug: str, query_args: DateRangeQuery) -> Response:
         total=sum(each.count for each in counts),
         days=sorted(((each.day, each.count) for each in counts), reverse=True)[:LONGEST_CHART],
         services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
-        providers=[(label(each.provider), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
-        methods=sign_in_methods(),
+        providers=[(label(each.provider, methods), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
+        methods=methods,
         recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None,
     )

@@ -14,14 +14,17 @@ from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, R
 from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceNotFound, ServiceOrder, ServiceType
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, Limited
+from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
+from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.applications.activity import NO_ACTIVITY, activity_values
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
@@ -76,6 +79,7 @@ def application_values(service: Service) -> dict[str, Any]:
             "name": service.name,
             "type": label(service.service_type),
             "is_public": service.service_type.is_public,
+            "logo_url": service.logo_url,
         },
     }
 
@@ -130,7 +134,13 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         "applications/applications.html",
         path=organization_path("/applications"),
         applications=[
-            {"name": each.name, "type": label(each.service_type), "path": application_path(each.slug), "created": each.created_at}
+            {
+                "name": each.name,
+                "type": label(each.service_type),
+                "path": application_path(each.slug),
+                "created": each.created_at,
+                "logo_url": each.logo_url,
+            }
             for each in result[:PAGE_SIZE]
         ],
         quota=quota,
@@ -240,7 +250,7 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
     if is_restored():
-        values = {**await _page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+        values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
         return await restored_console_page("applications/application.html", **values)
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
@@ -255,6 +265,35 @@ async def _refused_settings(refusal: Invalid, service: Service, group: str, type
         typed["jwks"] = ""  # do not send a private key back
     values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}
     return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
+
+
+# The logo
+
+
+async def _logo_values(_: Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    return {**await _page_values(service), "typed": client_settings.stored_values(service)}
+
+
+@routes.post(f"{APPLICATION}/logo")
+@member_page(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@refuses(429)
+@accepts(f"PUT {SERVICE}/logo", form=["form_token", FILE])
+@on_refusal("applications/application.html", _logo_values, lambda _, __: FILE, refusals=(Invalid, Limited))
+@uploads
+async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Upload the logo of an application. Users see it on the pages on which they sign in."""
+    await services.set_logo(ports(), acting_member(), service_slug, uploaded_file())
+    return redirect_with_notice("logo-saved", application_path(service_slug))
+
+
+@routes.post(f"{APPLICATION}/logo/remove")
+@member_page(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
+@accepts(f"DELETE {SERVICE}/logo")
+async def remove_logo(org_slug: str, service_slug: str) -> Response:
+    """Remove the logo of an application."""
+    await services.remove_logo(ports(), acting_member(), service_slug)
+    return redirect_with_notice("logo-removed", application_path(service_slug))
 
 
 # The client secret

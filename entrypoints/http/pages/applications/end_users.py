@@ -42,6 +42,7 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     result = await end_users.list_end_users(ports(), acting_member(), query_args.page_request(), search=query_args.search, service_id=None)
     return await console_page(
         "applications/users.html",
+        images_of=[user.id for user in result.items],
         users=result.items,
         path=organization_path("/users"),
         query=query_args,
@@ -57,6 +58,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
     details = await end_users.find(ports(), acting_member(), user_id)
     return await console_page(
         "applications/user.html",
+        images_of=[user_id],
         details=details,
         path=organization_path("/users"),
         actions=_actions(details),

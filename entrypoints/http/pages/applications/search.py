@@ -1,8 +1,9 @@
 """The search of the console: pages, applications, webhooks, members and users of an organization, and the documentation."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
+import trio
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -42,11 +43,11 @@ async def search(org_slug: str, query_args: SearchQuery) -> Response:
     Webhooks, members and users are shown to users who can open their pages.
     """
     text = query_args.search.strip()
-    values = await _find(text) if text else dict.fromkeys(KINDS, ())
+    values: dict[str, Any] = await _find(text) if text else dict.fromkeys(KINDS, ())
     return await console_page("applications/search.html", text=text, most=MOST_SHOWN, **values)
 
 
-async def _find(text: str) -> Mapping[str, Sequence[tuple[str, str]]]:
+async def _find(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     """Return the name and the path of each result, by kind."""
     first = Page(1, MOST_SHOWN + 1)
     batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
@@ -59,7 +60,7 @@ async def _find(text: str) -> Mapping[str, Sequence[tuple[str, str]]]:
         "webhooks": [(webhook.name, organization_path(f"/webhooks/{webhook.id}/deliveries")) for webhook in hooks],
         "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
         "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
-        "guides": [(_title(result.section), result.section.href) for result in documentation.search(text)],
+        "guides": [(_title(result.section), result.section.href) for result in await trio.to_thread.run_sync(documentation.search, text)],
     }
 
 

@@ -20,13 +20,14 @@ from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
-from core.kernel.connections import ConnectionSlug
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.base.redirects import safe_next, with_next
+from entrypoints.http.base.rendering.avatars import load_images
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
@@ -198,7 +199,9 @@ def links(flow: Flow) -> dict[str, Any]:
 
 async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
-    return await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
+    options = await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
+    await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in options.providers)
+    return options
 
 
 async def page_values(flow: Flow) -> dict[str, Any]:

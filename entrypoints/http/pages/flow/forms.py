@@ -13,6 +13,7 @@ from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from entrypoints.http.base import cookies
+from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
@@ -73,6 +74,8 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "question": asked.question,
         "service": None if service is None else service.name,
         "organization": options.design.organization_name if options.design else "",
+        "logo": None if service is None else image_path(service.logo_url),
+        "target": options.destination.target,
         "email": user.email,
         "scopes": [] if grant is None else list(in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,

@@ -49,6 +49,7 @@ async def show_organizations(query_args: OrganizationsQuery) -> Response:
     )
     return await console_page(
         "platform/organizations.html",
+        images_of=[each.organization.id for each in result.items],
         organizations=result.items,
         waiting=waiting.items if waiting else [],
         waiting_total=waiting.total if waiting else 0,
@@ -88,7 +89,7 @@ async def _tiers() -> list[tuple[str, str]]:
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}/tier", f"DELETE {API_OF_ONE}")
 async def show_organization(org_id: UUID) -> Response:
     """Show an organization in any state."""
-    return await console_page("platform/organization.html", **await _values({}, org_id))
+    return await console_page("platform/organization.html", images_of=[org_id], **await _values({}, org_id))
 
 
 @routes.post(f"{ONE}/approve")

@@ -50,6 +50,7 @@ async def show_people(query_args: UserSearchQuery) -> Response:
     users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
     return await console_page(
         "platform/people.html",
+        images_of=[person.id for person in users],
         people=users,
         query=query_args,
         previous=with_query(after=None) if after else None,
@@ -65,6 +66,7 @@ async def show_person(user_id: UUID) -> Response:
     details = await user_access.find(ports(), signed_in(), user_id)
     return await console_page(
         "platform/person.html",
+        images_of=[user_id],
         details=details,
         person=details.user,
         path=f"{LIST}/{details.user.id}",
@@ -102,7 +104,7 @@ def _actions(details: UserDetails) -> list[tuple[str, str, bool]]:
 async def show_owners() -> Response:
     """List the platform owners."""
     owners = await platform_users.list_owners(ports())
-    return await console_page("platform/owners.html", owners=owners, own_id=signed_in().user_id)
+    return await console_page("platform/owners.html", images_of=[owner.id for owner in owners], owners=owners, own_id=signed_in().user_id)
 
 
 async def _promotion(user_id: UUID) -> Question:

@@ -4,16 +4,22 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.errors import Invalid, Limited
+from core.kernel.images import LARGE
+from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import branding, organizations
-from core.tenancy.model.settings import ColorInvalid, Design, LogoInvalid
+from core.tenancy.model.settings import BrandingSettings, ColorInvalid, Design, LogoInvalid, derive_palette
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
@@ -24,31 +30,81 @@ FIELDS: Final[Fields] = {LogoInvalid: "logo_url", ColorInvalid: "primary_color"}
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
-async def _values(typed: Form | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None = None, preview: BrandingSettings | None = None) -> dict[str, Any]:
+    """Return the values of the page. The address of an uploaded logo does not stand in its field."""
     settings = await branding.get_settings(ports(), acting_member())
+    uploaded = image_path(settings.logo_url, LARGE)
     stored = {name: getattr(settings, name) or "" for name in NAMES}
-    return {"path": organization_path("/branding"), "typed": stored if typed is None else typed}
+    if uploaded:
+        stored["logo_url"] = ""
+    design = await _design(preview or settings)
+    return {
+        "path": organization_path("/branding"),
+        "typed": stored if typed is None else typed,
+        "uploaded": uploaded,
+        "has_logo": settings.logo_url is not None,
+        "preview": design,
+        "palette": design.color and derive_palette(design.color),
+        "is_preview": preview is not None,
+        "organization_name": design.organization_name,
+        "image_origin": design.logo_origin,
+    }
 
 
 @routes.get(PAGE)
 @member_page(Capability.ORGANIZATION_MANAGE)
-@shows(f"PATCH {API}", f"GET {API}")
+@shows(f"PATCH {API}", f"GET {API}", f"PUT {API}/logo", f"DELETE {API}/logo")
 async def show_branding(org_slug: str) -> Response:
     """Show the branding of an organization."""
     return await console_page("tenancy/branding.html", **await _values())
 
 
+async def _changes(form: Form) -> dict[str, Any]:
+    """Return the changes of the form. Without a URL, an uploaded logo stays."""
+    data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
+    changes = {name: getattr(data, name) for name in NAMES}
+    if data.logo_url is None and image_path((await branding.get_settings(ports(), acting_member())).logo_url):
+        del changes["logo_url"]
+    return changes
+
+
 @routes.post(PAGE)
 @member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
-@accepts(f"PATCH {API}")
+@accepts(f"PATCH {API}", answers={200: "The preview, if the form asks for it.", **ANSWERS_TO_FORM})
 @on_refusal("tenancy/branding.html", _values, FIELDS)
 async def change_branding(org_slug: str, form: Form) -> Response:
-    """Change the branding of an organization. An empty field removes a value."""
-    data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
-    await branding.update(
-        ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
-    )
+    """Change the branding of an organization. An empty field removes a value. With `preview`, only show it."""
+    changes = await _changes(form)
+    if "preview" in form:
+        settings = await branding.preview(ports(), acting_member(), **changes)
+        return await console_page("tenancy/branding.html", **await _values(form, settings))
+    await branding.update(ports(), acting_member(), **changes)
     return redirect_with_notice("branding-saved", organization_path("/branding"))
+
+
+async def _logo_values(_: Form) -> dict[str, Any]:
+    return await _values()
+
+
+@routes.post(f"{PAGE}/logo")
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
+@refuses(429)
+@accepts(f"PUT {API}/logo", form=["form_token", FILE])
+@on_refusal("tenancy/branding.html", _logo_values, lambda _, __: FILE, refusals=(Invalid, Limited))
+@uploads
+async def upload_logo(org_slug: str, form: Form) -> Response:
+    """Upload the logo of an organization."""
+    await branding.set_logo(ports(), acting_member(), uploaded_file())
+    return redirect_with_notice("logo-saved", organization_path("/branding"))
+
+
+@routes.post(f"{PAGE}/logo/remove")
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"DELETE {API}/logo")
+async def remove_logo(org_slug: str) -> Response:
+    """Remove the logo of an organization."""
+    await branding.update(ports(), acting_member(), logo_url=None)
+    return redirect_with_notice("logo-removed", organization_path("/branding"))
 
 
 @routes.get(f"{PAGE}/email/preview")
@@ -60,9 +116,9 @@ async def show_email_preview(org_slug: str) -> Response:
     return page_response(email_page(samples.compose_example(ports(), acting_member(), design), design))
 
 
-async def _design() -> Design:
+async def _design(settings: BrandingSettings | None = None) -> Design:
     organization = await organizations.get(ports(), acting_member())
-    return Design(organization.name, await branding.get_settings(ports(), acting_member()))
+    return Design(organization.name, settings or await branding.get_settings(ports(), acting_member()))
 
 
 @routes.get(f"{PAGE}/preview")

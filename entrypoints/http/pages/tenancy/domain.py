@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.connections import ConnectionSlug
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
@@ -33,7 +33,7 @@ async def _values(typed: Form) -> dict[str, Any]:
         "claim": claim,
         "routes": result,
         "typed": {"domain": "", "domains": _to_text(result), **typed},
-        "providers": list(PLATFORM_CONNECTIONS),
+        "providers": list(ports().policy.provider_names.values()),
     }
 
 
@@ -49,7 +49,8 @@ async def _claim() -> DomainClaim | None:
 
 
 def _to_text(result: list[HomeRealmRoute]) -> str:
-    return "\n".join(f"{route.domain} {route.provider}" for route in result)
+    names = ports().policy.provider_names
+    return "\n".join(f"{route.domain} {names[route.provider]}" for route in result)
 
 
 @routes.get(PAGE)
@@ -91,11 +92,12 @@ async def replace_routes(org_slug: str, form: Form) -> Response:
 
 
 def _parse_routes(text: str) -> list[tuple[Domain, ConnectionSlug]]:
-    """Return the routes in a text with one domain and one provider per line. Raises: FieldInvalid."""
+    """Return the routes in a text with one domain and one provider per line, by its name or its slug. Raises: FieldInvalid."""
+    slugs = {name.casefold(): slug for slug, name in ports().policy.provider_names.items()}
     found = []
     for line in to_lines(text):
         domain, _, provider = line.partition(" ")
-        found.append({"domain": domain, "provider": provider.strip()})
+        found.append({"domain": domain, "provider": slugs.get(provider.strip().casefold(), provider.strip())})
     try:
         data = to_model(HomeRealmRoutesRequest, {}, {"domains": lambda _: found})
     except FieldInvalid as refusal:

@@ -1,5 +1,6 @@
 """The pages of members: the list, a member with their role, sessions and second factor, and a page for each action."""
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -65,6 +66,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     invited = await _invited(query_args) if manages else None
     return await console_page(
         "tenancy/members.html",
+        images_of=_with_picture(result.members),
         members=result.members,
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
         invited=invited,
@@ -96,6 +98,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
     details = await members.find(ports(), acting_member(), user_id)
     return await console_page(
         "tenancy/member.html",
+        images_of=_with_picture([details.account.member]),
         member=details.account.member,
         account=details.account,
         sessions=details.sessions,
@@ -105,6 +108,11 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
+
+
+def _with_picture(listed: Iterable[ListedMember]) -> list[UUID]:
+    """Return the members with a picture on the page. An organization sees nothing of the account of a member who has not confirmed."""
+    return [member.user_id for member in listed if member.membership.confirmed_at is not None]
 
 
 def _actions(member: ListedMember) -> list[tuple[str, str, bool]]:

@@ -1,0 +1,76 @@
+"""Decoding of uploaded images with Pillow."""
+
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Final
+
+from adapters.low_priority_threads import LowPriorityThreads
+from core.kernel.images import IMAGE_PATH, LARGE, SMALL, ImageDamaged, ImageHeader, ImageType, NewImage
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+QUEUE: Final = 8  # images that wait for the thread; each has at most MAX_IMAGE_BYTES
+_FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP: "WEBP"}
+
+
+class PillowImages:
+    """Implements `ports.images.Images` with one thread, so that at most one image is decoded at a time.
+
+    An image of MAX_PIXELS takes about 50 MB while it is decoded.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url
+        self._threads = LowPriorityThreads("images", 1, QUEUE)
+
+    async def write_anew(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+        return await self._threads.run(partial(_write_anew, content, header, is_square=is_square))
+
+    def url(self, key: str) -> str:
+        return f"{self._base_url}{IMAGE_PATH}{key}/{LARGE}"
+
+
+def _write_anew(content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+    # Loaded on first use: most processes never decode an image.
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(BytesIO(content), formats=[_FORMATS[header.type]]) as image:
+            # The library reads the header by itself. What was checked must be what is decoded.
+            if image.size != (header.width, header.height):
+                raise ImageDamaged
+            image.draft("RGB", (LARGE, LARGE))  # a JPEG is decoded in a smaller size
+            image.load()
+            turned = _turn(image)
+            plain = turned.convert("RGBA" if turned.has_transparency_data else "RGB")
+    except ImageDamaged:
+        raise
+    except Exception:  # the decoders raise errors of many kinds for a damaged file
+        raise ImageDamaged from None
+    if is_square:
+        side = min(plain.size)
+        plain = ImageOps.fit(plain, (min(side, LARGE), min(side, LARGE)), Image.Resampling.LANCZOS)
+    else:
+        plain.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
+    small = plain.copy()
+    small.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
+    return NewImage(_encode(small), _encode(plain))
+
+
+def _turn(image: "Picture") -> "Picture":
+    """Return the image turned as its camera says. Without readable EXIF it stays as it is."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:
+        return image
+
+
+def _encode(image: "Picture") -> bytes:
+    """Return the pixels as PNG. A new image has no metadata: it gets none of `info`."""
+    output = BytesIO()
+    image.info = {}
+    image.save(output, "PNG", optimize=True)
+    return output.getvalue()

@@ -1,0 +1,52 @@
+"""The identity providers of the platform: their names, and the logos that platform owners upload."""
+
+from collections.abc import Sequence
+
+from core.accounts import images, platform
+from core.authentication import events
+from core.authentication.model.connections import NamedConnection
+from core.authentication.model.identities import parse_provider
+from core.kernel.callers import PlatformCaller
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.images import ImageOwner
+from ports import Ports
+
+
+async def list_all(ports: Ports) -> Sequence[NamedConnection]:
+    """Return the connections of the platform, also those without credentials."""
+    keys = await images.find_keys(ports, [id_ for id_, _ in PLATFORM_CONNECTIONS.values()])
+    return [
+        NamedConnection(slug, ports.policy.provider_names[slug], ports.images.url(key) if (key := keys.get(id_)) else None)
+        for slug, (id_, _) in PLATFORM_CONNECTIONS.items()
+    ]
+
+
+async def find(ports: Ports, slug: str) -> NamedConnection:
+    """Return a connection of the platform. Raises: ProviderUnknown."""
+    connection = parse_provider(slug)
+    return next(each for each in await list_all(ports) if each.slug == connection)
+
+
+async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: bytes, content_type: str | None = None) -> NamedConnection:
+    """Make an uploaded image the logo of a connection, and return it. Raises: ProviderUnknown; the errors of `images.write_anew`."""
+    owner, connection = _find(slug)
+    image = await images.write_anew(ports, content, content_type)
+    async with ports.storage.transaction(by=caller) as tx:
+        await platform.lock_rights(tx, caller)
+        await tx.images.put(owner, image, ports.clock.now())
+        tx.record(events.connection_updated(connection, "set"))
+    return NamedConnection(connection, ports.policy.provider_names[connection], ports.images.url(image.key))
+
+
+async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:
+    """Remove the logo of a connection, if it has one. Raises: ProviderUnknown."""
+    owner, connection = _find(slug)
+    async with ports.storage.transaction(by=caller) as tx:
+        await platform.lock_rights(tx, caller)
+        if await tx.images.remove(owner):
+            tx.record(events.connection_updated(connection, "removed"))
+
+
+def _find(slug: str) -> tuple[ImageOwner, ConnectionSlug]:
+    connection = parse_provider(slug)
+    return ImageOwner(connection_id=PLATFORM_CONNECTIONS[connection][0]), connection

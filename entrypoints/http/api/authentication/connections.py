@@ -1,0 +1,52 @@
+"""The identity providers of the platform, for platform owners."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.authentication import connections
+from core.kernel.rate_limits import IMAGE_UPLOAD
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import acting_on_platform, ports
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.openapi import describes, refuses, takes_image
+from entrypoints.http.edge.uploads import read_image
+
+routes = Blueprint("connections", __name__)
+
+
+class ConnectionResponse(ResponseModel):
+    """An identity provider of the platform."""
+
+    slug: str = Field(description="Its name in addresses and events.", examples=["websuite"])
+    name: str = Field(description="The name that pages show.", examples=["Google"])
+    logo_url: str | None = Field(description="The URL of the uploaded logo, or null.")
+
+
+@routes.get("/api/platform/connections")
+@platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
+async def list_connections() -> list[ConnectionResponse]:
+    """List the identity providers of the platform, also those that are not set up."""
+    return ConnectionResponse.list_of(await connections.list_all(ports()))
+
+
+@routes.put("/api/platform/connections/<provider>/logo")
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@refuses(429)
+@takes_image
+async def set_logo(provider: str) -> ConnectionResponse:
+    """Upload the logo of an identity provider.
+
+    The body is a PNG, JPEG or WebP file of at most 200 KB and 4,000,000 pixels. It is kept as PNG of at most 64 and 256 pixels, without
+    anything else that the file contains. The buttons of the provider show it.
+    """
+    return ConnectionResponse.of(await connections.set_logo(ports(), acting_on_platform(), provider, *await read_image()))
+
+
+@routes.delete("/api/platform/connections/<provider>/logo")
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY)
+@describes({204: "The provider has no logo."})
+async def remove_logo(provider: str) -> None:
+    """Remove the logo of an identity provider."""
+    await connections.remove_logo(ports(), acting_on_platform(), provider)

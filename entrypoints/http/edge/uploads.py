@@ -1,0 +1,56 @@
+"""Uploaded files: the body of an API request, or the one file of a form of our pages."""
+
+from io import BytesIO
+from typing import Any, Final, TypeVar
+
+from quart import current_app, g, request
+from werkzeug.exceptions import UnsupportedMediaType
+from werkzeug.formparser import MultiPartParser
+
+from core.kernel.images import ImageType
+
+MULTIPART: Final = "multipart/form-data"
+FILE: Final = "image"  # the name of the field
+MAX_PARTS: Final = 10
+UPLOADS_ATTRIBUTE: Final = "_uploads"  # of views that take a file
+V = TypeVar("V")
+
+
+def uploads(view: V) -> V:
+    """Mark the view of a form with a file, which `uploaded_file` returns."""
+    setattr(view, UPLOADS_ATTRIBUTE, True)
+    return view
+
+
+def is_upload() -> bool:
+    """Return whether the request is a form with a file, and the view takes one."""
+    return request.mimetype == MULTIPART and hasattr(current_app.view_functions[request.endpoint or ""], UPLOADS_ATTRIBUTE)
+
+
+async def read_parts() -> list[tuple[str, str]]:
+    """Return the fields of a form with a file, and keep the file for `uploaded_file`. Raises: ValueError."""
+    raw = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+    boundary = request.mimetype_params.get("boundary", "").encode("ascii")
+    parser = MultiPartParser(stream_factory=_in_memory, max_form_parts=MAX_PARTS)
+    fields, files = parser.parse(BytesIO(raw), boundary, len(raw))
+    sent = files.getlist(FILE)
+    if len(sent) > 1 or len(sent) < len(files) or set(files) - {FILE}:
+        raise ValueError("more than one file")
+    g.uploaded_file = sent[0].read() if sent else b""
+    return list(fields.items(multi=True))
+
+
+def _in_memory(*_: Any, **__: Any) -> BytesIO:
+    return BytesIO()  # the edge limits the size of the body
+
+
+def uploaded_file() -> bytes:
+    """Return the file of the form, or an empty one if the user chose none."""
+    return bytes(g.get("uploaded_file", b""))
+
+
+async def read_image() -> tuple[bytes, str]:
+    """Return the body of a request, and its content type. Raises: UnsupportedMediaType if this is not that of an image that we accept."""
+    if request.mimetype not in {*ImageType}:
+        raise UnsupportedMediaType("Send the file itself as the body, with the content type image/png, image/jpeg or image/webp.")
+    return await request.get_data(cache=False, as_text=False, parse_form_data=False), request.mimetype

@@ -1,0 +1,65 @@
+"""The pages of the identity providers of the platform."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.authentication import connections
+from core.kernel.errors import Invalid, Limited
+from core.kernel.rate_limits import IMAGE_UPLOAD
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.edge.access import platform_page
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+
+routes = Blueprint("connection_pages", __name__)
+
+LIST: Final = "/app/platform/connections"
+ONE: Final = f"{LIST}/<provider>"
+API: Final = "/api/platform/connections"
+LOGO: Final = f"{API}/<provider>/logo"
+
+
+@routes.get(LIST)
+@platform_page
+@shows(f"GET {API}")
+async def show_connections() -> Response:
+    """List the identity providers of the platform."""
+    return await console_page("platform/connections.html", connections=await connections.list_all(ports()), path=LIST)
+
+
+async def _values(_: Form, provider: str) -> dict[str, Any]:
+    return {"connection": await connections.find(ports(), provider), "path": LIST}
+
+
+@routes.get(ONE)
+@platform_page
+@shows(f"GET {API}", f"PUT {LOGO}", f"DELETE {LOGO}")
+async def show_connection(provider: str) -> Response:
+    """Show an identity provider of the platform, with its logo."""
+    return await console_page("platform/connection.html", **await _values({}, provider))
+
+
+@routes.post(f"{ONE}/logo")
+@platform_page(sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
+@refuses(404, 429)
+@accepts(f"PUT {LOGO}", form=["form_token", FILE])
+@on_refusal("platform/connection.html", _values, lambda _, __: FILE, refusals=(Invalid, Limited))
+@uploads
+async def upload_logo(provider: str, form: Form) -> Response:
+    """Upload the logo of an identity provider. The buttons of the provider show it."""
+    await connections.set_logo(ports(), signed_in(), provider, uploaded_file())
+    return redirect_with_notice("logo-saved", f"{LIST}/{provider}")
+
+
+@routes.post(f"{ONE}/logo/remove")
+@platform_page(sign_in=SignInAge.ANY)
+@refuses(404)
+@accepts(f"DELETE {LOGO}")
+async def remove_logo(provider: str) -> Response:
+    """Remove the logo of an identity provider."""
+    await connections.remove_logo(ports(), signed_in(), provider)
+    return redirect_with_notice("logo-removed", f"{LIST}/{provider}")
