@@ -42,7 +42,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     if sign_in.in_browser:
         await tx.logins.begin_browser_session(session, digest(secret), device, for_application=sign_in.for_application)
     else:
-        await tx.logins.begin_session(session, digest(secret), device)
+        await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
     await _warn_of_risk(tx, account, device, now)
     tx.record(events.signed_in(account.id, methods, sign_in.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)

@@ -91,7 +91,8 @@ async def sign_in_over_api(
     Raises: the errors of `check_target`, `saml.target.complete_sign_in` and `prove`.
     """
     service = await check_target(ports, target)
-    org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
+    waiting = service if target.saml_state is None else await saml_target.find_service(ports, target.saml_state)
+    org_id, service_id = (None, None) if waiting is None else (waiting.org_id, waiting.id)
     flow = new_flow(ports.clock.now(), FlowTarget.API, target.saml_state or "", org_id=org_id, service_id=service_id, service=service)
     return await continue_over_api(ports, caller, flow, method, client)
 

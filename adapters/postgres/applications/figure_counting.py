@@ -33,7 +33,10 @@ COUNT_SIGN_INS: Final = f"""
         join memberships m on m.user_id = a.user_id and m.confirmed_at <= a.created_at
         join organizations o on o.id = m.org_id
         where a.org_id is null and a.service_id is null
-          and case when a.success then o.status in ('active', 'suspended') else a.seen_by = 'all' and o.approved_at is not null end
+          and case
+                when a.success then o.status in ('active', 'suspended')
+                else a.seen_by = 'all' and a.result <> '{UNRECORDED}' and o.approved_at is not null
+                end
         union all
         select {PLATFORM}, {PLATFORM}, a.method, a.result, a.attempts from attempts a where a.seen_by <> 'organization')
     select org_id, 'hour', %(hour)s, service_id, method, result, sum(attempts) from seen group by org_id, service_id, method, result"""

@@ -6,10 +6,12 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
     MANY_ATTEMPTS,
     MAX_COUNTED_NETWORKS,
     MAX_FAILURES,
+    MAX_LOCKED,
     MAX_NAMED_FAILURES,
     UNKNOWN_ACCOUNT,
     FailedLogin,
@@ -53,6 +55,7 @@ RECORD_FAILURE: Final = f"""
                 select from memberships m where m.org_id = %(org_id)s and m.user_id = u.id and m.confirmed_at is not null)
             or exists (
                 select from service_users r where r.service_id = %(service_id)s and r.user_id = u.id and r.org_id = %(org_id)s)
+            or exists (select from scim_users s where s.org_id = %(org_id)s and s.user_id = u.id)
             then 'all' else 'platform' end as seen_by
         from users u where u.id = %(user_id)s and u.anonymized_at is null for key share of u),
     of_minute as materialized (
@@ -61,17 +64,18 @@ RECORD_FAILURE: Final = f"""
         {FAILED_IN_MINUTE} l.org_id is null and %(org_id)s::uuid is null and l.created_at >= t.minute),
     of_account as materialized (
         select f.* from account a cross join lateral (
-            select l.id, l.org_id, l.service_id, l.seen_by, l.created_at from login_events l
+            select l.id, l.org_id, l.service_id, l.seen_by, l.reason, l.created_at from login_events l
             where l.user_id = a.id and not l.success and l.created_at > %(now)s::timestamptz - interval '1 hour'
             order by l.created_at desc limit %(most)s) f),
     wanted (user_id, seen_by, attempts, id) as (
         select a.id, a.seen_by, 1,
             case when (select count(*) from of_account) < %(most)s and (select count(user_id) from of_minute) < %(most_named)s
+                and (%(reason)s <> %(locked)s or (select count(*) from of_account where reason = %(locked)s) < %(most_locked)s)
                 then %(id)s::uuid
             else (select f.id from of_account f
                 where f.service_id is not distinct from %(service_id)s and f.org_id is not distinct from %(org_id)s
                   and f.seen_by = a.seen_by
-                order by f.created_at desc limit 1) end
+                order by f.reason = %(reason)s desc, f.created_at desc limit 1) end
         from account a
         union all
         select null, c.seen_by, case when c.is_shown then 0 else 1 end,
@@ -144,6 +148,8 @@ class FailedLogins(Repository):
             unnamed_reason=UNKNOWN_ACCOUNT if failure.depends_on_account else failure.reason,
             many=MANY_ATTEMPTS,
             most=MAX_FAILURES,
+            locked=LoginFailure.LOCKED,
+            most_locked=MAX_LOCKED,
             most_named=MAX_NAMED_FAILURES,
             most_networks=MAX_COUNTED_NETWORKS,
             address=failure.address,

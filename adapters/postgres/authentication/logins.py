@@ -53,31 +53,24 @@ def _risk_values(device: Device | None) -> dict[str, object]:
     }
 
 
+def _login_values(session: Session, device: Device | None, *, for_application: bool) -> dict[str, object]:
+    """Return the parameters of `begin_session_sql`, without the secrets."""
+    seen_by = "platform" if for_application and session.service is None else "all"
+    return {**session_parameters(session), "seen_by": seen_by, "request_id": session.request_id, **_risk_values(device)}
+
+
 class Logins(FailedLogins):
     """Implements `ports.storage.authentication.sign_ins.Logins`."""
 
-    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
-        await self._write(
-            BEGIN_SESSION,
-            **session_parameters(session),
-            refresh_hash=refresh_hash,
-            browser_hash=None,
-            seen_by="all",
-            request_id=session.request_id,
-            **_risk_values(device),
-        )
+    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
+        values = _login_values(session, device, for_application=for_application)
+        await self._write(BEGIN_SESSION, **values, refresh_hash=refresh_hash, browser_hash=None)
 
     async def begin_browser_session(
         self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
     ) -> None:
-        await self._write(
-            BEGIN_BROWSER_SESSION,
-            **session_parameters(session),
-            browser_hash=browser_hash,
-            seen_by="platform" if for_application else "all",
-            request_id=session.request_id,
-            **_risk_values(device),
-        )
+        values = _login_values(session, device, for_application=for_application)
+        await self._write(BEGIN_BROWSER_SESSION, **values, browser_hash=browser_hash)
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         await self._write(

@@ -15,12 +15,12 @@ WALKED: Final = 5000
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
 # they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
 # that was never approved sees no attempts at the platform: anyone can create any number of them.
-OF_ORGANIZATION: Final = """
+OF_APPLICATIONS: Final = """
     (select l.* from login_events l
-     where l.org_id = %(org_id)s and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)
-    union all
-    ({of_members})"""
-AT_PLATFORM: Final = "l.org_id is null and l.service_id is null and l.seen_by = 'all' {filters}"
+     where l.org_id = %(org_id)s and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)"""
+# Version 0.9.0 recorded failures without the application and without a reason.
+AT_PLATFORM: Final = """
+    l.org_id is null and l.service_id is null and l.seen_by = 'all' and (l.success or l.reason is not null) {filters}"""
 OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
 IS_APPROVED: Final = "select from organizations o where o.id = %(org_id)s and o.approved_at is not null"
 # Any of the members' attempts, for the count. The members come first, so that their rows are read by the index of
@@ -58,7 +58,9 @@ OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organi
 # The current address of a user who belongs to the organization.
 EMAIL_IN_ORGANIZATION: Final = """coalesce(
     (select m.email from memberships m where m.org_id = %(org_id)s and m.user_id = l.user_id and m.confirmed_at is not null),
-    (select e.email from end_users e where e.org_id = %(org_id)s and e.user_id = l.user_id))"""
+    (select e.email from end_users e where e.org_id = %(org_id)s and e.user_id = l.user_id),
+    (select coalesce(s.email, u.email) from scim_users s join users u on u.id = s.user_id
+     where s.org_id = %(org_id)s and s.user_id = l.user_id))"""
 EMAIL: Final = "(select u.email from users u where u.id = l.user_id)"
 FILTERS: Final[dict[str, LiteralString]] = {
     "user_id": "and l.user_id = %(user_id)s",
@@ -131,8 +133,11 @@ class SignInLog(Repository):
 def _rows(org_id: UUID | None, values: dict[str, object], of_members: LiteralString = NEWEST_OF_MEMBERS) -> LiteralString:
     """Return the newest %(most)s rows that the organization may see, or the platform, and that match the filters."""
     filters = " ".join(text for name, text in FILTERS.items() if name in values)
-    rows = OF_PLATFORM if org_id is None else OF_ORGANIZATION.replace("{of_members}", of_members)
-    return rows.format(filters=filters, newest=NEWEST)
+    if org_id is None:
+        return OF_PLATFORM.format(filters=filters, newest=NEWEST)
+    if "service_id" in values:  # no attempt at the platform itself
+        return OF_APPLICATIONS.format(filters=filters, newest=NEWEST)
+    return f"{OF_APPLICATIONS} union all ({of_members})".format(filters=filters, newest=NEWEST)
 
 
 def _values(filter_: SignInFilter) -> dict[str, object]:

@@ -49,7 +49,8 @@ class Password:
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
         if usable is None or not is_right:
-            await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, user_id, flow)
+            reason = LoginFailure.CREDENTIALS if account is None or account.is_usable else LoginFailure.CLOSED
+            await record_failure(ports, caller, reason, Method.PASSWORD, user_id, flow)
             raise CredentialsInvalid
         if usable.email_verified_at is None:
             await record_failure(ports, caller, LoginFailure.UNVERIFIED, Method.PASSWORD, usable.id, flow)

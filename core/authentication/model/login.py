@@ -72,7 +72,7 @@ class VerifiedSignIn:
     in_browser: bool  # on our own pages
     device: DeviceMatch
     trusts_device: bool = False  # skip the second factor on this device for a while
-    for_application: bool = False  # an application waits for the session on our own pages
+    for_application: bool = False  # an application waits, also if the session is none of the application
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
 # How many failures have rows. 1 million attempts at one application in a day, at any accounts and from any
 # addresses, add less than 100,000 rows (`rows_a_minute`).
 MAX_FAILURES: Final = 20  # of one account in an hour; the newest row counts the others
+MAX_LOCKED: Final = 5  # of these, while the account was blocked, so that they leave rows for the attempts that count as a risk
 MAX_NAMED_FAILURES: Final = 30  # at accounts that the log names, of one organization in a minute
 MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
 # The reason of attempts at accounts that a log must not name, whether there is an account or not. It replaces

@@ -119,6 +119,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     if not may_use or not may_use_api:
         reason = LoginFailure.DIRECTORY if is_blocked else LoginFailure.ACCESS
         method = proofs.first_method_of(visitor.browser.proofs) or ""
+        ports.metrics.login_failed(reason)
         await log_failure(ports, visitor, reason, method, visitor.user_id, context.org_id, context.id)
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 

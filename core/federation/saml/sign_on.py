@@ -151,6 +151,10 @@ async def _respond_with_assertion(
     except (NoAccessToService, AddressNotVerified, SubjectMismatch) as refusal:
         ports.metrics.login_failed(LoginFailure.SAML)
         reason = _REASONS.get(type(refusal), LoginFailure.SAML)
+        if reason is LoginFailure.ACCESS:
+            async with ports.storage.reading() as read:
+                is_blocked = await read.directory_blocks.exists(service.org_id, visitor.user_id)
+            reason = LoginFailure.DIRECTORY if is_blocked else reason
         await log_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, service.org_id, service.id)
         raise
     response = SamlResponse(

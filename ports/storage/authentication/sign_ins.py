@@ -20,17 +20,17 @@ from core.kernel.values import Page, PageResult
 class Logins(Protocol):
     """Login records."""
 
-    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
-        """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does."""
+    async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
+        """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does.
+
+        If an application waits for a session that is not its own, the logs of organizations do not have the
+        record: it would tell the user's other organizations about the application.
+        """
 
     async def begin_browser_session(
         self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
     ) -> None:
-        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login.
-
-        If an application waits, the logs of organizations do not have the record: it would tell the user's
-        other organizations about the application. The session at the application has a record of its own.
-        """
+        """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login as `begin_session` does."""
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         """Record the login that started this session, with the risk and the location of the device.

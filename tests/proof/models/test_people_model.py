@@ -431,8 +431,10 @@ class PeopleMachine(RuleBasedStateMachine):
             waiting.ended = True
 
     def store_failure(self, *, wrong: bool = True) -> None:
-        """Record a failure, at most 20 in an hour. An attempt while the account is locked is not `wrong`: it raises no risk."""
-        if sum(not success and at > self.now - 60 * MINUTE for at, success, _ in self.logins) < 20:
+        """Record a failure, at most 20 in an hour, 5 of them not `wrong`: attempts while the account is locked, which raise no risk."""
+        hour_ago = self.now - 60 * MINUTE
+        failures = sum(not success and at > hour_ago for at, success, _ in self.logins)
+        if failures < 20 and (wrong or failures - sum(at > hour_ago for at in self.wrong_at) < 5):
             self.logins.append((self.now, False, 0))
             self.wrong_at += [self.now] * wrong
 
