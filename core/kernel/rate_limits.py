@@ -37,5 +37,6 @@ MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/ver
 MFA_VERIFICATION = Bucket("mfa-verification", 1.0, 3)  # POST /api/user/mfa/verify and POST /api/auth/mfa/verify together
 IMAGE = Bucket("image", 0.05, 600)  # /images/*: 20 a second, 600 at once. Browsers keep what they have loaded
 IMAGE_UPLOAD = per_minute("image-upload", 20)
+DOCUMENTATION_SEARCH = per_minute("documentation-search", 60)  # a search reads all texts
 BILLING = Bucket("billing", 0.06, 100)  # POST /webhooks/billing: 1000 a minute, 100 at once
 SCIM = Bucket("scim", 0.02, 500)  # /scim/v2/*, per organization: 50 a second, 500 at once. Entra ID sends up to 25 a second

@@ -4,7 +4,7 @@ The rules are those of decisions 236, 238.
 The states of an organization: docs/specification/lifecycles.md.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -60,6 +60,12 @@ async def list_organizations(
         page = await read.organizations.page_with_owners(status, tier_id, limit, offset, text or None)
         resembled = await read.organizations.resembled([listed.organization.id for listed in page.items])
     return replace(page, items=[replace(listed, resembles=resembled.get(listed.organization.id, ())) for listed in page.items])
+
+
+async def count_organizations(ports: Ports) -> Mapping[OrganizationStatus, int]:
+    """Return the number of organizations with each status."""
+    async with ports.storage.reading() as read:
+        return await read.organizations.counts()
 
 
 async def get(ports: Ports, org_id: UUID) -> Organization:

@@ -16,7 +16,7 @@ from entrypoints.http.app import build_routes
 from entrypoints.http.base.rendering.icons import icon
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import docs_of
-from entrypoints.http.pages.applications.applications import BASICS, GROUP_NAMES
+from entrypoints.http.pages.applications.applications import GROUP_NAMES
 from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of
 from entrypoints.http.pages.navigation import OF_ORGANIZATION, OF_PERSON, OF_PLATFORM, ORGANIZATION_PATH, PLATFORM_PATH, Group
@@ -110,7 +110,7 @@ def test_every_operation_for_people_has_a_page() -> None:
 
 def test_every_field_of_an_application_is_on_its_page() -> None:
     assert {field for fields in GROUPS.values() for field in fields} == set(ServiceUpdateRequest.model_fields)
-    assert GROUPS.keys() == BASICS | GROUP_NAMES.keys()
+    assert GROUPS.keys() == {"general", "sign-in"} | GROUP_NAMES.keys()
 
 
 MODES = {ORGANIZATION_PATH.format(slug="<org_slug>"): OF_ORGANIZATION, PLATFORM_PATH: OF_PLATFORM, ACCOUNT_PATH: OF_PERSON}

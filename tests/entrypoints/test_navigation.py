@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import MEMBER
-from entrypoints.http.pages.navigation import platform_home
+from entrypoints.http.pages.navigation import PLATFORM_PATH
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_member, add_organization, run_sql
 
@@ -29,14 +29,14 @@ def switch(answer: Answer) -> dict[str, str]:
 
 async def test_a_mode_shows_only_its_own_entries(owner_browser: FakeBrowser, pool: Pool) -> None:
     await run_sql(pool, "update users set is_platform_owner = true")
-    pages = {path: await owner_browser.open(path) for path in (ACME, platform_home(), "/app/account")}
+    pages = {path: await owner_browser.open(path) for path in (ACME, PLATFORM_PATH, "/app/account")}
     for path, page in pages.items():
         entries = sidebar(page)
         assert 0 < len(entries) <= 12
         assert all(target.startswith(path.removesuffix("/organizations")) for target in entries.values()), path
-    assert switch(pages[ACME])["Platform"] == platform_home()
-    assert "Platform" not in switch(pages[platform_home()])
-    for path in (platform_home(), "/app/account"):
+    assert switch(pages[ACME])["Platform"] == PLATFORM_PATH
+    assert "Platform" not in switch(pages[PLATFORM_PATH])
+    for path in (PLATFORM_PATH, "/app/account"):
         assert ACME in switch(pages[path]).values(), path
 
 

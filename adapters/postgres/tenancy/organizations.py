@@ -110,6 +110,11 @@ class Organizations(Repository):
     async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
         return await self._one(to_listed_organization, WITH_OWNER, org_id=org_id)
 
+    async def counts(self) -> dict[OrganizationStatus, int]:
+        sql = "select status, count(*) from organizations group by status"
+        numbers = dict(await self._all(lambda row: (OrganizationStatus(row[0]), int(row[1])), sql))
+        return {status: numbers.get(status, 0) for status in OrganizationStatus}
+
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:

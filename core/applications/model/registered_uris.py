@@ -26,9 +26,13 @@ class UnregisteredUri:
 
     @property
     def new_host(self) -> str | None:
-        """Return the host of the URI in A-labels, if no URI in the settings of the application has it."""
-        host = uris.host_of(self.uri)
-        return None if host in {None, *map(uris.host_of, self.service.own_uris)} else host
+        """Return the host of the URI in A-labels, or its scheme if it has no host, unless the application uses it already."""
+        start = _host_or_scheme(self.uri)
+        return None if start in {None, *map(_host_or_scheme, self.service.own_uris)} else start
+
+
+def _host_or_scheme(uri: str) -> str | None:
+    return uris.host_of(uri) or uris.start_of(uri)
 
 
 class UriNotRegistered(Invalid):

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel.display import PRODUCT
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive
 from core.kernel.roles import OWNER, Capability, Rights, RoleName, rights_of
 from core.kernel.values import Slug
@@ -139,7 +140,7 @@ def to_membership_state(organization: Organization, role: RoleName | None) -> Me
     return MembershipState(organization.id, organization.slug, organization.status, role, organization.rights_of(role))
 
 
-class MembersMustAsk(OrganizationNotActive):
+class InactiveForMembers(OrganizationNotActive):
     """This organization can't be used now. Ask its owner or one of its admins."""
 
 
@@ -154,14 +155,17 @@ class ApplicationClosed(OrganizationNotActive):
 def inactive_refusal(organization: Organization, rights: Rights) -> OrganizationNotActive:
     """Return the refusal for a member of an organization that is not active. Only its owner and admins learn why."""
     if Capability.ORGANIZATION_MANAGE not in rights:
-        return MembersMustAsk()
-    name, reason = organization.name, organization.suspended_reason or organization.rejected_reason
-    what = f"{name} waits for the approval of the operator of Gatehouse."
-    if organization.status is OrganizationStatus.REJECTED:
-        what = f"The operator of Gatehouse did not approve {name}."
-    if organization.status is OrganizationStatus.SUSPENDED:
-        what = f"The operator of Gatehouse has suspended {name}. Until that ends, users cannot sign in to its applications."
-    return OrganizationNotActive(f"{what} The reason: {reason}" if reason else f"{what} Ask the operator about the reason.")
+        return InactiveForMembers()
+    name = organization.name
+    match organization.status:
+        case OrganizationStatus.SUSPENDED:
+            fact = f"The operator of {PRODUCT} has suspended {name}. Until that ends, users cannot sign in to its applications."
+            reason = organization.suspended_reason
+        case OrganizationStatus.REJECTED:
+            fact, reason = f"The operator of {PRODUCT} did not approve {name}.", organization.rejected_reason
+        case _:
+            return OrganizationNotActive(f"{name} waits for the approval of the operator of {PRODUCT}.")
+    return OrganizationNotActive(f"{fact} The reason: {reason}" if reason else f"{fact} Ask the operator about the reason.")
 
 
 class TierNotFound(NotFound):

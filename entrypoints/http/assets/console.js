@@ -65,7 +65,7 @@ if (field) {
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]");
     const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
-    if (!slash && !(event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey)) return;
+    if (!slash && !(event.key?.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey)) return;
     event.preventDefault();
     if (field.checkVisibility()) field.select();
     else location.assign(document.querySelector(".finder-link").href);
@@ -170,7 +170,7 @@ for (const area of document.querySelectorAll("textarea[data-starts-of]")) {
   const source = area.form.elements[area.dataset.startsOf];
   const proposed = area.form.elements.proposed;
   const start = (line) => {
-    const url = URL.parse(line.trim());
+    const url = URL.canParse(line.trim()) ? new URL(line.trim()) : null;
     return url && (url.origin === "null" ? `${url.protocol}/` : `${url.origin}/`);
   };
   area.addEventListener("input", () => { proposed.value = "yes"; });

@@ -28,7 +28,7 @@ from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH, Mode, navigation_for, platform_home
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH, Mode, navigation_for
 from entrypoints.http.pages.notices import NOTICES
 
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
@@ -78,7 +78,7 @@ async def frame_values() -> dict[str, Any]:
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
-        "platform_home": platform_home() if user.is_platform_owner else None,
+        "platform_home": PLATFORM_PATH if user.is_platform_owner else None,
         "curl": [] if navigation.mode is Mode.PERSON else _curl(),
     }
     root = organization_path() if isinstance(user, Member) else None

@@ -1,27 +1,25 @@
 """The documentation of this version, and the search in it. Everyone can read it."""
 
-from functools import lru_cache
-from typing import Final
+from functools import cache
 
 import trio
 from pydantic import Field
 from quart import Blueprint, Response, request
 
 from core.kernel.errors import NotFound
+from core.kernel.rate_limits import DOCUMENTATION_SEARCH
 from entrypoints.http.base.rendering import documentation
 from entrypoints.http.base.rendering.templates import Page, documentation_page
-from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.access import anyone, operations
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Query
 
 routes = Blueprint("documentation", __name__)
 
-RENDERED: Final = 32  # pages that a process keeps
-
 
 class SearchQuery(Query):
-    """What to search for."""
+    """The text of a search."""
 
     search: Text = Field("", description="Words that a section must contain.")
 
@@ -38,7 +36,8 @@ async def show_start() -> Response:
 
 
 @routes.get("/docs/search")
-@operations
+@anyone(limit=DOCUMENTATION_SEARCH)
+@refuses(429)
 @describes_page({200: "The page.", 304: "The browser has this page already."})
 async def search(query_args: SearchQuery) -> Response:
     """Search the documentation.
@@ -76,7 +75,7 @@ def _response(page: Page) -> Response:
     return Response(page.body, page.status, dict(page.headers))
 
 
-@lru_cache(maxsize=RENDERED)
+@cache
 def _render(address: str) -> Page:
     order = [(each, label) for pages in documentation.navigation().values() for label, each in pages.items()]
     place = next(number for number, (each, _) in enumerate(order) if each == address)

@@ -38,8 +38,8 @@ async def show_home() -> Response:
     user = signed_in()
     memberships = await organizations.list_own(ports(), user)
     if user.is_platform_owner:
-        has_organizations = memberships or (await governance.list_organizations(ports(), None, None, limit=1, offset=0)).total
-        return redirect(PLATFORM_PATH if has_organizations else NEW)
+        counts = await governance.count_organizations(ports())
+        return redirect(PLATFORM_PATH if any(counts.values()) else NEW)
     administered = [organization for organization, membership in memberships if _administers(membership)]
     if not administered:
         return redirect(f"{ACCOUNT_PATH}/applications")
@@ -67,14 +67,11 @@ def _administers(membership: Membership) -> bool:
 @shows("GET /api/platform/organizations", "GET /api/platform/health", "GET /api/platform/analytics/sign-ins")
 async def show_platform() -> Response:
     """Show the overview of the platform: its organizations, and what waits for a platform owner."""
-    counts = {
-        status: (await governance.list_organizations(ports(), status, None, limit=1, offset=0)).total for status in OrganizationStatus
-    }
     by_result = show_sign_ins(await figures.load_sign_ins(ports(), None, FigureRange.WEEK), PRODUCT)[0]
     own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
     return await console_page(
         "platform/overview.html",
-        counts={status.value: count for status, count in counts.items()},
+        counts=await governance.count_organizations(ports()),
         chart=(by_result, None if by_result.is_empty else by_result.to_svg()),
         problems=(await health.measure(ports())).find_problems(),
         own=[(each.name, ORGANIZATION_PATH.format(slug=each.slug)) for each, _ in own if each.status is OrganizationStatus.ACTIVE],

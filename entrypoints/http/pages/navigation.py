@@ -232,11 +232,6 @@ def pages_for(user: Person) -> list[tuple[str, str]]:
     return [page for _, entries in groups for entry in entries for page in _allowed(entry.tabs, root, user)]
 
 
-def platform_home() -> str:
-    """Return the path of the first page of the platform."""
-    return PLATFORM_PATH + OF_PLATFORM[0][1][0].tabs[0].path
-
-
 def _mode_of(user: Person, path: str) -> Mode:
     if isinstance(user, Member):
         return Mode.ORGANIZATION

@@ -1,6 +1,6 @@
 """Storage of organizations, their tiers, members and invitations."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -18,6 +18,9 @@ class OrganizationsRead(Protocol):
     """Read access to organizations."""
 
     async def by_id(self, org_id: UUID) -> Organization | None: ...
+    async def counts(self) -> Mapping[OrganizationStatus, int]:
+        """Return the number of organizations with each status, also those without any."""
+
     async def status_by_slug(self, slug: str) -> OrganizationStatus | None: ...
     async def id_by_slug(self, slug: str) -> UUID | None: ...
 

@@ -20,7 +20,7 @@ class PostLogoutClientMissing(Invalid):
 
 
 class PostLogoutRedirectUriNotRegistered(Invalid):
-    """This post_logout_redirect_uri is not registered for the application. The user can sign out, but is not sent there."""
+    """This post_logout_redirect_uri is not registered for the application, so the user is not sent there. Send a registered one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,8 @@ from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 routes = Blueprint("audit", __name__)
 
 BUILT: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until")  # the filters that need no names
-# A part of an address or name. Spaces around it do not count, and an empty text finds nothing.
-SearchText = Annotated[Text, AfterValidator(str.strip), Field(min_length=1)]
+# A part of an address or name. Spaces around it do not count. A single letter would find too many.
+SearchText = Annotated[Text, AfterValidator(str.strip), Field(min_length=2)]
 
 
 class AuditActorResponse(ResponseModel):

@@ -150,8 +150,8 @@ def link_target(link: str, base: str) -> str:
 
 
 def search(text: str) -> list[SearchResult]:
-    """Return the sections with all words of the text, the best first. A word in a heading counts most."""
-    terms = text.lower().split()[:_MOST_TERMS]
+    """Return the sections with all words of the text, the best first. A word in a heading counts most. Single letters do not count."""
+    terms = [word for word in text.lower().split() if len(word) > 1][:_MOST_TERMS]
     if not terms:
         return []
     matches = [section for section in _sections() if all(term in section.words for term in terms)]
@@ -163,8 +163,7 @@ def _score(section: Section, terms: Sequence[str]) -> int:
     heading, page = section.heading.lower(), section.page.lower()
     count = 0
     for term in terms:
-        uses = len(re.findall(rf"\b{re.escape(term)}", section.words))
-        count += 20 * (term in heading) + 10 * (term in page) + min(uses, 5)
+        count += 20 * (term in heading) + 10 * (term in page) + min(section.words.count(term), 5)
     # A phrase says more than its words, and a long table has every word.
     return count + 15 * (" ".join(terms) in section.words) - len(section.words) // 1000 + section.weight
 

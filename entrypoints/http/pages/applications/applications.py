@@ -11,10 +11,10 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
-from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceNotFound, ServiceOrder, ServiceType
+from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid, Limited
+from core.kernel.errors import Invalid, Limited, NotFound
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
@@ -54,7 +54,6 @@ DEFAULT_OVERLAP: Final = "1 day"
 
 
 # The groups on the first page of the settings, and the names of the pages of the others.
-BASICS: Final = frozenset({"general", "sign-in"})
 GROUP_NAMES: Final = {
     "consent": "Consent",
     "security": "Security",
@@ -176,7 +175,7 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
 def _settings_path(service_slug: str, group: str) -> str:
     """Return the path of the page with a group of settings."""
     path = application_path(service_slug)
-    return path if group in BASICS else f"{path}/settings/{group}"
+    return f"{path}/settings/{group}" if group in GROUP_NAMES else path
 
 
 async def _page_values(service: Service, group: str = "", sent: UnregisteredUri | None = None) -> dict[str, Any]:
@@ -199,6 +198,10 @@ async def _page_values(service: Service, group: str = "", sent: UnregisteredUri 
     }
 
 
+class SettingsGroupNotFound(NotFound):
+    """This application has no such settings. Open its page to see its settings."""
+
+
 class SentUriQuery(Query):
     """A URI that a request of the application had, and that is not registered. It stands in its field, and is not saved."""
 
@@ -219,8 +222,9 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
     typed, sent = client_settings.stored_values(service), None
     for name in (REDIRECT_URIS, POST_LOGOUT_REDIRECT_URIS):
         uri = (getattr(query_args, name) or "").strip()
-        if uri and uri not in service.setting(name):
-            typed[name], sent = f"{typed[name]}\n{uri}".strip(), UnregisteredUri(uri, name, service)
+        unregistered = UnregisteredUri(uri, name, service)
+        if uri and uri not in service.setting(name) and unregistered.flaw is None:
+            typed[name], sent = f"{typed[name]}\n{uri}".strip(), unregistered
     return await console_page("applications/application.html", typed=typed, **await _page_values(service, sent=sent))
 
 
@@ -232,7 +236,7 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
     """Show a group of settings of an application, such as `security`. Their form is sent to the page of the application."""
     service = await services.find(ports(), acting_member(), service_slug)
     if group not in GROUP_NAMES or not client_settings.group_fields(group, service):
-        raise ServiceNotFound
+        raise SettingsGroupNotFound
     typed = client_settings.stored_values(service)
     return await console_page("applications/application.html", typed=typed, **await _page_values(service, group))
 
