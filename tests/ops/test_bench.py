@@ -302,10 +302,11 @@ def test_services_have_the_reported_users_and_logins(filled_services: FilledServ
         assert {user_id for user_id, *_ in people} >= set(application.people)
         assert sum(application.part in email for _, email, _ in people) == 1
         assert sum(not deactivated for *_, deactivated in people) == application.active
-        logins = connection.execute("select count(*) from login_events where service_id = %s", [application.id])
+        logins = connection.execute("select count(*) from login_events where service_id = %s and success", [application.id])
         assert logins.fetchone() == (application.logins,)
     assert connection.execute("select count(*) from service_users").fetchone() == (end_users.QUICK.users,)
-    assert connection.execute("select count(*) from login_events").fetchone() == (end_users.QUICK.logins,)
+    by_success = connection.execute("select success, count(*) from login_events group by success order by success").fetchall()
+    assert by_success == [(False, end_users.QUICK.large_failures + end_users.SMALL_FAILURES), (True, end_users.QUICK.logins)]
 
 
 @pytest.mark.slow
@@ -318,11 +319,12 @@ def test_services_have_the_reported_users_and_logins(filled_services: FilledServ
         ("id, member_count from organizations", "org_id, count(*) from memberships where role = 'owner' group by 1"),
         (
             "org_id, service_id, day, provider, sum(total) from login_totals group by 1, 2, 3, 4",
-            "org_id, service_id, (created_at at time zone 'UTC')::date, provider, count(*) from login_events group by 1, 2, 3, 4",
+            "org_id, service_id, (created_at at time zone 'UTC')::date, provider, count(*) from login_events where success "
+            "group by 1, 2, 3, 4",
         ),
         (
             "service_id, user_id, first_login_at, last_login_at from service_users where first_login_at is not null",
-            "service_id, user_id, min(created_at), max(created_at) from login_events group by 1, 2",
+            "service_id, user_id, min(created_at), max(created_at) from login_events where success group by 1, 2",
         ),
         (
             "org_id, user_id, email, deactivated, created_at from end_users",
@@ -354,7 +356,8 @@ def test_rows_of_services_have_valid_foreign_keys(filled_services: FilledService
 def test_rows_of_services_are_ordered_by_time(filled_services: FilledServices) -> None:
     connection, *_ = filled_services
     for table_name, times in [*((name, "created_at") for name in SERVICE_TABLES if name != "login_totals"), ("login_totals", "day")]:
-        rows = connection.execute(sql.SQL(f"select {times} from {table_name} order by ctid")).fetchall()  # noqa: S608
+        of_sign_ins = "where success" if table_name == "login_events" else ""  # failures come last
+        rows = connection.execute(sql.SQL(f"select {times} from {table_name} {of_sign_ins} order by ctid")).fetchall()  # noqa: S608
         assert rows == sorted(rows), table_name
 
 

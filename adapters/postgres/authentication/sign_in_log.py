@@ -23,17 +23,9 @@ AT_PLATFORM: Final = """
     l.org_id is null and l.service_id is null and l.seen_by = 'all' and (l.success or l.reason is not null) {filters}"""
 OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
 IS_APPROVED: Final = "select from organizations o where o.id = %(org_id)s and o.approved_at is not null"
-# Any of the members' attempts, for the count. The members come first, so that their rows are read by the index of
-# the user.
-OF_MEMBERS: Final = f"""
-    select l.* from memberships m cross join lateral (
-        select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} limit %(most)s) l
-    where m.org_id = %(org_id)s and exists ({IS_APPROVED})
-    limit %(most)s"""
-# The newest of the members' attempts. Reading those of each of 100,000 members would take seconds. So the newest
-# attempts of the whole platform are walked first, for an organization with many members. If they are not enough, the
-# newest one of each member shows which members have the newest ones.
-NEWEST_OF_MEMBERS: Final = f"""
+# The newest attempts of the whole platform are walked first, for an organization with many members. Reading those of
+# each of 100,000 members would take seconds. They are enough if %(most)s of them are the members'.
+WALK: Final = f"""
     with walked as materialized (
         select l.* from (
             select l.* from login_events l
@@ -42,13 +34,25 @@ NEWEST_OF_MEMBERS: Final = f"""
             {NEWEST} limit {WALKED}) l
         join memberships m on {OF_MEMBER}
         {NEWEST} limit %(most)s),
-    is_enough as materialized (select count(*) = %(most)s as is_enough from walked),
+    is_enough as materialized (select count(*) = %(most)s as is_enough from walked)"""
+IF_ENOUGH: Final = "select l.* from walked l where (select is_enough from is_enough)"
+OF_THIS: Final = f"m.org_id = %(org_id)s and exists ({IS_APPROVED}) and not (select is_enough from is_enough)"
+# Any of the members' attempts, for the count.
+OF_MEMBERS: Final = f"""
+    {WALK}
+    {IF_ENOUGH}
+    union all
+    (select l.* from memberships m cross join lateral (
+        select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} limit %(most)s) l
+     where {OF_THIS} limit %(most)s)"""
+# The newest of the members' attempts. The newest one of each member shows which members have the newest ones.
+NEWEST_OF_MEMBERS: Final = f"""
+    {WALK},
     latest as materialized (
         select m.* from memberships m cross join lateral (
             select l.created_at as at, l.id as attempt_id from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit 1) l
-        where m.org_id = %(org_id)s and exists ({IS_APPROVED}) and not (select is_enough from is_enough)
-        order by l.at desc, l.attempt_id desc limit %(most)s)
-    select l.* from walked l where (select is_enough from is_enough)
+        where {OF_THIS} order by l.at desc, l.attempt_id desc limit %(most)s)
+    {IF_ENOUGH}
     union all
     select l.* from latest m cross join lateral (
         select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit %(most)s) l"""

@@ -39,8 +39,8 @@ async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
 async def add_hidden_sign_ins(pool: Pool, ports: Ports, slug: str, *, rival: tuple[UUID, UUID], both: UUID, strangers: list[UUID]) -> None:
     """Add rows that the rival organization must not see, with the slug of the home organization in each text.
 
-    They are sign-ins of a member of both on the way to the home organization's application, those at the platform itself of people that
-    the rival does not know, and the names of attempts that it has counted.
+    They are sign-ins of a member of both on the way to the home organization's application, those of strangers to
+    the rival at the platform itself, and the names of attempts that it has counted.
     """
     insert = """
         insert into login_events (id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country,

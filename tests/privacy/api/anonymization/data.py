@@ -131,10 +131,10 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
         values ('ticket', %s, %s, 'codehost', now(), now() + interval '1 minute')""": (session,),
         """
-        insert into login_events (id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at)
-        select gen_random_uuid(), %s, %s, %s, 'password', false, '203.0.113.9', 'Ada''s browser', 'London', 'GB', now()""": (
-            *(service, tenant.org),
-        ),
+        insert into login_events (
+            id, user_id, service_id, org_id, provider, success, address, agent, city, country, created_at, request_id)
+        select gen_random_uuid(), %s, %s, %s, 'password', false, '203.0.113.9', 'Ada''s browser', 'London', 'GB', now(),
+               'Ada''s browser'""": (*(service, tenant.org),),
         """
         insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at)
         values (gen_random_uuid(), %s, %s, 'ada@example.com', 'ada@elsewhere.example', now(), now())""": (session,),
