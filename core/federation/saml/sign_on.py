@@ -11,7 +11,7 @@ from hmac import compare_digest
 from typing import Final
 from uuid import UUID
 
-from core.applications.model.users import NoAccessToService
+from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
@@ -33,7 +33,11 @@ from core.kernel.proofs import proved_at
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 
-_REASONS: Final = {NoAccessToService: LoginFailure.ACCESS, AddressNotVerified: LoginFailure.UNVERIFIED}
+_REASONS: Final = {
+    NoAccessToService: LoginFailure.ACCESS,
+    BlockedByAdmin: LoginFailure.BLOCKED,
+    AddressNotVerified: LoginFailure.UNVERIFIED,
+}
 
 
 async def resume(

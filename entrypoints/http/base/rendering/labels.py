@@ -75,6 +75,7 @@ FAILURE_REASONS: Final[Labels] = {
     LoginFailure.CLOSED: "Account deactivated",
     LoginFailure.ACCESS: "Refused by the access policy",
     LoginFailure.DIRECTORY: "Blocked by the directory",
+    LoginFailure.BLOCKED: "Blocked by an admin",
     LoginFailure.SAML: "Refused by SAML rules",
     LoginFailure.PROVIDER: "Error at the identity provider",
     UNKNOWN_ACCOUNT: "No account known here",
