@@ -45,3 +45,14 @@ async def test_members_do_not_see_end_users_while_they_are_hidden(app: QuartTrio
             await undo(pool)
     assert not wrong, "\n".join(wrong)
     assert hidden > 10
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_pages_that_name_them_beside_other_things_leave_them_out(app: QuartTrio, pool: Pool, world: World, hidden: bool) -> None:
+    caller = world.callers["browser-with-mfa"]
+    if hidden:
+        await run_sql(pool, HIDE, world.home.organization.id)
+    for page, part in (("api-resources/<resource_id>/access", "Assigned users"), ("analytics", "Latest sign-ins")):
+        answer = await call(app, f"GET /app/organizations/<org_slug>/{page}", Request(), caller)
+        assert (answer.status, part in answer.text) == (200, not hidden), page
+    await undo(pool)

@@ -171,7 +171,7 @@ async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
     resource, query = await _find(resource_id), query or AssignmentsQuery()
-    listed = PageResult[ResourceAssignment]([], 0)
+    listed: PageResult[ResourceAssignment] = PageResult([], 0)
     if may(Capability.END_USERS_VIEW):
         listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
