@@ -22,7 +22,13 @@ pytestmark = pytest.mark.slow
 LARGEST: Final = 100_000  # bytes
 REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner has no subscription"}
 # They answer with a file, or lead elsewhere.
-WITHOUT_PAGE: Final = {"GET /app", "GET /app/organizations/<org_slug>/audit-log/export", "GET /app/platform/log/export"}
+WITHOUT_PAGE: Final = {
+    "GET /app",
+    "GET /app/organizations/<org_slug>/audit-log/export",
+    "GET /app/organizations/<org_slug>/sign-ins/export",
+    "GET /app/platform/log/export",
+    "GET /app/platform/sign-ins/export",
+}
 FRAME: Final = "frame-ancestors 'none'"
 
 
