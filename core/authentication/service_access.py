@@ -21,7 +21,7 @@ from uuid import UUID
 from core.applications import services
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import DeferredEnrollment, NoAccessToService
+from core.applications.model.users import BlockedByAdmin, DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationStatus, ServiceContext
@@ -37,7 +37,14 @@ async def require_service_access(read: Reading | Transaction, org_id: UUID, serv
     if may_use is None:
         raise ServiceNotFound
     if not may_use:
-        raise BlockedByDirectory if await read.directory_blocks.exists(org_id, user_id) else NoAccessToService
+        raise await find_refusal(read, org_id, user_id)
+
+
+async def find_refusal(read: Reading | Transaction, org_id: UUID, user_id: UUID) -> BlockedByDirectory | NoAccessToService:
+    """Return why a service of this organization refuses this user: a block, or its access policy."""
+    if await read.directory_blocks.exists(org_id, user_id):
+        return BlockedByDirectory()
+    return NoAccessToService() if await read.end_users.blocked_at(org_id, user_id) is None else BlockedByAdmin()
 
 
 async def enroll_end_user(tx: Transaction, service: ServiceContext, user_id: UUID, now: datetime) -> tuple[ServiceContext, Entitlement]:

@@ -8,6 +8,7 @@ from uuid import UUID
 from core.applications import access
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
+from core.kernel.access import RoleInsufficient
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -177,8 +178,10 @@ async def list_assignments(
 ) -> PageResult[ResourceAssignment]:
     """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
 
-    Raises: ApiResourceNotFound.
+    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
     """
+    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
+        raise RoleInsufficient
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)

@@ -21,6 +21,10 @@ class NoAccessToService(Forbidden):
     """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
 
 
+class BlockedByAdmin(NoAccessToService):
+    """An administrator has blocked you at the applications of this organization. Ask its administrators, or sign in as another user."""
+
+
 class SecondFactorRequired(NoAccessToService):
     """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
 

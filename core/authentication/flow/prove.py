@@ -19,7 +19,7 @@ from core.authentication.flow.methods import Proved, SignInMethod, record_failur
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn
+from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn, failure_of
 from core.authentication.session_start import start_session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
@@ -50,9 +50,8 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         if proved.refused is not None:
             await proved.refused(refusal)
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService)):
-            reason = LoginFailure.DIRECTORY if isinstance(refusal, BlockedByDirectory) else LoginFailure.ACCESS
             user_id = flow.user_id if proved.account is None else proved.account.id
-            await record_failure(ports, caller, reason, first_method_of((proved.proof,)) or "", user_id, flow)
+            await record_failure(ports, caller, failure_of(refusal), first_method_of((proved.proof,)) or "", user_id, flow)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)

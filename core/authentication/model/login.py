@@ -12,14 +12,14 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch
 from core.accounts.model.mfa import CodeWrong
 from core.applications.model.plans import Entitlement
-from core.applications.model.users import NoAccessToService
+from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.proofs import Proofs
 from core.kernel.values import Email
@@ -241,4 +241,12 @@ class LoginFailure(StrEnum):
     ADDRESS = "address"  # the email address from the identity provider cannot be used
     ACCESS = "access"  # the access policy of the application refuses the user
     DIRECTORY = "directory"  # the directory of the organization blocks the user
+    BLOCKED = "blocked"  # an admin of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application
+
+
+def failure_of(refusal: Refusal) -> LoginFailure:
+    """Return why a service or an API refused a user who had proved who they are."""
+    if isinstance(refusal, BlockedByDirectory):
+        return LoginFailure.DIRECTORY
+    return LoginFailure.BLOCKED if isinstance(refusal, BlockedByAdmin) else LoginFailure.ACCESS

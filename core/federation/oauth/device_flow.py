@@ -20,7 +20,7 @@ from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.methods import log_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
-from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn
+from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
 from core.authentication.model.sessions import Grant, TokenPair
 from core.authentication.service_access import enroll_end_user, require_service_access
@@ -293,8 +293,7 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     except NotFound:  # the service or its organization was deleted
         raise UserCodeUnknown from None
     except (BlockedByDirectory, NoAccessToService, NoAccessToResource) as refusal:
-        reason = LoginFailure.DIRECTORY if isinstance(refusal, BlockedByDirectory) else LoginFailure.ACCESS
-        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id, reason)
+        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id, failure_of(refusal))
         raise
     if decision is DeviceDecision.DENY:
         await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id)

@@ -10,8 +10,9 @@ from core.authentication.flow import flows
 from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
-from core.authentication.model.login import LoginFailure
+from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
+from core.authentication.service_access import find_refusal
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
@@ -113,11 +114,11 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
         return
     async with ports.storage.reading() as read:
         may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
-        is_blocked = not may_use and await read.directory_blocks.exists(context.org_id, visitor.user_id)
+        refusal = None if may_use else await find_refusal(read, context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
-    if not may_use or not may_use_api:
-        reason = LoginFailure.DIRECTORY if is_blocked else LoginFailure.ACCESS
+    if refusal is not None or not may_use_api:
+        reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
         ports.metrics.login_failed(reason)
         await log_failure(ports, visitor, reason, method, visitor.user_id, context.org_id, context.id)

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.applications.model.users import NoAccessToService, SecondFactorRequired
+from core.applications.model.users import BlockedByAdmin, NoAccessToService, SecondFactorRequired
 from core.authentication import events
 from core.authentication.flow.model import Flow
 from core.authentication.model.sessions import SessionStart
@@ -73,8 +73,10 @@ async def authorize_assertion(
     if session_lives.value is None:
         raise SessionEnded
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
-        is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
-        raise NoAccessToService if is_refused else SamlDisabled
+        org_id = provider.service.org_id
+        if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is not False:
+            raise SamlDisabled
+        raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
     require_sign_on_factors(provider, account, person.browser.proofs if isinstance(person, Visitor) else ())
     if finished is not None and finished.value is None:
         raise SignOnNotFound

@@ -11,12 +11,13 @@ from hmac import compare_digest
 from typing import Final
 from uuid import UUID
 
-from core.applications.model.users import NoAccessToService
+from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.flow.methods import log_failure
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
-from core.authentication.model.login import LoginFailure
+from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.sessions import Session, SessionStart
+from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
 from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
@@ -33,7 +34,11 @@ from core.kernel.proofs import proved_at
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 
-_REASONS: Final = {NoAccessToService: LoginFailure.ACCESS, AddressNotVerified: LoginFailure.UNVERIFIED}
+_REASONS: Final = {
+    NoAccessToService: LoginFailure.ACCESS,
+    BlockedByAdmin: LoginFailure.BLOCKED,
+    AddressNotVerified: LoginFailure.UNVERIFIED,
+}
 
 
 async def resume(
@@ -153,8 +158,7 @@ async def _respond_with_assertion(
         reason = _REASONS.get(type(refusal), LoginFailure.SAML)
         if reason is LoginFailure.ACCESS:
             async with ports.storage.reading() as read:
-                is_blocked = await read.directory_blocks.exists(service.org_id, visitor.user_id)
-            reason = LoginFailure.DIRECTORY if is_blocked else reason
+                reason = failure_of(await find_refusal(read, service.org_id, visitor.user_id))
         await log_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, service.org_id, service.id)
         raise
     response = SamlResponse(

@@ -31,7 +31,8 @@ class State:
     member: bool = False
     confirmed: bool = True  # the membership
     subscription: str | None = None  # its status
-    blocked: bool = False
+    blocked: bool = False  # by the directory
+    blocked_by_admin: bool = False
 
 
 STATES: Final = {
@@ -45,14 +46,16 @@ STATES: Final = {
     "subscriber": State("subscription", subscription="active"),
     "former subscriber": State("subscription", subscription="expired"),
     "blocked": State("admin", member=True, subscription="active", blocked=True),
+    "blocked by an admin": State("admin", member=True, subscription="active", blocked_by_admin=True),
 }
+BLOCKED: Final = {"blocked", "blocked by an admin"}
 ASSIGNED: Final = {"of an API key", "of the directory", "of an admin", "subscriber"}
 MEMBERS: Final = {"member"}
-ADMITTED: Final = {"anyone": set(STATES) - {"blocked"}, "members": MEMBERS | {"unconfirmed member"}, "assigned": ASSIGNED}
+ADMITTED: Final = {"anyone": set(STATES) - BLOCKED, "members": MEMBERS | {"unconfirmed member"}, "assigned": ASSIGNED}
 # SAML, under the policy and with or without `saml_self_enrolled`. Only confirmed memberships count.
 ADMITTED_BY_SAML: Final = {
     ("anyone", False): MEMBERS | ASSIGNED,
-    ("anyone", True): set(STATES) - {"blocked", "stranger", "unconfirmed member"},
+    ("anyone", True): set(STATES) - BLOCKED - {"stranger", "unconfirmed member"},
     ("members", True): MEMBERS,
     ("assigned", True): ASSIGNED,
 }
@@ -70,7 +73,7 @@ class Protocols:
         pool, service, user = self._tenant.pool, self._party.service, self._user.id
         set_policy = "update services set access_policy = %s, saml_self_enrolled = %s where id = %s"
         await run_sql(pool, set_policy, policy, saml_self_enrolled, service)
-        for table in ("service_users", "end_users", "memberships", "subscriptions", "scim_users", "directory_blocks"):
+        for table in ("service_users", "end_users", "memberships", "subscriptions", "scim_users", "directory_blocks", "end_user_blocks"):
             await run_sql(pool, f"delete from {table} where user_id = %s", user)  # noqa: S608
         if state.origin is not None:
             await add_service_user(self._tenant.ports, service, user, signed_in=False)
@@ -82,6 +85,8 @@ class Protocols:
             await add_subscription(self._tenant.ports, pool, service, user, self._plan, state.subscription, ends=ends)
         if state.blocked:
             await add_provisioned(pool, self._tenant.org, user, provisioned=False, blocked=True)
+        if state.blocked_by_admin:
+            await run_sql(pool, "insert into end_user_blocks (org_id, user_id, since) values (%s, %s, now())", self._tenant.org, user)
 
     async def prepare(self) -> None:
         self._plan = await add_plan(self._tenant.pool, self._party.service)

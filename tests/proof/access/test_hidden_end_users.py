@@ -16,7 +16,11 @@ from tests.support.builders import run_sql
 pytestmark = pytest.mark.slow
 
 ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
-RECENT = "GET /api/organizations/<org_slug>/analytics/recent-logins"  # names users
+# These routes have other capabilities, and name users.
+FURTHER = {
+    "GET /api/organizations/<org_slug>/analytics/recent-logins",
+    "GET /api/organizations/<org_slug>/api-resources/<resource_id>/assignments",
+}
 HIDE = "update organizations set members_see_end_users = false where id = %s"
 
 
@@ -24,7 +28,7 @@ async def test_members_do_not_see_end_users_while_they_are_hidden(app: QuartTrio
     wrong, hidden = [], 0
     for route, row in read_matrix().items():
         access = ACCESS[without_variant(route)]
-        if access.capability is not Capability.END_USERS_VIEW and without_variant(route) != RECENT:
+        if access.capability is not Capability.END_USERS_VIEW and without_variant(route) not in FURTHER:
             continue
         request = REQUESTS.get(route, Request())
         for name in ("member", "as-member", "with-mfa", "browser-with-mfa", "admin", "owner"):
@@ -41,3 +45,14 @@ async def test_members_do_not_see_end_users_while_they_are_hidden(app: QuartTrio
             await undo(pool)
     assert not wrong, "\n".join(wrong)
     assert hidden > 10
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_pages_that_name_them_beside_other_things_leave_them_out(app: QuartTrio, pool: Pool, world: World, hidden: bool) -> None:
+    caller = world.callers["browser-with-mfa"]
+    if hidden:
+        await run_sql(pool, HIDE, world.home.organization.id)
+    for page, part in (("api-resources/<resource_id>/access", "Assigned users"), ("analytics", "Latest sign-ins")):
+        answer = await call(app, f"GET /app/organizations/<org_slug>/{page}", Request(), caller)
+        assert (answer.status, part in answer.text) == (200, not hidden), page
+    await undo(pool)

@@ -241,7 +241,7 @@ class ResourceAssignmentListResponse(ResponseModel):
 async def list_assignments(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
     """List the users that are assigned to an API resource.
 
-    Assignments count under the policy `assigned`.
+    Assignments count under the policy `assigned`. 403 if your role does not see the organization's end users.
     """
     result = await api_resources.list_assignments(ports(), acting(), resource_id, query_args.page_request(), search=query_args.search)
     return ResourceAssignmentListResponse(

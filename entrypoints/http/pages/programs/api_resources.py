@@ -9,10 +9,10 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.applications.model.users import AssigneeNotFound
 from core.kernel.roles import Capability
-from core.kernel.values import Email
+from core.kernel.values import Email, PageResult
 from core.programs import api_resources
 from core.programs.model import api_resources as model
-from core.programs.model.api_resources import ApiResource
+from core.programs.model.api_resources import ApiResource, ResourceAssignment
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
@@ -25,7 +25,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
@@ -171,7 +171,9 @@ async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
 
 async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
     resource, query = await _find(resource_id), query or AssignmentsQuery()
-    listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    listed: PageResult[ResourceAssignment] = PageResult([], 0)
+    if may(Capability.END_USERS_VIEW):
+        listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
         **resource_values(resource),
         "typed": typed,

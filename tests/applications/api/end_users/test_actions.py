@@ -41,6 +41,8 @@ async def test_a_blocked_user_is_refused_at_the_services_of_the_organization_onl
     assert await apps.live_sessions(ended, kept) == [False, True]
     assert [(await log_in(apps, "ada", service)).status for service in ("shop", "wiki")] == [403, 403]
     assert (await log_in(apps, "ada", "shop", "twin")).status == 200
+    reasons = "select distinct reason from login_events where not success and user_id = %s"
+    assert await run_sql(pool, reasons, user.id) == [("blocked",)]
     assert (await apps.show("ada", by="admin")).json["blocked_at"] is not None
     assert [user["blocked"] for user in (await apps.page(by="admin")).json["users"]] == [True]
     assert (await act(apps, "PUT", "ada", "block")).status == 204, "nothing changes"
