@@ -99,6 +99,7 @@ def render(
     status: int = 200,
     design: Design | None = None,
     scripted: bool = False,
+    polls: bool = False,
     support: SupportContact | None = None,
     **values: object,
 ) -> Page:
@@ -107,8 +108,9 @@ def render(
     Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
 
     `design` adds the name, logo and colors of an organization; the footer still names the platform.
-    A `scripted` page has one script, and works without it too. Error pages link to `support`, by
-    default to that of the application. `form_targets` says where the forms of the template lead.
+    A `scripted` page has one script, and works without it too. The script of a page that `polls` may
+    request pages of the server. Error pages link to `support`, by default to that of the application.
+    `form_targets` says where the forms of the template lead.
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
@@ -123,6 +125,7 @@ def render(
             images += f" {design.logo_origin}"
     body = _environment().get_template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
+    script += " connect-src 'self';" if polls else ""
     policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"
     return _page(body, status, policy, referrer_policy(name))
 
