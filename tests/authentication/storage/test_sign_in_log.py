@@ -211,3 +211,22 @@ async def test_only_old_failures_are_swept(storage: Postgres, pool: Pool, cast: 
     await within(storage, lambda tx: tx.logins.record_success(old, "password"))
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FAILED_LOGINS, NOW, 100)) == 2
     assert await run_sql(pool, "select success, created_at from login_events order by 2") == [(True, NOW - DAY), (False, NOW)]
+
+
+async def test_the_activity_of_an_application_is_its_last_success_and_failure(storage: Postgres, cast: Cast) -> None:
+    async def activity(org: UUID, service: UUID) -> tuple[UUID | None, str | None]:
+        async with storage.reading() as read:
+            result = await read.sign_in_log.last_of_service(org, service)
+        return result.last_success and result.last_success.user_id, result.last_failure and result.last_failure.reason
+
+    assert await activity(cast.shop.org_id, cast.shop.id) == (None, None)
+    await fail(storage, cast.customer, cast.shop, reason=LoginFailure.MFA)
+    await fail(storage, cast.member, cast.shop, reason=LoginFailure.ACCESS, at=NOW - SECOND)
+    await fail(storage, cast.member, None, at=NOW + SECOND)
+    for user, moment in ((cast.customer, NOW), (cast.member, NOW + SECOND)):
+        at_shop = session(user, service=cast.shop, created_at=moment)
+        await within(storage, lambda tx, at=at_shop: tx.logins.record_success(at, "password"))
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "mfa")
+    await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
+    assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"

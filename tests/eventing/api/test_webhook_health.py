@@ -175,7 +175,7 @@ async def test_a_button_sends_all_failed_deliveries_again(acme: Tenant, relying_
     clock.advance(timedelta(hours=2))
     await attempt(acme, clock, "failed", "failed")
     page = await browser.open(path)
-    assert "3 deliveries failed for good." in page_text(page)
+    assert "3 deliveries failed in all attempts." in page_text(page)
     for period, count in (("hour", 2), ("all", 1)):
         answer = await browser.send(f"{path}/resend-failed", form_token=form_token(page), period=period)
         assert leads_to(answer) == path
