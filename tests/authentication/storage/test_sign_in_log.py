@@ -14,6 +14,7 @@ from core.accounts.model.devices import Location
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, FailedLogin, SignIn, SignInFilter
 from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import add_member, add_organization, one_factor, run_concurrently, run_sql
@@ -217,15 +218,16 @@ async def test_the_activity_of_an_application_is_its_last_success_and_failure(st
     async def activity(org: UUID, service: UUID) -> tuple[UUID | None, str | None]:
         async with storage.reading() as read:
             result = await read.sign_in_log.last_of_service(org, service)
-        return result.last_success and result.last_success.user_id, result.last_failure and result.last_failure.reason
+        success, failure = result.last_success, result.last_failure
+        return None if success is None else success.user_id, None if failure is None else failure.reason
 
     assert await activity(cast.shop.org_id, cast.shop.id) == (None, None)
     await fail(storage, cast.customer, cast.shop, reason=LoginFailure.MFA)
     await fail(storage, cast.member, cast.shop, reason=LoginFailure.ACCESS, at=NOW - SECOND)
     await fail(storage, cast.member, None, at=NOW + SECOND)
-    for user, moment in ((cast.customer, NOW), (cast.member, NOW + SECOND)):
-        at_shop = session(user, service=cast.shop, created_at=moment)
-        await within(storage, lambda tx, at=at_shop: tx.logins.record_success(at, "password"))
+    async with storage.transaction(by=SYSTEM) as tx:
+        for user, moment in ((cast.customer, NOW), (cast.member, NOW + SECOND)):
+            await tx.logins.record_success(session(user, service=cast.shop, created_at=moment), "password")
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "mfa")
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
