@@ -103,9 +103,10 @@ async def test_failed_deliveries_are_sent_again_once(acme: Tenant, other_tenant:
     webhook, _ = await create_webhook(acme), await create_webhook(other_tenant)
     await attempt(other_tenant, clock, "failed")
     await attempt(acme, clock, "failed", "ok", "later", "failed")
+    since = rfc3339(clock.now())
+    clock.advance(timedelta(seconds=1))
     await call(acme, "POST", f"/{webhook['id']}/test")
     await run_sql(pool, "update webhook_deliveries set status = 'done', attempt_count = 5 where event_type = 'webhook.ping'")
-    since = rfc3339(clock.now())
     clock.advance(timedelta(minutes=1))
     assert await resend(acme, webhook, {"since": since}) == {"queued": 1, "remaining": 0}
     assert await resend(acme, webhook) == {"queued": 1, "remaining": 0}
