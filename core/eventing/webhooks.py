@@ -204,7 +204,7 @@ async def count_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUI
 
 
 async def resend_failed(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, since: datetime | None) -> Resent:
-    """Queue new deliveries with the payloads of those that failed after all attempts, oldest first, at most RESEND_LIMIT.
+    """Queue new deliveries with the payloads of those that failed in all attempts, oldest first, at most RESEND_LIMIT.
 
     Each failed delivery is sent again once. `since` (UTC) leaves out older events. Tests are left out.
 

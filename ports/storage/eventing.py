@@ -160,7 +160,7 @@ class Deliveries(DeliveriesRead, Protocol):
         """
 
     async def resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None, now: datetime) -> int:
-        """Queue copies of the deliveries that failed after all attempts, oldest first, at most RESEND_LIMIT. Return their number.
+        """Queue copies of the deliveries that failed in all attempts, oldest first, at most RESEND_LIMIT. Return their number.
 
         Deliveries that were sent again before, tests, and events before `since` are left out.
         """

@@ -42,7 +42,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
 # then reads everything that busier webhooks have received since.
 BY_WEBHOOK: Final = "d.webhook_id >= %(webhook_id)s and d.webhook_id <= %(webhook_id)s and d.org_id = %(org_id)s "
 NEWEST_FIRST: Final = "order by d.webhook_id, d.created_at desc, d.id desc"
-# Deliveries that failed after all attempts and were not sent again. Keep the condition that of the index.
+# Deliveries that failed in all attempts and were not sent again. Keep the condition that of the index.
 TO_RESEND: Final = (
     BY_WEBHOOK + "and d.status = 'done' and not d.delivered and d.resent_at is null and d.event_type <> 'webhook.ping' "
     "and d.created_at >= coalesce(%(since)s::timestamptz, '-infinity')"

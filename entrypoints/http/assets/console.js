@@ -72,24 +72,29 @@ if (field) {
   });
 }
 
-// A new application waits for its first sign-in: every 3 seconds for two minutes, then every 15, for half an hour.
+// A new application waits for its first sign-in: every 3 seconds for two minutes, then every 15, for half an hour. It also looks when the
+// user comes back to the page.
 const waiting = document.querySelector("[data-polls]");
 if (waiting) {
   const since = Date.now();
+  let timer;
   const check = async () => {
+    clearTimeout(timer);
     if (!document.hidden) {
       const response = await fetch(waiting.dataset.polls).catch(() => null);
       const page = response?.ok && new DOMParser().parseFromString(await response.text(), "text/html");
       const used = page && page.querySelector("#activity.notice-good");
       if (used) {
         waiting.replaceWith(used);
+        document.removeEventListener("visibilitychange", check);
         return;
       }
     }
     const age = Date.now() - since;
-    if (age < 1800000) setTimeout(check, age < 120000 ? 3000 : 15000);
+    if (age < 1800000) timer = setTimeout(check, age < 120000 ? 3000 : 15000);
   };
-  setTimeout(check, 3000);
+  document.addEventListener("visibilitychange", check);
+  timer = setTimeout(check, 3000);
 }
 
 // A preset checks boxes in place, and "All of them" those of its area.

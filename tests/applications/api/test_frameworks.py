@@ -185,6 +185,8 @@ async def test_the_page_turns_green_at_the_first_sign_in(relying_party: RelyingP
     waiting = (await browser.open(f"{setup}?brief=true")).text
     assert ("Never used" in waiting, 'id="activity" class="notice notice-wait"' in waiting) == (True, True)
     assert len(waiting) < 30_000
+    policies = [(await browser.open(path)).headers["Content-Security-Policy"] for path in (setup, f"{APPLICATIONS}/portal")]
+    assert ["connect-src 'self'" in policy for policy in policies] == [True, False], "only the script of a page that waits asks"
     await run_sql(
         acme.pool,
         """insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)

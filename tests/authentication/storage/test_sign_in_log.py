@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import datetime, timedelta
 from functools import partial
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +13,7 @@ from core.accounts.model.devices import Location
 from core.applications.model.figures import FigurePeriod, FigureSpan, start_of_day
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, SignInFilter
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
 from ports.storage import Transaction
@@ -211,3 +213,23 @@ async def test_the_figures_of_an_organization_count_what_its_log_shows(storage: 
 
 async def count_hour(hour: datetime, tx: Transaction) -> None:
     await tx.figure_counting.count_hour(hour)
+
+
+async def test_the_activity_of_an_application_is_its_last_success_and_failure(storage: Postgres, cast: Cast) -> None:
+    async def activity(org: UUID, service: UUID) -> tuple[UUID | None, str | None]:
+        async with storage.reading() as read:
+            result = await read.sign_in_log.last_of_service(org, service)
+        success, failure = result.last_success, result.last_failure
+        return None if success is None else success.user_id, None if failure is None else failure.reason
+
+    assert await activity(cast.shop.org_id, cast.shop.id) == (None, None)
+    await fail(storage, cast.customer, cast.shop, reason=LoginFailure.MFA)
+    await fail(storage, cast.member, cast.shop, reason=LoginFailure.ACCESS, at=NOW - SECOND)
+    await fail(storage, cast.member, None, at=NOW + SECOND)
+    async with storage.transaction(by=SYSTEM) as tx:
+        for user, moment in ((cast.customer, NOW), (cast.member, NOW + SECOND)):
+            await tx.logins.record_success(session(user, service=cast.shop, created_at=moment), "password")
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "mfa")
+    await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
+    assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"

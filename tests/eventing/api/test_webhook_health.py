@@ -103,9 +103,10 @@ async def test_failed_deliveries_are_sent_again_once(acme: Tenant, other_tenant:
     webhook, _ = await create_webhook(acme), await create_webhook(other_tenant)
     await attempt(other_tenant, clock, "failed")
     await attempt(acme, clock, "failed", "ok", "later", "failed")
+    since = rfc3339(clock.now())
+    clock.advance(timedelta(seconds=1))
     await call(acme, "POST", f"/{webhook['id']}/test")
     await run_sql(pool, "update webhook_deliveries set status = 'done', attempt_count = 5 where event_type = 'webhook.ping'")
-    since = rfc3339(clock.now())
     clock.advance(timedelta(minutes=1))
     assert await resend(acme, webhook, {"since": since}) == {"queued": 1, "remaining": 0}
     assert await resend(acme, webhook) == {"queued": 1, "remaining": 0}
@@ -175,7 +176,7 @@ async def test_a_button_sends_all_failed_deliveries_again(acme: Tenant, relying_
     clock.advance(timedelta(hours=2))
     await attempt(acme, clock, "failed", "failed")
     page = await browser.open(path)
-    assert "3 deliveries failed." in page_text(page)
+    assert "3 deliveries failed in all attempts." in page_text(page)
     for period, count in (("hour", 2), ("all", 1)):
         answer = await browser.send(f"{path}/resend-failed", form_token=form_token(page), period=period)
         assert leads_to(answer) == path

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_NEXT_PAGE
+from adapters.postgres.authentication.sign_in_log import LAST_OF_SERVICE
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.repositories import Repositories
@@ -48,6 +49,23 @@ async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, po
     for statement in (LATEST_FIRST_PAGE, LATEST_NEXT_PAGE):
         nodes = await plan_nodes(pool, statement, {"org_id": shop.org_id, "limit": 5, **last}, mode)
         assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 20
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_activity_of_an_application_is_found_among_many_sign_ins(storage: Postgres, pool: Pool, mode: str) -> None:
+    """Of an application without failures, and of one that nobody has used for long, in an organization with a busy one."""
+    user = await add(storage, account())
+    org = await add_organization(pool, "acme")
+    busy, quiet = [await add_service(pool, org, slug) for slug in ("busy", "quiet")]
+    insert = """
+        insert into login_events (id, user_id, org_id, service_id, provider, success, created_at)
+        select gen_random_uuid(), %s, %s, %s, 'password', true, now() - n * interval '1 second' from generate_series(%s::int, %s::int) n"""
+    await run_sql(pool, insert, user.id, org, busy, 1, 20_000)
+    await run_sql(pool, insert, user.id, org, quiet, 30_000, 30_010)
+    await run_sql(pool, "analyze login_events")
+    for service in (busy, quiet, uuid4()):
+        nodes = await plan_nodes(pool, LAST_OF_SERVICE, {"org_id": org, "service_id": service}, mode)
+        assert sum(rows_of(node) for node in nodes if node.get("Relation Name") == "login_events") <= 5
 
 
 # Costs in a large organization

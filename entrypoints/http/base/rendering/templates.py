@@ -108,6 +108,7 @@ def render(
     status: int = 200,
     design: Design | None = None,
     scripted: bool = False,
+    polls: bool = False,
     support: SupportContact | None = None,
     image_origin: str | None = None,
     **values: object,
@@ -118,8 +119,9 @@ def render(
 
     `design` adds the name, logo and colors of an organization; the footer still names the platform.
     The page may show images of `image_origin`, as it may of the origin of the logo of `design`.
-    A `scripted` page has one script, and works without it too. Error pages link to `support`, by
-    default to that of the application. `form_targets` says where the forms of the template lead.
+    A `scripted` page has one script, and works without it too. The script of a page that `polls` may
+    request pages of the server. Error pages link to `support`, by default to that of the application.
+    `form_targets` says where the forms of the template lead.
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
@@ -135,6 +137,7 @@ def render(
         images += f" {image_origin}"
     body = _environment().get_template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
+    script += " connect-src 'self';" if polls else ""
     policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"
     return _page(body, status, policy, referrer_policy(name))
 

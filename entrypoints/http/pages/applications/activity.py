@@ -23,5 +23,6 @@ async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
     return {
         "activity": await sign_in_log.load_activity(ports(), acting_member(), service.id) if visible else None,
         "reasons": FAILURE_REASONS,
+        "polls": waits,
         "setup": organization_path(f"/applications/{service.slug}/setup") if waits else None,
     }

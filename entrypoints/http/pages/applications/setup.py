@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
@@ -23,7 +24,7 @@ PAGE: Final = f"{APPLICATION}/setup"
 class SetupQuery(Query):
     """Whether the page has the activity alone, for the script that waits for the first sign-in."""
 
-    brief: Flag | None = None
+    brief: Flag | None = Field(None, description="Whether the page leaves the code out.")
 
 
 @routes.get(PAGE)

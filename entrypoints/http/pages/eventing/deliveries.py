@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import trio
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
@@ -56,7 +57,7 @@ NEW: Final = timedelta(seconds=30)
 class DeliveryQuery(Query):
     """Whether the delivery is a test that was just sent."""
 
-    tested: Flag | None = None
+    tested: Flag | None = Field(None, description="Whether the page waits some seconds for the outcome.")
 
 
 def explain_failure(delivery: Delivery) -> str | None:
