@@ -48,6 +48,9 @@ SUM_SIGN_INS: Final = f"""
 # Each user counts in the hour of their first sign-in of the day, and of the week. So the sum over the hours of a day
 # has each user once, and no table has ids of users. The earlier sign-ins are read by the index of the user, at most
 # those of a week.
+#
+# Keep the scalar subqueries: with a join or `not exists`, the planner may read all members, or all users of services.
+# Keep `materialized`: otherwise a search runs once for each use of its result.
 COUNT_USERS: Final = f"""
     insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
     with logins as materialized (
@@ -63,25 +66,31 @@ COUNT_USERS: Final = f"""
         where l.service_id is null
         union
         select {PLATFORM}, l.user_id from logins l),
-    of_day as (
-        select s.org_id, s.user_id, m.confirmed_at, not exists (
+    members as materialized (
+        select s.org_id, s.user_id, (
+            select m.confirmed_at from memberships m where m.org_id = s.org_id and m.user_id = s.user_id) as confirmed_at
+        from seen s),
+    of_day as materialized (
+        select s.*, not exists (
             select from login_events p
             where p.user_id = s.user_id and p.created_at >= %(day)s and p.created_at < %(hour)s and p.success
-              and (s.org_id = {PLATFORM} or p.org_id = s.org_id or p.service_id is null and p.created_at >= m.confirmed_at)) as is_first
-        from seen s left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id),
-    -- `case`, so that an earlier sign-in on the same day needs no further search
-    firsts as (
-        select d.org_id, d.is_first, case when d.is_first then not exists (
+              and (s.org_id = {PLATFORM} or p.org_id = s.org_id or p.service_id is null and p.created_at >= s.confirmed_at)) as is_first
+        from members s),
+    of_week as materialized (
+        select s.*, case when s.is_first then not exists (
             select from login_events p
-            where p.user_id = d.user_id and p.created_at >= %(week)s and p.created_at < %(day)s and p.success
-              and (d.org_id = {PLATFORM} or p.org_id = d.org_id or p.service_id is null and p.created_at >= d.confirmed_at))
-            else false end as is_first_of_week,
-            case when not d.is_first then false
-                when d.org_id = {PLATFORM} then (select u.created_at >= %(day)s from users u where u.id = d.user_id)
-                else coalesce(d.confirmed_at >= %(day)s, true) and not exists (
-                    select from service_users r where r.org_id = d.org_id and r.user_id = d.user_id and r.first_login_at < %(day)s)
-                end as is_new
-        from of_day d)
+            where p.user_id = s.user_id and p.created_at >= %(week)s and p.created_at < %(day)s and p.success
+              and (s.org_id = {PLATFORM} or p.org_id = s.org_id or p.service_id is null and p.created_at >= s.confirmed_at))
+            else false end as is_first_of_week
+        from of_day s),
+    firsts as (
+        select s.org_id, s.is_first, s.is_first_of_week, case
+            when not s.is_first_of_week then false
+            when s.org_id = {PLATFORM} then (select u.created_at >= %(day)s from users u where u.id = s.user_id)
+            else coalesce(least(s.confirmed_at, (
+                select min(r.first_login_at) from service_users r where r.org_id = s.org_id and r.user_id = s.user_id)) >= %(day)s, true)
+            end as is_new
+        from of_week s)
     select org_id, 'hour', %(hour)s, count(*), count(*) filter (where is_first), count(*) filter (where is_first_of_week),
            count(*) filter (where is_new)
     from firsts group by org_id"""

@@ -82,7 +82,7 @@ class Figures(Repository):
             from counted c
             left join ranked r on r.service_id = c.service_id
             left join services v on v.id = r.service_id and v.org_id = %(org_id)s
-            group by 1, 2, 3, 4 order by 1 = 0, 1"""
+            group by r.rank, r.service_id, v.name, c.start order by r.rank nulls last"""
         found: dict[int, tuple[UUID | None, str | None, dict[datetime, int]]] = {}
         for rank, service_id, name, start, total in await self._all(lambda row: row, sql, most=most, **_parameters(org_id, period)):
             found.setdefault(rank, (service_id, name, {}))[2][start] = total

@@ -14,6 +14,7 @@ from entrypoints.http.pages.charts import BAR_SHARE, HEIGHT, LEAST_BAR, draw_gri
 
 MOST_SERIES: Final = 6  # as many as there are colors
 OTHERS: Final = "All others"
+RANGE: Final = " to "  # in the label of several days; the axis has their first and their last day
 LONGEST_NAME: Final = 40  # characters of a name with its escapes, in the titles of bars: they repeat it
 
 _SVG: Final = Markup(
@@ -100,8 +101,8 @@ class Picture:
             count=len(self.labels),
             parts=Markup().join(_PART.format(number=number, path=" ".join(path)) for number, path in enumerate(paths, 1) if path),
             slots=Markup().join(_SLOT.format(x=number, label=self._title(number)) for number in range(len(self.labels))),
-            first=self.labels[0],
-            last=self.labels[-1],
+            first=self.labels[0].partition(RANGE)[0],
+            last=self.labels[-1].rpartition(RANGE)[2],
         )
 
     def _title(self, number: int) -> str:

@@ -193,3 +193,17 @@ async def test_figures_have_no_personal_data_and_those_of_a_deleted_application_
     await count(ports)
     assert "Shop" not in (await sums(acme))["by_application"]
     assert await run_sql(pool, "select count(*) from sign_in_figures where service_id = %s", shop) == [(0,)]
+
+
+async def test_a_chart_has_five_applications_and_all_others_together(ports: Ports, acme: Tenant) -> None:
+    user = (await add_account(ports, "user@example.com")).id
+    for number in range(1, 8):
+        service = await add_service(acme.pool, acme.org, f"app-{number}")
+        for _ in range(number):
+            await add_login(ports, acme.pool, service, user)
+    await count(ports)
+    for range_ in ("24h", "30d"):
+        applications = (await read(acme, f"sign-ins?range={range_}"))["by_application"]
+        assert [sum(each["counts"]) for each in applications] == [7, 6, 5, 4, 3, 2 + 1]
+        assert [each["service_id"] is None for each in applications] == [False] * 5 + [True]
+        assert not any(each["is_platform"] for each in applications)

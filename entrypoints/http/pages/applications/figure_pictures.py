@@ -15,7 +15,7 @@ from core.applications.model.figures import (
     start_of_week,
 )
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
-from entrypoints.http.pages.stacked_charts import Picture, Series, limit_series, sum_groups
+from entrypoints.http.pages.stacked_charts import RANGE, Picture, Series, limit_series, sum_groups
 
 MOST_BARS: Final = 31  # of charts with many parts; longer periods have a bar for each week
 SUNDAY: Final = 6
@@ -135,7 +135,7 @@ def _weeks(period: FigurePeriod) -> list[tuple[str, int]]:
     weeks: dict[datetime, list[datetime]] = {}
     for start in period.starts:
         weeks.setdefault(start_of_week(start), []).append(start)
-    return [(f"{_day(days[0])} to {_day(days[-1])}" if len(days) > 1 else _day(days[0]), len(days)) for days in weeks.values()]
+    return [(f"{_day(days[0])}{RANGE}{_day(days[-1])}" if len(days) > 1 else _day(days[0]), len(days)) for days in weeks.values()]
 
 
 def _day(day: datetime | object) -> str:
