@@ -47,7 +47,10 @@ async def set_picture() -> PictureResponse:
 @person(outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The profile has no picture."})
 async def remove_picture() -> None:
-    """Remove your picture, whether you uploaded it or set its URL."""
+    """Remove your picture.
+
+    It does not matter whether you uploaded it or set its URL.
+    """
     await images.remove_picture(ports(), signed_in())
 
 
