@@ -87,7 +87,7 @@ async def test_platform_owners_choose_the_logos_of_identity_providers(platform: 
     assert (await platform.api.get(CONNECTIONS, token=acme.token("owner"))).status == 403
     assert (await acme.api.call("PUT", path, raw=picture(), token=acme.token("owner"), headers=PNG)).status == 403
     assert (await platform.api.delete(path, token=platform.token)).status == 204
-    assert (await platform.api.delete(path, token=platform.token)).status == 204, "it has none any more"
+    assert (await platform.api.delete(path, token=platform.token)).status == 204, "nothing to remove"
     entries = await run_sql(pool, "select action, target_id, details from audit_log where org_id is null order by details desc")
     assert entries == [("connection.updated", "websuite", {"logo": "set"}), ("connection.updated", "websuite", {"logo": "removed"})]
     unknown = await platform.api.call("PUT", f"{CONNECTIONS}/facebook/logo", raw=picture(), token=platform.token, headers=PNG)

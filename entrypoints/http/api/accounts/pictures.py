@@ -61,7 +61,7 @@ async def remove_picture() -> None:
 async def get_image(image_key: str, size: str) -> Response:
     """Return an uploaded image.
 
-    An image that was removed or replaced has no address any more.
+    An image that was removed or replaced is not found.
     """
     content, is_picture = await images.load(ports(), ImageAddress.parse(image_key, size))
     headers = {
