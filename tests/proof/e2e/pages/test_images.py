@@ -7,11 +7,11 @@ from typing import Any, Final
 import pyotp
 import pytest
 
+from tests.fakes.images import picture
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.pages.test_console import DEMO, sign_in
 from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
-from tests.support.images import picture
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,11 @@ def test_pictures_and_logos_are_uploaded_previewed_and_removed(demo: tuple[Servi
     choose(browser, home / "ada.png")
     browser.wait_until(lambda: len(browser.find(".look-brand img")) == 2)
     browser.let_scripts_run(False)
+    browser.open(branding)
+    choose(browser, home / "large.png")
+    browser.press("Upload")
+    assert "too large" in browser.text, "larger than every body"
+    browser.complaints()
     browser.open(branding)
     browser.fill("Color", "#F0c000")
     browser.press("Preview")

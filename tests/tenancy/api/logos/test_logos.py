@@ -6,9 +6,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
+from tests.fakes.images import picture
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_account, add_member, run_sql
-from tests.support.images import picture
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
