@@ -61,11 +61,6 @@ def test_pictures_and_logos_are_uploaded_previewed_and_removed(demo: tuple[Servi
     browser.wait_until(lambda: len(browser.find(".look-brand img")) == 2)
     browser.let_scripts_run(False)
     browser.open(branding)
-    choose(browser, home / "large.png")
-    browser.press("Upload")
-    assert "too large" in browser.text, "larger than every body"
-    browser.complaints()
-    browser.open(branding)
     browser.fill("Color", "#F0c000")
     browser.press("Preview")
     assert browser.script(COLORS) == live, "the script derives the colors as the server does"
