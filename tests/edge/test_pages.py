@@ -198,6 +198,7 @@ PAGES: dict[str, dict[str, object]] = {
     "tenancy/invitation_declined.html": {"organization": "Acme & Sons"},
     "authentication/sign_in.html": {
         **TO_SHOP,
+        "service_logo": "/images/c4ca4238/64",
         "email": "ada@example.org",
         "problem": "It is wrong.",
         "notice": None,
@@ -388,7 +389,7 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
     "applications/own_applications.html": {
         **ACCOUNT,
-        "applications": [{"name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],
+        "applications": [{"id": UUID(int=3), "name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],
     },
     "tenancy/own_organizations.html": {
         **ACCOUNT,

@@ -43,7 +43,7 @@ AS_TYPED: Final = {
     },
 }
 _MACROS: Final = re.compile(r'\b(?:field|input|text_field)\(\s*"(\w+)"|\bnew_password\(.*?name="(\w+)"')
-_INPUTS: Final = re.compile(r'<(?:input|textarea)\b(?![^>]*type="(?:hidden|checkbox|radio|search)")[^>]* name="(\w+)"')
+_INPUTS: Final = re.compile(r'<(?:input|textarea)\b(?![^>]*type="(?:hidden|checkbox|radio|search|file)")[^>]* name="(\w+)"')
 
 
 def test_every_text_field_of_a_page_has_a_kind() -> None:

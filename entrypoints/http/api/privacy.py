@@ -160,13 +160,14 @@ class ExportedAccountResponse(ResponseModel):
     created_at: Timestamp = Field(description="When the account was created.")
     name: str | None = Field(description="The name of the user, or null. The profile is null in a part of the data.")
     picture: str | None = Field(description="The URL of the user's picture, or null.")
-    picture_file: str | None = Field(description="The uploaded picture as a data URL with a PNG, or null.")
     locale: str | None = Field(description="The language tag of the user, or null.")
     zoneinfo: str | None = Field(description="The time zone of the user, or null.")
 
 
 class ExportedUserResponse(ProfileDetailsResponse, ExportedAccountResponse):
     """The account of an export."""
+
+    picture_file: str | None = Field(description="The uploaded picture as a data URL with a PNG, or null.")
 
 
 class LoginCountResponse(ResponseModel):

@@ -43,6 +43,7 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         require_pushed_authorization_requests=True,
         dpop_bound_access_tokens=True,
         initiate_login_uri="https://b.example.com/login",
+        logo_url="https://sso.example/images/key/256",
         always_ask_consent=True,
         former_secret_hash=digest("former"),
         former_secret_expires_at=NOW + HOUR,

@@ -177,3 +177,17 @@ def test_other_entries_stand_alone() -> None:
     assert sizes(_entry(0), _entry(1, impersonator=ADA)) == [1, 1]
     assert sizes(_entry(0, impersonator=ADA), _entry(40, impersonator=ADA)) == [2], "the requests of an impersonation"
     assert group([]) == []
+
+
+def test_identity_providers_have_the_names_of_the_operator() -> None:
+    names: Names = {("connection", "websuite"): ObjectName("Google")}
+    assert sentence("security.identity.linked", {"provider": "websuite"}, names=names).endswith("linked an account at Google")
+    changed = sentence("connection.updated", {"logo": "set"}, names=names, target_type="connection", target_id="websuite")
+    assert changed.endswith("changed the logo of the identity provider Google")
+    details = {
+        "changes": {"websuite_scopes": {"old": None, "new": ["openid"]}},
+        "domains": {"acme.example": {"old": None, "new": "websuite"}},
+        "name": "websuite",
+    }
+    rows = detail_rows(describe(replace(ENTRY, details=details), names, None))
+    assert [(row.label, row.text) for row in rows] == [("Scopes at Google", "openid"), ("acme.example", "Google"), ("Name", "websuite")]

@@ -143,7 +143,7 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash"), ("client_assertions", "jti_hash")),
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
-        *(("credentials", "secret_hash"), ("personal_tokens", "token_hash")),
+        *(("credentials", "secret_hash"), ("personal_tokens", "token_hash"), ("images", "small"), ("images", "large")),
         *(("pushed_requests", "request_hash"), ("pushed_requests", "browser_hash")),
         *(("sign_in_flows", "browser_hash"), ("sign_in_flows", "secret_hash"), ("sign_in_flows", "ticket_hash")),
         ("sign_in_flows", "challenge_hash"),

@@ -10,11 +10,11 @@ from typing import Any, Final
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
+from tests.fakes.images import png
 from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
-from tests.support.images import png
 from tests.support.saml import service_provider_metadata
 
 # The columns, and the caller of each. Members of the suspended and the pending organization call

@@ -47,7 +47,10 @@ async def set_picture() -> PictureResponse:
 @person(outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The profile has no picture."})
 async def remove_picture() -> None:
-    """Remove your picture, whether you uploaded it or set its URL."""
+    """Remove your picture.
+
+    It does not matter whether you uploaded it or set its URL.
+    """
     await images.remove_picture(ports(), signed_in())
 
 
@@ -58,7 +61,7 @@ async def remove_picture() -> None:
 async def get_image(image_key: str, size: str) -> Response:
     """Return an uploaded image.
 
-    An image that was removed or replaced has no address.
+    An image that was removed or replaced is not found.
     """
     content, is_picture = await images.load(ports(), ImageAddress.parse(image_key, size))
     headers = {

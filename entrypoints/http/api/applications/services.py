@@ -280,5 +280,8 @@ async def set_logo(org_slug: str, service_slug: str) -> ServiceResponse:
 @member(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The service has no logo."})
 async def remove_logo(org_slug: str, service_slug: str) -> None:
-    """Remove the logo of a service."""
+    """Remove the logo of a service.
+
+    Nothing happens if it has none.
+    """
     await services.remove_logo(ports(), acting(), service_slug)

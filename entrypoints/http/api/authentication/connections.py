@@ -27,7 +27,10 @@ class ConnectionResponse(ResponseModel):
 @routes.get("/api/platform/connections")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def list_connections() -> list[ConnectionResponse]:
-    """List the identity providers of the platform, also those that are not set up."""
+    """List the identity providers of the platform.
+
+    The list also has those that are not set up.
+    """
     return ConnectionResponse.list_of(await connections.list_all(ports()))
 
 
@@ -48,5 +51,8 @@ async def set_logo(provider: str) -> ConnectionResponse:
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY)
 @describes({204: "The provider has no logo."})
 async def remove_logo(provider: str) -> None:
-    """Remove the logo of an identity provider."""
+    """Remove the logo of an identity provider.
+
+    Nothing happens if it has none.
+    """
     await connections.remove_logo(ports(), acting_on_platform(), provider)

@@ -84,5 +84,8 @@ async def set_logo(org_slug: str) -> BrandingResponse:
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @describes({204: "The branding has no logo."})
 async def remove_logo(org_slug: str) -> None:
-    """Remove the organization's logo, whether it was uploaded or is a URL."""
+    """Remove the organization's logo.
+
+    It does not matter whether it was uploaded or is a URL.
+    """
     await branding.update(ports(), acting(), logo_url=None)

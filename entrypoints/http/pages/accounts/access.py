@@ -175,7 +175,8 @@ async def show_identities() -> Response:
 
     These are accounts at identity providers that you can sign in with.
     """
-    return await console_page("accounts/identities.html", **await _identities_values({}))
+    images_of = [id_ for id_, _ in PLATFORM_CONNECTIONS.values()]
+    return await console_page("accounts/identities.html", images_of=images_of, **await _identities_values({}))
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
@@ -303,11 +304,14 @@ async def show_applications() -> Response:
 
     Each application that can be opened from here has a link.
     """
-    result = [
-        {"name": application.name, "organization": application.organization, "launch_url": launch_url(application)}
-        for application in await own_applications.list_own(ports(), signed_in())
-    ]
-    return await console_page("applications/own_applications.html", applications=result)
+    own = await own_applications.list_own(ports(), signed_in())
+    return await console_page(
+        "applications/own_applications.html",
+        images_of=[each.id for each in own],
+        applications=[
+            {"id": each.id, "name": each.name, "organization": each.organization, "launch_url": launch_url(each)} for each in own
+        ],
+    )
 
 
 # Sessions

@@ -34,7 +34,12 @@ async def show_providers(org_slug: str, service_slug: str) -> Response:
     offered = oauth_credentials.platform_providers(ports())
     names = ports().policy.provider_names
     providers = [{"id": each, "name": names[each], "own": own.get(each), "is_offered": each in offered} for each in PLATFORM_CONNECTIONS]
-    return await console_page("applications/providers.html", providers=providers, **application_values(service))
+    return await console_page(
+        "applications/providers.html",
+        images_of=[id_ for id_, _ in PLATFORM_CONNECTIONS.values()],
+        providers=providers,
+        **application_values(service),
+    )
 
 
 async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[str, Any]:

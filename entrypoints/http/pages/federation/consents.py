@@ -41,7 +41,7 @@ async def show_consents() -> Response:
     Each one has a page with the data that it can see.
     """
     values = [_values(consent) for consent in await consents.list_own(ports(), signed_in())]
-    return await console_page("federation/own_consents.html", consents=values)
+    return await console_page("federation/own_consents.html", images_of=[each["id"] for each in values], consents=values)
 
 
 @routes.get(f"{CONSENTS}/<service_id>")

@@ -27,7 +27,7 @@ from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.base.redirects import safe_next, with_next
-from entrypoints.http.base.rendering.avatars import load_images
+from entrypoints.http.base.rendering.avatars import image_path, load_images
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
@@ -216,6 +216,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         **links(flow),
         "providers": {ports().policy.provider_names[provider]: provider_path(flow, provider) for provider in options.providers},
         "service": service.name if service else None,
+        "service_logo": image_path(service.logo_url) if service else None,
         "organization_name": options.design.organization_name if options.design else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,

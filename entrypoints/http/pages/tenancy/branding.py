@@ -133,6 +133,7 @@ async def show_preview(org_slug: str) -> Response:
         "problem": None,
         "notice": "This is a preview. Its buttons do nothing.",
         "service": None,
+        "service_logo": None,
         "providers": {},
         "needs_fresh_sign_in": False,
         "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],

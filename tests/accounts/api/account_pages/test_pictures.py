@@ -14,10 +14,10 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from tests.accounts.api.account_pages.paths import next_page_text
+from tests.fakes.images import SECRET, accepted_images, picture, refused_images
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
-from tests.support.images import SECRET, accepted_images, picture, refused_images
 
 PROFILE: Final = f"{ACCOUNT}/profile"
 UPLOAD: Final = f"{PROFILE}/picture"

@@ -4,7 +4,7 @@ Covers security G-1, G-2 and O-3.
 """
 
 import re
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from quart_trio import QuartTrio
@@ -38,6 +38,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     page = await relying_party.open_request()
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
+    assert f'You continue at <strong class="target"><bdi>{urlsplit(relying_party.redirect_uri).netloc}</bdi></strong>.' in page.text
     assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
     assert "form-action" not in page.headers["Content-Security-Policy"]
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]

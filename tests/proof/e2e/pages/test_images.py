@@ -7,11 +7,11 @@ from typing import Any, Final
 import pyotp
 import pytest
 
+from tests.fakes.images import picture
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.pages.test_console import DEMO, sign_in
 from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
-from tests.support.images import picture
 
 pytestmark = pytest.mark.slow
 

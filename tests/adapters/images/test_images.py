@@ -22,7 +22,7 @@ from core.kernel.images import (
     NewImage,
     check_header,
 )
-from tests.support.images import SECRET, accepted_images, picture, png, refused_images
+from tests.fakes.images import SECRET, accepted_images, picture, png, refused_images
 
 OF_HEADER = (ImageMissing, ImageTooLarge, ImageTypeUnsupported, ImageTooManyPixels)
 

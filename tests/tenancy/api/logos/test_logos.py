@@ -6,9 +6,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN
+from tests.fakes.images import picture
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_account, add_member, run_sql
-from tests.support.images import picture
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
@@ -87,7 +87,7 @@ async def test_platform_owners_choose_the_logos_of_identity_providers(platform: 
     assert (await platform.api.get(CONNECTIONS, token=acme.token("owner"))).status == 403
     assert (await acme.api.call("PUT", path, raw=picture(), token=acme.token("owner"), headers=PNG)).status == 403
     assert (await platform.api.delete(path, token=platform.token)).status == 204
-    assert (await platform.api.delete(path, token=platform.token)).status == 204, "it has none"
+    assert (await platform.api.delete(path, token=platform.token)).status == 204, "nothing to remove"
     entries = await run_sql(pool, "select action, target_id, details from audit_log where org_id is null order by details desc")
     assert entries == [("connection.updated", "websuite", {"logo": "set"}), ("connection.updated", "websuite", {"logo": "removed"})]
     unknown = await platform.api.call("PUT", f"{CONNECTIONS}/facebook/logo", raw=picture(), token=platform.token, headers=PNG)

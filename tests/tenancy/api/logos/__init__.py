@@ -1,0 +1,1 @@
+"""Logos of organizations, applications and identity providers."""
