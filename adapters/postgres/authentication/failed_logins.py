@@ -28,6 +28,10 @@ COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
 NETWORK_ID: Final = COUNTED_ID.format(seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text")
 REST_ID: Final = COUNTED_ID.format(seen_by="w.seen_by", rest="%(many)s::text")
+NAMED_IN_HOUR: Final = """
+    (select from login_events l
+     where not l.success and l.user_id is not null and l.created_at > %(now)s::timestamptz - interval '1 hour' and {log}
+     limit %(most_named)s)"""
 FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from this_minute t join login_events l on not l.success and"
 
 # One statement for all attempts, which writes the same number of rows for each, so that its time reveals no account
@@ -62,6 +66,10 @@ RECORD_FAILURE: Final = f"""
         {FAILED_IN_MINUTE} l.org_id = %(org_id)s and l.created_at >= t.minute
         union all
         {FAILED_IN_MINUTE} l.org_id is null and %(org_id)s::uuid is null and l.created_at >= t.minute),
+    of_hour as (
+        {NAMED_IN_HOUR.format(log="l.org_id = %(org_id)s")}
+        union all
+        {NAMED_IN_HOUR.format(log="l.org_id is null and %(org_id)s::uuid is null")}),
     of_account as materialized (
         select f.* from account a cross join lateral (
             select l.id, l.org_id, l.service_id, l.seen_by, l.reason, l.created_at from login_events l
@@ -69,7 +77,7 @@ RECORD_FAILURE: Final = f"""
             order by l.created_at desc limit %(most)s) f),
     wanted (user_id, seen_by, attempts, id) as (
         select a.id, a.seen_by, 1,
-            case when (select count(*) from of_account) < %(most)s and (select count(user_id) from of_minute) < %(most_named)s
+            case when (select count(*) from of_account) < %(most)s and (select count(*) from of_hour) < %(most_named)s
                 and (%(reason)s <> %(locked)s or (select count(*) from of_account where reason = %(locked)s) < %(most_locked)s)
                 then %(id)s::uuid
             else (select f.id from of_account f

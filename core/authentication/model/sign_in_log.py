@@ -14,10 +14,10 @@ from core.authentication.model.login import LoginFailure
 MAX_LISTED: Final = 1000
 EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
 # How many failures have rows. 1 million attempts at one application in a day, at any accounts and from any
-# addresses, add less than 100,000 rows (`rows_a_minute`).
+# addresses, add less than 100,000 rows (`counted_rows_a_minute`).
 MAX_FAILURES: Final = 20  # of one account in an hour; the newest row counts the others
 MAX_LOCKED: Final = 5  # of these, while the account was blocked, so that they leave rows for the attempts that count as a risk
-MAX_NAMED_FAILURES: Final = 30  # at accounts that the log names, of one organization in a minute
+MAX_NAMED_FAILURES: Final = 2400  # at accounts that the log names, of one organization in an hour
 MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
 # The reason of attempts at accounts that a log must not name, whether there is an account or not. It replaces
 # every other reason that depends on the account.
@@ -29,13 +29,13 @@ _BEFORE_USER: Final = frozenset(
 )
 
 
-def rows_a_minute() -> int:
-    """Return the largest number of rows that the failures of a minute at one application add.
+def counted_rows_a_minute() -> int:
+    """Return the largest number of rows without a user that the failures of a minute at one application add.
 
     The organization and the platform have rows of their own for unknown accounts, and each kind of row has one
     for the rest of the minute.
     """
-    return MAX_NAMED_FAILURES + 2 * MAX_COUNTED_NETWORKS + 3
+    return 2 * MAX_COUNTED_NETWORKS + 3
 
 
 def to_network(address: str | None) -> str | None:
