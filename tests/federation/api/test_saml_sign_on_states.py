@@ -239,6 +239,16 @@ async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
     assert posted_response(await browser.open(second_answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
 
+async def test_sign_ins_of_a_frontend_are_in_the_log_of_the_application_alone(
+    api: Api, browser: SamlBrowser, pending_path: str, pool: Pool, acme: Tenant
+) -> None:
+    await run_sql(pool, "delete from login_events")
+    assert (await sign_in_over_api(api, pending_path, password="wrong password")).status == 401  # noqa: S106
+    assert (await sign_in_over_api(api, pending_path)).status == 200
+    rows = await run_sql(pool, "select success, org_id, seen_by from login_events where attempts > 0")
+    assert sorted(rows, key=str) == [(False, acme.org, "all"), (True, None, "platform")]
+
+
 async def test_a_frontend_cannot_complete_an_unknown_sign_on(api: Api, browser: SamlBrowser, pending_path: str, clock: FakeClock) -> None:
     unknown = await sign_in_over_api(api, f"?saml_state={new_secret()}")
     assert (unknown.status, unknown.code) == (400, "BAD_REQUEST")
