@@ -243,7 +243,7 @@ async def test_sign_ins_of_a_frontend_are_in_the_log_of_the_application_alone(
     api: Api, browser: SamlBrowser, pending_path: str, pool: Pool, acme: Tenant
 ) -> None:
     await run_sql(pool, "delete from login_events")
-    assert (await sign_in_over_api(api, pending_path, password="wrong password")).status == 401  # noqa: S106
+    assert (await sign_in_over_api(api, pending_path, password="wrong password")).status == 401
     assert (await sign_in_over_api(api, pending_path)).status == 200
     rows = await run_sql(pool, "select success, org_id, seen_by from login_events where attempts > 0")
     assert sorted(rows, key=str) == [(False, acme.org, "all"), (True, None, "platform")]
