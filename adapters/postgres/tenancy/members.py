@@ -32,6 +32,12 @@ STATES: Final[Mapping[MemberState, LiteralString]] = {
     MemberState.ADMINS_WITHOUT_MFA: f"m.role in ({ADMINS}) and {_WITHOUT_MFA}",
 }
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
+# The last sign-in of a member to the platform itself that the organization sees (decision 220).
+LAST_AT_PLATFORM: Final = """
+    select l.created_at from login_events l join organizations o on o.id = m.org_id and o.approved_at is not null
+    where l.user_id = m.user_id and l.success and l.org_id is null and l.service_id is null and l.seen_by = 'all'
+      and l.created_at >= m.confirmed_at
+    order by l.created_at desc limit 1"""
 
 
 class Members(Repository):
@@ -82,7 +88,9 @@ class Members(Repository):
         sql = f"""
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
                    case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
-                   (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
+                   greatest(
+                       (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
+                       ({LAST_AT_PLATFORM})),
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""

@@ -116,7 +116,7 @@ class MemberAccount:
     member: ListedMember
     email_verified: bool | None
     mfa_enabled: bool | None
-    last_login_at: datetime | None  # the last sign-in to a service of the organization
+    last_login_at: datetime | None  # the last sign-in that the organization sees (decision 220)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class MemberDetailsResponse(MemberResponse):
     )
     mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
     last_login_at: Timestamp | None = Field(
-        description="When the user last signed in to a service of the organization, or null if they never did."
+        description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
     sessions: MemberSessionsResponse = Field(description="The user's live sessions in the organization.")
     invited_by: InviterResponse | None = Field(description="Who sent the invitation with which the member joined, or null without one.")
