@@ -1,17 +1,14 @@
 """Each role walks through the console in a real browser, by its links: every page that a link leads to is shown, and works."""
 
-import json
 import re
 from collections import deque
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
-from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
+from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +33,6 @@ NOT_FOR: Final = {
     "impersonator": ["/app/platform/people"],
     "stranger": [DEMO, f"{DEMO}/members", f"{DEMO}/applications", "/app/platform/people"],
 }
-
-
-@pytest.fixture
-def demo(service: Start, own_database: dict[str, str], home: Path) -> tuple[Service, dict[str, Any]]:
-    running = service(**own_database).start()
-    filled = gatehouse(home, "demo", "--json", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
-    assert filled.returncode == 0, filled.stderr
-    return running, json.loads(filled.stdout)
 
 
 def sign_in(browser: Browser, running: Service, person: dict[str, str]) -> None:

@@ -1,6 +1,5 @@
 """Uploads, the preview of the branding, and backup codes in a browser, with and without scripts."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,9 +8,8 @@ import pytest
 
 from tests.fakes.images import picture
 from tests.proof.e2e.browser import Browser
-from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.pages.test_console import DEMO, sign_in
-from tests.proof.e2e.process import CHEAP_HASHES, Service, gatehouse
+from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
@@ -21,13 +19,6 @@ return ["light", "dark"].map((name) => [".look-button", ".look-link"].map((part)
   return [style.backgroundColor, style.color, style.borderColor];
 }))"""
 LOADED: Final = "return [...document.images].every((image) => image.complete && image.naturalWidth > 0)"
-
-
-@pytest.fixture
-def demo(service: Start, own_database: dict[str, str], home: Path) -> tuple[Service, dict[str, Any]]:
-    running = service(**own_database).start()
-    filled = gatehouse(home, "demo", "--json", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
-    return running, json.loads(filled.stdout)
 
 
 def choose(browser: Browser, file: Path) -> None:

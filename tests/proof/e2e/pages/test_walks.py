@@ -1,0 +1,89 @@
+"""How many pages and clicks an admin needs for what support asks every day, in a real browser from the first page of the task."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.pages.test_console import DEMO, sign_in
+from tests.proof.e2e.process import Service
+
+pytestmark = pytest.mark.slow
+
+WRONG: Final = "a wrong password"
+METADATA: Final = """
+<md:EntityDescriptor xmlns:md="urn:oasis:names:tc:SAML:2.0:metadata" entityID="https://wiki.example/saml">
+<md:SPSSODescriptor protocolSupportEnumeration="urn:oasis:names:tc:SAML:2.0:protocol">
+<md:AssertionConsumerService Binding="urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST" Location="https://wiki.example/acs" index="0"/>
+</md:SPSSODescriptor></md:EntityDescriptor>"""
+
+
+@dataclass
+class Walk:
+    """A walk through the console, which counts the pages that are shown, with the first one, and the links and buttons that are used."""
+
+    browser: Browser
+    pages: int = 0
+    clicks: int = 0
+
+    def open(self, address: str) -> None:
+        self.browser.open(address)
+        self.pages += 1
+
+    def follow(self, label: str) -> None:
+        self.browser.follow(label)
+        self._count()
+
+    def press(self, label: str) -> None:
+        self.browser.press(label)
+        self._count()
+
+    def _count(self) -> None:
+        self.pages += 1
+        self.clicks += 1
+        assert self.browser.complaints() == []
+
+    @property
+    def effort(self) -> tuple[int, int]:
+        return self.pages, self.clicks
+
+
+def test_three_people_are_invited_with_one_click(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    sign_in(browser, running, people["admin"])
+    walk = Walk(browser)
+    walk.open(f"{running.address}{DEMO}/members")
+    browser.fill("Invite by email address", "ann@x.example, ben@x.example, cleo@x.example")
+    walk.press("Send invitations")
+    assert all(f"{name}@x.example" in browser.text for name in ("ann", "ben", "cleo"))
+    assert walk.effort == (2, 1)
+    browser.follow("Members")
+    assert f"by {people['admin']['email']}, just now" in browser.text, "the list says who invited them"
+
+
+def test_the_page_of_a_member_says_why_they_could_not_sign_in(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    sign_in(browser, running, {"email": people["member"]["email"], "password": WRONG})
+    sign_in(browser, running, people["admin"])
+    walk = Walk(browser)
+    browser.open(f"{running.address}{DEMO}")
+    walk.follow("Members")
+    walk.follow(people["member"]["email"])
+    assert "Wrong password just now" in browser.text
+    assert walk.effort == (2, 2)
+
+
+def test_a_product_that_speaks_saml_is_connected_with_three_clicks(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    sign_in(browser, running, people["owner"])
+    walk = Walk(browser)
+    browser.open(f"{running.address}{DEMO}/applications")
+    walk.follow("Create application")
+    walk.follow("A product that speaks SAML")
+    browser.fill("Name", "Wiki")
+    browser.fill("Metadata of the application", METADATA)
+    walk.press("Create application")
+    assert browser.heading == "Wiki"
+    assert "Test sign-on" in browser.text
+    assert walk.effort == (3, 3)
