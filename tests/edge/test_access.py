@@ -151,7 +151,6 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         "GET /openapi.json",
         "GET /docs",
         "GET /docs/api",
-        "GET /docs/search",
         "GET /docs/<path:page>",
         "GET /assets/<name>",
         *(

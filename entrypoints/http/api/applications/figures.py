@@ -138,14 +138,20 @@ async def get_users(org_slug: str, query_args: FigureQuery) -> UserFiguresRespon
 @routes.get("/api/organizations/<org_slug>/analytics/webhook-attempts")
 @member(Capability.WEBHOOKS_MANAGE)
 async def get_webhook_attempts(org_slug: str, query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the attempts to deliver to webhooks, by outcome, with their duration."""
+    """Get the attempts to deliver to webhooks, by outcome, with their duration.
+
+    An attempt counts when it ends.
+    """
     return _to_traffic(await figures.load_traffic(ports(), acting(), TrafficKind.WEBHOOK, query_args.range))
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
 async def get_scim_requests(org_slug: str, query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the SCIM requests of the directory, by outcome."""
+    """Get the SCIM requests of the directory, by outcome.
+
+    Requests without a valid token are not counted.
+    """
     return _to_traffic(await figures.load_traffic(ports(), acting(), TrafficKind.SCIM, query_args.range))
 
 
@@ -163,21 +169,30 @@ async def get_all_sign_ins(query_args: FigureQuery) -> SignInFiguresResponse:
 @routes.get("/api/platform/analytics/users")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_users(query_args: FigureQuery) -> UserFiguresResponse:
-    """Get the active users of the whole installation, new users, second factors, and the number of organizations."""
+    """Get the active users of the whole installation, and the adoption of second factors.
+
+    It also has the new users, and the number of organizations.
+    """
     return _to_users(await figures.load_users(ports(), None, query_args.range))
 
 
 @routes.get("/api/platform/analytics/webhook-attempts")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_webhook_attempts(query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the attempts to deliver to the webhooks of all organizations, by outcome, with their duration."""
+    """Get the attempts to deliver to the webhooks of all organizations, by outcome, with their duration.
+
+    An attempt counts when it ends.
+    """
     return _to_traffic(await figures.load_traffic(ports(), None, TrafficKind.WEBHOOK, query_args.range))
 
 
 @routes.get("/api/platform/analytics/scim-requests")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 async def get_all_scim_requests(query_args: FigureQuery) -> TrafficFiguresResponse:
-    """Get the SCIM requests of the directories of all organizations, by outcome."""
+    """Get the SCIM requests of the directories of all organizations, by outcome.
+
+    Requests without a valid token are not counted.
+    """
     return _to_traffic(await figures.load_traffic(ports(), None, TrafficKind.SCIM, query_args.range))
 
 

@@ -24,8 +24,23 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
-        Permission: {Permission.READ_SERVICE: "Read the application", Permission.WRITE_SERVICE: "Change the application"},
+        Permission: {
+            Permission.READ_USERS: "Read users",
+            Permission.WRITE_USERS: "Write users",
+            Permission.DELETE_USERS: "Delete users",
+            Permission.READ_SUBSCRIPTIONS: "Read subscriptions",
+            Permission.WRITE_SUBSCRIPTIONS: "Write subscriptions",
+            Permission.DELETE_SUBSCRIPTIONS: "Delete subscriptions",
+            Permission.READ_ANALYTICS: "Read analytics",
+            Permission.READ_SERVICE: "Read the application",
+            Permission.WRITE_SERVICE: "Change the application",
+        },
         Area: {
+            Area.ORGANIZATION: "Organization",
+            Area.MEMBERS: "Members",
+            Area.WEBHOOKS: "Webhooks",
+            Area.INTEGRATIONS: "Integrations",
+            Area.ANALYTICS: "Analytics",
             Area.SERVICES: "Applications",
             Area.RESOURCES: "API resources",
             Area.API_KEYS: "API keys",
@@ -37,7 +52,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             Area.PLATFORM_ORGANIZATIONS: "Organizations",
             Area.PLATFORM_USERS: "Users",
             Area.PLATFORM_AUDIT: "Log",
-            Area.PLATFORM_SIGN_INS: "Sign-in log",
+            Area.PLATFORM_SIGN_INS: "Sign-ins",
             Area.PLATFORM_INSTALLATION: "Installation",
         },
         ServiceType: {
