@@ -48,9 +48,15 @@ _NAMED: Final = f"select id from users where {_NAME_STARTS} union all select id 
 # a name that is frequent there is soon frequent among so many members, and ends the search.
 _MEMBER_COUNT: Final = "(select member_count from organizations where id = %(org_id)s)"
 FEW_MEMBERS: Final = 2000
+HAS_MANY_MEMBERS: Final = f"{_MEMBER_COUNT} > {FEW_MEMBERS}"
+MOST_NAMED: Final = 5000  # accounts with such a name that are read; more of them end the search
 # Members are found by a part of their address: a search reads the addresses of one organization from an index. There can be
 # any number of users of applications, so they are found by the beginning, and past invitations by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
+    with named as materialized (
+        (select id from users where {_NAME_STARTS} limit {MOST_NAMED})
+        union all
+        (select id from users where {_LAST_NAME_STARTS} limit {MOST_NAMED}))
     select distinct type, id from (
         (select 'user' as type, m.user_id::text as id
          from (select id from memberships where org_id = %(org_id)s and strpos(email, %(text)s) > 0 limit %(limit)s) matching
@@ -61,11 +67,15 @@ FIND_IN_ORGANIZATION: Final = f"""
          where {_MEMBER_COUNT} <= {FEW_MEMBERS} and m.org_id = %(org_id)s and m.confirmed_at is not null
            and ({_NAME_STARTS} or {_LAST_NAME_STARTS}) limit %(limit)s)
         union all
-        (select 'user', m.user_id::text from ({_NAMED}) named
+        (select 'user', m.user_id::text from named
          cross join lateral (
              select user_id from memberships
              where org_id = %(org_id)s and user_id = named.id and confirmed_at is not null limit 1) m
-         where {_MEMBER_COUNT} > {FEW_MEMBERS} limit %(limit)s)
+         where {HAS_MANY_MEMBERS} limit %(limit)s)
+        union all
+        -- as many rows as end the search
+        (select 'unknown', number::text from generate_series(1, %(limit)s) number
+         where case when {HAS_MANY_MEMBERS} then (select count(*) from named) >= {MOST_NAMED} else false end)
         union all
         (select 'user', user_id::text from end_users
          where org_id = %(org_id)s and email ~>=~ %(text)s and email ~<~ %(text_end)s order by email using ~<~ limit %(limit)s)

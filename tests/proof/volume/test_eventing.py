@@ -211,7 +211,7 @@ async def test_names_are_found_among_many_people_by_index(many_people: str, mode
             keys, reads = await count_reads(connection, mode, partial(audit.find_objects, LARGE, text, 101))
             assert len(keys) == size, text
             assert not reads.scans.keys() & {"users", "end_users"}, text
-            assert reads.rows["users"] <= 50_000 if text == "person" else reads.rows["users"] <= 20, text
+            assert reads.rows["users"] <= 11_000 if text == "person" else reads.rows["users"] <= 20, text
         for text in ("person-29999@example.com", "number29999"):
             keys, reads = await count_reads(connection, mode, partial(log.find_objects, text, 101))
             assert len(keys) == 1, text

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import AfterValidator, Field
+from pydantic import Field, StringConstraints
 from quart import Blueprint, Response
 
 from core.eventing import audit
@@ -25,7 +25,7 @@ routes = Blueprint("audit", __name__)
 
 BUILT: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until")  # the filters that need no names
 # A part of an address or name. Spaces around it do not count. A single letter would find too many.
-SearchText = Annotated[Text, AfterValidator(str.strip), Field(min_length=2)]
+SearchText = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=2)]
 
 
 class AuditActorResponse(ResponseModel):

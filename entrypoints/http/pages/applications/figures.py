@@ -14,7 +14,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import sign_in_methods
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.pages.applications.figure_pictures import percent, show_sign_ins, show_traffic, show_users, sum_of
-from entrypoints.http.pages.console import console_page, organization_path, shows
+from entrypoints.http.pages.console import console_page, may, organization_path, shows
 from entrypoints.http.pages.stacked_charts import Picture
 
 routes = Blueprint("figure_pages", __name__)
@@ -56,7 +56,7 @@ async def _page(
 async def show_sign_in_figures(org_slug: str, query_args: FigureQuery) -> Response:
     """Show the sign-ins of an organization by result, application and method."""
     loaded = await figures.load_sign_ins(ports(), acting_member(), query_args.range)
-    recent = await analytics.list_recent_logins(ports(), acting_member(), RECENT).next_batch()
+    recent = await analytics.list_recent_logins(ports(), acting_member(), RECENT).next_batch() if may(Capability.END_USERS_VIEW) else None
     empty = (
         "No sign-ins in this range. Connect an application, and sign in to it.",
         "Open applications",

@@ -101,7 +101,7 @@ async def test_entries_are_found_by_an_address_or_a_name(api: Api, world: World,
     assert await actions(api, world, "?actor=owner&target=kai") == ["user.role_updated"]
     assert await actions(api, world, "?actor=owner&search=kai") == ["user.role_updated"]
     assert await actions(api, world, "?target=kai&target_type=user&target_id=x") == []
-    for nothing in ("eli", "de vr", "example.org", "other@example.com", "_", "%25"):
+    for nothing in ("eli", "de vr", "example.org", "other@example.com", "_e", "%25e"):
         assert await actions(api, world, f"?search={nothing}") == [], nothing
     exported = await api.get(f"{LOG}/export?format=jsonl&search=kai", token=world.token)
     assert len(exported.text.splitlines()) == 3
