@@ -1,4 +1,7 @@
-"""An organization that hides the users of its applications from its members refuses them on every route about these (decision 460)."""
+"""Settings of an organization that close routes: no personal access tokens (decision 290), and hidden end users (decision 460).
+
+No route opens while it is closed, and nothing changes.
+"""
 
 import pytest
 from quart_trio import QuartTrio
@@ -8,8 +11,9 @@ from core.kernel.roles import Capability
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
-from tests.proof.access.state import undo
+from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS, read_matrix
+from tests.proof.access.tokens_table import ORG
 from tests.proof.access.world import World
 from tests.support.builders import run_sql
 
@@ -22,6 +26,24 @@ FURTHER = {
     "GET /api/organizations/<org_slug>/api-resources/<resource_id>/assignments",
 }
 HIDE = "update organizations set members_see_end_users = false where id = %s"
+
+
+async def test_no_route_opens_while_tokens_are_off(app: QuartTrio, pool: Pool, world: World) -> None:
+    caller, wrong, tried = world.callers["owner-token"], [], 0
+    for route, row in read_matrix().items():
+        if not route.partition(" ")[2].startswith(ORG) or row["owner-token"] in ("401", "403"):
+            continue
+        request, tried = REQUESTS.get(route, Request()), tried + 1
+        await prepare(pool, request, caller)
+        await run_sql(pool, "update organizations set personal_tokens = false where id = %s", world.home.organization.id)
+        before = await mark(pool)
+        answer = await call(app, route, request, caller)
+        changes = await changes_since(pool, before)
+        if answer.status != 403 or "does not allow personal access tokens" not in answer.text or changes:
+            wrong.append(f"{route}: {answer.status} {changes}")
+        await undo(pool)
+    assert not wrong, "\n".join(wrong)
+    assert tried > 80
 
 
 async def test_members_do_not_see_end_users_while_they_are_hidden(app: QuartTrio, pool: Pool, world: World) -> None:
