@@ -21,7 +21,7 @@ async def get_own(ports: Ports, caller: Person) -> OwnProfile:
 
 
 async def load_time_zone(ports: Ports, caller: Person) -> str | None:
-    """Return the time zone in which the caller reads times, or None if it is not known. That of an impersonated user is not."""
+    """Return the time zone in which the caller reads times, or None if it is not known. The zone of an impersonated user is not used."""
     if caller.impersonator_id is not None:
         return None
     async with ports.storage.reading() as read:

@@ -23,7 +23,10 @@ def format_utc(time: datetime) -> str:
 
 
 def format_local(time: datetime, zone: str) -> str:
-    """Return a point in time in a zone of the IANA database, such as "5 March 2026 at 15:05 CET (Europe/Berlin)". Unknown ones are UTC."""
+    """Return a point in time in a zone of the IANA database, such as "5 March 2026 at 15:05 CET (Europe/Berlin)".
+
+    An unknown zone counts as UTC.
+    """
     try:
         time = time.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError):  # it was known when it was stored

@@ -1,4 +1,4 @@
-"""The activity of an application on its pages: the last sign-in, the last failure, and whether anyone has signed in."""
+"""The activity of an application on its pages: the last sign-in and the last failure, if any."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,7 +17,7 @@ NO_ACTIVITY: Final[Mapping[str, Any]] = MappingProxyType({"activity": None})
 async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
     """Return the values of `applications/_activity.html`. The user sees the activity if they may see the sign-in log.
 
-    If the page `waits` and nobody has signed in yet, a script looks again, and a link does the same.
+    If the page `waits` for the first sign-in, a script looks again, and a link does the same.
     """
     visible = may(Capability.SIGN_INS_VIEW)
     return {
