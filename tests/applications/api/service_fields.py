@@ -17,6 +17,7 @@ FIELDS = [
     "redirect_uris",
     "device_activation_uri",
     "created_at",
+    "logo_url",
 ]
 
 

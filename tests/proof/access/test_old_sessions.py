@@ -27,6 +27,15 @@ SECOND = timedelta(seconds=1)
 # Changes that outlive the session, and still need no recent sign-in.
 WITHOUT_RECENT_SIGN_IN = {
     "PATCH /api/user": "a name needs none; another address does, as tested below",
+    **{
+        f"{method} {path}": "an image needs none, like a name"
+        for method in ("PUT", "DELETE")
+        for path in (
+            "/api/user/picture",
+            "/api/organizations/<org_slug>/services/<service_slug>/logo",
+            "/api/platform/connections/<provider>/logo",
+        )
+    },
     "PATCH /api/user/devices/<device_id>": "a name needs none",
     "DELETE /api/user/devices/<device_id>": "only ends access",
     "DELETE /api/user/consents/<service_id>": "only ends access of an application",

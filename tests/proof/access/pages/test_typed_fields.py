@@ -89,7 +89,7 @@ async def test_every_filter_of_a_list_takes_what_was_copied_with_it(app: QuartTr
         page = html.document_fromstring((await call(app, route, request, caller)).text or "<p>")
         for name in {*page.xpath("//form[@class='filters']//input[not(@type='hidden' or @type='date')]/@name")}:
             tried.add(name)
-            value = caller.things["user_id"] if name.endswith("_id") else "openid" if name == "scope" else "a"
+            value = caller.things["user_id"] if name.endswith("_id") else "openid" if name == "scope" else "an"
             shown = []
             for typed_text in (value, f"\u00a0{value}\u200b\r\n"):
                 answer = await call(app, route, replace(request, query={**request.query, name: typed_text}), caller)
