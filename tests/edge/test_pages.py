@@ -485,7 +485,7 @@ TEMPLATES = assets.HTTP / "templates"
 
 def is_in_console(name: str) -> bool:
     text = (TEMPLATES / name).read_text("utf-8")
-    return 'extends "console.html"' in text or 'extends "account_layout.html"' in text
+    return any(f'extends "{layout}"' in text for layout in ("console.html", "account_layout.html", "applications/_layout.html"))
 
 
 # Pages with a frame of their own, and with the branding of an organization.
