@@ -17,21 +17,21 @@ _FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP:
 class PillowImages:
     """Implements `ports.images.Images` with one thread, so that at most one image is decoded at a time.
 
-    An image of MAX_PIXELS takes about 50 MB while it is decoded.
+    An image of MAX_PIXELS takes less than 100 MB while it is decoded.
     """
 
     def __init__(self, base_url: str) -> None:
         self._base_url = base_url
         self._threads = LowPriorityThreads("images", 1, QUEUE)
 
-    async def write_anew(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
-        return await self._threads.run(partial(_write_anew, content, header, is_square=is_square))
+    async def reencode(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+        return await self._threads.run(partial(_reencode, content, header, is_square=is_square))
 
     def url(self, key: str) -> str:
         return f"{self._base_url}{IMAGE_PATH}{key}/{LARGE}"
 
 
-def _write_anew(content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
     # Loaded on first use: most processes never decode an image.
     from PIL import Image, ImageOps
 

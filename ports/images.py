@@ -8,7 +8,7 @@ from core.kernel.images import ImageHeader, NewImage
 class Images(Protocol):
     """Decoding of uploaded images."""
 
-    async def write_anew(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
+    async def reencode(self, content: bytes, header: ImageHeader, *, is_square: bool) -> NewImage:
         """Return the image in both sizes, without anything else that the file contains. Of an animation, only the first frame stays.
 
         `content` has passed `check_header`, which returned `header`. With `is_square`, the longer side is cut.

@@ -15,9 +15,8 @@ import httpcore
 import trio
 
 from adapters.http.guard import Guard
-from core.kernel.outbound import Reply, SendFailed, SendFailure
+from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
 
-MAX_RESPONSE_SIZE: Final = 64 * 1024  # bytes
 CONNECT_TIMEOUT: Final = 3.0  # seconds for each address but the last, to leave time for the next one
 
 
@@ -95,9 +94,9 @@ async def _read_start(response: httpcore.Response) -> bytes:
     with trio.CancelScope() as enough:
         async for part in response.aiter_stream():
             body += part
-            if len(body) >= MAX_RESPONSE_SIZE:
+            if len(body) >= MAX_REPLY_SIZE:
                 enough.cancel()
-    return bytes(body[:MAX_RESPONSE_SIZE])
+    return bytes(body[:MAX_REPLY_SIZE])
 
 
 def _is_tls_error(error: BaseException) -> bool:

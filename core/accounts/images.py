@@ -1,4 +1,4 @@
-"""Uploaded images: what all their owners share, and the picture of a user.
+"""Uploaded images: the rules for all owners, and the picture of a user.
 
 The picture of a user and the logo of an organization can also be images of other hosts. An upload
 fills the same field, with an address here, and another value of the field removes the image.
@@ -20,12 +20,12 @@ class ImageNotFound(NotFound):
     """There is no image at this address. It may have been removed or replaced."""
 
 
-async def write_anew(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> NewImage:
+async def reencode(ports: Ports, content: bytes, content_type: str | None = None, *, is_square: bool = False) -> NewImage:
     """Return an uploaded image as it is kept. Call it outside of transactions, because it takes time.
 
     Raises: the errors of `check_header`; ImageDamaged; Limited.
     """
-    return await ports.images.write_anew(content, check_header(content, content_type), is_square=is_square)
+    return await ports.images.reencode(content, check_header(content, content_type), is_square=is_square)
 
 
 async def load(ports: Ports, address: ImageAddress | None) -> tuple[bytes, bool]:
@@ -46,8 +46,8 @@ async def find_keys(ports: Ports, owner_ids: Collection[UUID]) -> Mapping[UUID, 
 
 
 async def set_picture(ports: Ports, caller: Person, content: bytes, content_type: str | None = None) -> Profile:
-    """Make an uploaded image the caller's picture, and return the profile. Raises: the errors of `write_anew`."""
-    image = await write_anew(ports, content, content_type, is_square=True)
+    """Make an uploaded image the caller's picture, and return the profile. Raises: the errors of `reencode`."""
+    image = await reencode(ports, content, content_type, is_square=True)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)

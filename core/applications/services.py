@@ -229,8 +229,8 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
 
 
 async def set_logo(ports: Ports, caller: OrganizationCaller, slug: str, content: bytes, content_type: str | None = None) -> Service:
-    """Make an uploaded image the logo of a service, and return it. Raises: the errors of `images.write_anew`; ServiceNotFound."""
-    image = await images.write_anew(ports, content, content_type)
+    """Make an uploaded image the logo of a service, and return it. Raises: the errors of `images.reencode`; ServiceNotFound."""
+    image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         await tx.images.put(ImageOwner(org_id=service.org_id, service_id=service.id), image, ports.clock.now())

@@ -28,14 +28,14 @@ async def find(ports: Ports, slug: str) -> NamedConnection:
 
 
 async def set_logo(ports: Ports, caller: PlatformCaller, slug: str, content: bytes, content_type: str | None = None) -> NamedConnection:
-    """Make an uploaded image the logo of a connection, and return it. Raises: ProviderUnknown; the errors of `images.write_anew`."""
+    """Make an uploaded image the logo of a connection, and return it. Raises: ProviderUnknown; the errors of `images.reencode`."""
     owner, connection = _find(slug)
-    image = await images.write_anew(ports, content, content_type)
+    image = await images.reencode(ports, content, content_type)
     async with ports.storage.transaction(by=caller) as tx:
         await platform.lock_rights(tx, caller)
         await tx.images.put(owner, image, ports.clock.now())
         tx.record(events.connection_updated(connection, "set"))
-    return NamedConnection(connection, ports.policy.provider_names[connection], ports.images.url(image.key))
+    return await find(ports, slug)
 
 
 async def remove_logo(ports: Ports, caller: PlatformCaller, slug: str) -> None:

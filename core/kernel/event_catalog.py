@@ -45,7 +45,8 @@ class EventKind:
     # Recorded only for organizations that a platform owner has approved once. Anyone can create an
     # organization, and could fill the log with a frequent event.
     approved_only: bool = False
-    # So frequent that it has a row only for organizations that chose it for a webhook. No preset has it.
+    # So frequent that it has a row only for organizations that chose it for a webhook. The choice of a whole
+    # category does not have it.
     by_choice: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Uploaded images: what is accepted, which is read from the header of a file before anything decodes it, and what is kept of it."""
+"""Uploaded images: accepted formats and limits, and the stored form. The header is checked before anything decodes the file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -8,6 +8,7 @@ from core.kernel import uris
 from core.kernel.errors import Invalid
 
 LONGEST_URL: Final = 2048
+MAX_REPLY_SIZE: Final = 64 * 1024  # bytes of the body; the rest is not read
 
 
 class TargetInvalid(Invalid):

@@ -7,6 +7,7 @@ These forms are checked in code, tests, documentation and operations files:
 - `decision 195`, `decisions 41, 42, 57`: the number has an anchor in docs/specification.
 - `docs/adr/0014`: a record with this number exists. `docs/reference/errors.md`: the page exists.
 - Relative links in Markdown, with their `#anchors`: the file and the anchor exist.
+- Each explicit id in docs/specification is defined only once.
 
 Some forms are refused because they point outside the repository or cannot be checked, such as ranges of decisions.
 """
@@ -14,6 +15,7 @@ Some forms are refused because they point outside the repository or cannot be ch
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +87,13 @@ def specified(root: Path) -> frozenset[str]:
     return frozenset(anchor for page in pages for anchor in anchors_of(page))
 
 
+@cache
+def _definitions(root: Path) -> Counter[str]:
+    """Return how often each explicit id is defined in the specification."""
+    pages = (root / SPECIFICATION).rglob("*.md")
+    return Counter(id_ for page in pages for id_ in _ANCHOR.findall(_without_fences(page.read_text("utf-8"))))
+
+
 def _without_fences(text: str) -> str:
     # Fenced blocks become empty lines, so that line numbers stay.
     return re.sub(r"(?ms)^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", lambda block: "\n" * block[0].count("\n"), text)
@@ -97,6 +106,8 @@ def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
     yield from _unknown_requirements(file)
     yield from _unknown_decisions(file)
     yield from _missing_documents(file)
+    if path.is_relative_to(SPECIFICATION):
+        yield from _repeated_ids(file)
     if path.suffix == ".md":
         yield from _broken_links(root, path, text)
 
@@ -143,6 +154,12 @@ def _unknown_decisions(file: _File) -> Iterator[Fault]:
         for number in re.findall(r"\d+", match[1]):
             if f"decision-{number}" not in specified(file.root):
                 yield file.fault(match, f"decision {number} has no anchor in docs/specification")
+
+
+def _repeated_ids(file: _File) -> Iterator[Fault]:
+    for match in _ANCHOR.finditer(_without_fences(file.text)):
+        if _definitions(file.root)[match[1]] > 1:
+            yield file.fault(match, "is defined more than once in docs/specification", 1)
 
 
 def _missing_documents(file: _File) -> Iterator[Fault]:

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from adapters.http.guard import AllowedTarget, Guard
-from adapters.http.sender import MAX_RESPONSE_SIZE, GuardedSender
-from core.kernel.outbound import Reply, SendFailed, SendFailure, TargetInvalid, parse_target
+from adapters.http.sender import GuardedSender
+from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure, TargetInvalid, parse_target
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.requests import Request
 
@@ -121,7 +121,7 @@ async def test_a_compressed_response_is_not_decompressed() -> None:
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
     async with run_server(head + packed) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
-    assert reply.body == packed[:MAX_RESPONSE_SIZE]
+    assert reply.body == packed[:MAX_REPLY_SIZE]
 
 
 async def test_only_the_start_of_an_endless_response_is_read() -> None:
@@ -132,7 +132,7 @@ async def test_only_the_start_of_an_endless_response_is_read() -> None:
 
     async with run_server(endless) as (_, port):
         reply = await sender().post(f"http://127.0.0.1:{port}/", b"x", {}, 5)
-    assert reply == Reply(200, bytes(MAX_RESPONSE_SIZE))
+    assert reply == Reply(200, bytes(MAX_REPLY_SIZE))
 
 
 async def _dripping(stream: Stream) -> None:

@@ -117,7 +117,7 @@ TO_SHOP: dict[str, object] = {
     "form_token": "c4ca4238",
     "service": "Portal & Shop",
     "organization_name": "Acme & Sons",
-    "providers": {"Codehost": "/auth/codehost?next=%2F"},
+    "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
     "needs_fresh_sign_in": True,
     "offers_sign_up": True,
     "other_ways": [("Email me a code", "/sign-in/email")],
@@ -181,7 +181,7 @@ PAGES: dict[str, dict[str, object]] = {
         "chooses_password": True,
         "other_user": "eve@example.org",
         "form_token": "c4ca4238",
-        "providers": {"Codehost": "/auth/codehost?next=%2F"},
+        "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
         "typed_name": "Ada",
         "wrong": "new_password",
         "problem": "It is too short.",
@@ -485,7 +485,7 @@ TEMPLATES = assets.HTTP / "templates"
 
 def is_in_console(name: str) -> bool:
     text = (TEMPLATES / name).read_text("utf-8")
-    return 'extends "console.html"' in text or 'extends "account_layout.html"' in text
+    return any(f'extends "{layout}"' in text for layout in ("console.html", "account_layout.html", "applications/_layout.html"))
 
 
 # Pages with a frame of their own, and with the branding of an organization.
@@ -527,6 +527,13 @@ def test_every_template_says_where_its_forms_lead() -> None:
     }
     with_forms = {name for name in OUTSIDE if "<form" in render(name).body} - {"tenancy/sign_in_preview.html"}
     assert with_forms == LEADING_AWAY | POSTING_AWAY | ENDING_HERE
+
+
+def test_two_identity_providers_with_the_same_name_have_a_button_each() -> None:
+    body = render(
+        "authentication/sign_in.html", providers={"codehost": ("Work", "/auth/codehost"), "websuite": ("Work", "/auth/websuite")}
+    ).body
+    assert [f'href="/auth/{slug}"' in body for slug in ("codehost", "websuite")] == [True, True]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

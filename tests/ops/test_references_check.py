@@ -41,6 +41,15 @@ def test_unknown_targets_are_faults(root: Path) -> None:
     ]
 
 
+def test_an_id_that_is_defined_twice_is_a_fault(root: Path) -> None:
+    page, text = (
+        "docs/specification/decisions.md",
+        '<a id="decision-43"></a>\n<a id="decision-41"></a>\n```\n<a id="decision-42"></a>\n```\n',
+    )
+    (root / page).write_text(text)
+    assert faults(root, page, text) == [(2, "decision-41")]
+
+
 @pytest.mark.parametrize(
     "text",
     [

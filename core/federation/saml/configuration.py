@@ -55,32 +55,11 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
         )
 
 
-async def configure(
-    ports: Ports,
-    caller: OrganizationCaller,
-    service_slug: str,
-    configuration: SamlConfiguration,
-    *,
-    replaces_slo_certificate: bool = True,
-    creates_certificate: bool = False,
-) -> None:
-    """Replace the SAML configuration of a service. Our certificates are kept.
-
-    Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
-    With `creates_certificate`, a service with SAML that has no certificate for signatures gets one.
-
-    Raises: SloCertificateReplaced; the errors of `prepare`.
-    """
+async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
+    """Replace the SAML configuration of a service. Our certificates are kept. Raises: ServiceNotFound; the errors of `prepare`."""
     configuration = await prepare(ports, configuration)
-    certificate = None
-    if creates_certificate and configuration.enabled:
-        _, has_certificate = await get_configuration(ports, caller, service_slug)
-        if not has_certificate:
-            certificate = await ports.certificates.create(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
     async with ports.storage.transaction(by=caller) as tx:
-        await apply(
-            tx, caller, service_slug, configuration, certificate, ports.clock.now(), replaces_slo_certificate=replaces_slo_certificate
-        )
+        await apply(tx, caller, service_slug, configuration, None, ports.clock.now())
 
 
 async def prepare(ports: Ports, configuration: SamlConfiguration) -> SamlConfiguration:
@@ -102,6 +81,8 @@ async def apply(
     replaces_slo_certificate: bool = True,
 ) -> None:
     """Store a prepared configuration. `certificate` signs if the service has no other one.
+
+    Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
 
     Raises: ServiceNotFound, SloCertificateReplaced.
     """

@@ -1,15 +1,16 @@
 """Setting up SAML for a service in one step: from its metadata, or from single values, to a working sign-on."""
 
-from dataclasses import dataclass, replace
-from uuid import UUID
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from core.applications import services
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.federation.saml import configuration as saml
 from core.federation.saml import metadata
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, SamlConfiguration
+from core.federation.saml.model.metadata import SamlProblem, replace_described
 from core.kernel.callers import OrganizationCaller
-from core.kernel.values import Slug, create_with_free_slug, new_id
+from core.kernel.values import Slug, create_with_free_slug
 from ports import Ports
 
 
@@ -29,22 +30,37 @@ class ServiceProviderSettings:
 
 async def save(
     ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceProviderSettings, *, replaces_slo_certificate: bool = True
-) -> None:
-    """Replace the SAML configuration of a service. If it is enabled and has no certificate yet, create one.
+) -> Sequence[SamlProblem]:
+    """Replace the SAML configuration of a service, and return the problems of its metadata.
 
-    Raises: ServiceNotFound; the errors of `metadata.read_source`, of `configuration.configure` and of `SamlConfiguration`.
+    If SAML is enabled and the service has no certificate yet, create one. Without `replaces_slo_certificate`, a change that replaces
+    or removes the service's certificate for logouts is refused.
+
+    Raises: SloCertificateReplaced; the errors of `metadata.read_source`, of `metadata.parse` and of `configuration.prepare`.
     """
-    service = await services.find(ports, caller, slug)
-    configuration = await _resolve(ports, caller, service.id, settings)
-    await saml.configure(ports, caller, slug, configuration, replaces_slo_certificate=replaces_slo_certificate, creates_certificate=True)
+    _, has_certificate = await saml.get_configuration(ports, caller, slug)
+    described, problems = await _resolve(ports, caller, settings)
+    configuration = await saml.prepare(ports, described)
+    certificate = None
+    if configuration.enabled and not has_certificate:
+        certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
+    async with ports.storage.transaction(by=caller) as tx:
+        now = ports.clock.now()
+        await saml.apply(tx, caller, slug, configuration, certificate, now, replaces_slo_certificate=replaces_slo_certificate)
+    return problems
 
 
-async def create_service(ports: Ports, caller: OrganizationCaller, name: str, settings: ServiceProviderSettings) -> Service:
-    """Create a web application that signs users in with SAML, with the first free slug that resembles its name.
+async def create_service(
+    ports: Ports, caller: OrganizationCaller, name: str, settings: ServiceProviderSettings
+) -> tuple[Service, Sequence[SamlProblem]]:
+    """Create a web application that signs users in with SAML, and return it and the problems of its metadata.
+
+    Its slug is the first free one that resembles its name.
 
     Raises: the errors of `services.create` and of `save`.
     """
-    configuration = await saml.prepare(ports, await _resolve(ports, caller, new_id(), settings))
+    described, problems = await _resolve(ports, caller, settings)
+    configuration = await saml.prepare(ports, described)
 
     async def create(slug: Slug) -> Service:
         draft = services.draft(ports, caller, slug, name, ServiceType.WEB, {})
@@ -54,19 +70,14 @@ async def create_service(ports: Ports, caller: OrganizationCaller, name: str, se
             await saml.apply(tx, caller, slug, configuration, certificate, ports.clock.now())
         return created.service
 
-    return await create_with_free_slug(name, "application", create, ServiceSlugTaken)
+    return await create_with_free_slug(name, "application", create, ServiceSlugTaken), problems
 
 
-async def _resolve(ports: Ports, caller: OrganizationCaller, service_id: UUID, settings: ServiceProviderSettings) -> SamlConfiguration:
+async def _resolve(
+    ports: Ports, caller: OrganizationCaller, settings: ServiceProviderSettings
+) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
     if not settings.metadata and not settings.metadata_url:
-        return settings.configuration
-    text = await metadata.read_source(ports, settings.metadata, settings.metadata_url)
-    read, _ = await metadata.describe(ports, caller.acts_in.id, service_id, text)
-    return replace(
-        settings.configuration,
-        entity_id=read.entity_id,
-        acs_url=read.acs_url,
-        slo_url=read.slo_url,
-        slo_certificate=read.slo_certificate,
-        name_id_format=read.name_id_format,
-    )
+        return settings.configuration, ()
+    text = await metadata.read_source(ports, caller, settings.metadata, settings.metadata_url)
+    described, problems = await metadata.parse(ports, text)
+    return replace_described(settings.configuration, described), problems

@@ -1,12 +1,11 @@
 """The import of a service provider's metadata, and the check of a SAML configuration."""
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from core.applications import services
+from core.applications.model.services import Service
 from core.federation.saml.model.configuration import (
     NOT_CONFIGURED,
-    NameIdFormat,
     SamlConfiguration,
     SloCertificateInvalid,
     with_canonical_urls,
@@ -27,7 +26,9 @@ from core.federation.saml.model.metadata import (
     choose_name_id_format,
 )
 from core.kernel.callers import OrganizationCaller
-from core.kernel.outbound import SendFailed, parse_target
+from core.kernel.errors import Limited
+from core.kernel.outbound import MAX_REPLY_SIZE, SendFailed, parse_target
+from core.kernel.rate_limits import METADATA_FETCH
 from core.kernel.uris import is_on_loopback
 from ports import Ports
 
@@ -43,27 +44,49 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
     Raises: ServiceNotFound, MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
     service = await services.find(ports, caller, slug)
-    return await describe(ports, service.org_id, service.id, text)
+    configuration, problems = await parse(ports, text)
+    same = await _find_duplicates(ports, service, configuration)
+    problems = [*problems, *check_addresses(configuration), *await _check_logout_certificate(ports, configuration), *check_duplicates(same)]
+    return configuration, problems
 
 
-async def read_source(ports: Ports, text: str, url: str) -> str:
-    """Return the text of metadata, or without it what is published at `url`. Raises: TargetInvalid, MetadataNotFetched."""
+async def _find_duplicates(ports: Ports, service: Service, configuration: SamlConfiguration) -> Sequence[str]:
+    """Return the other services of the organization with the same entity id."""
+    if configuration.entity_id is None:
+        return []
+    async with ports.storage.reading() as read:
+        return await read.saml.services_with_entity_id(service.org_id, service.id, configuration.entity_id, MAX_DUPLICATES)
+
+
+async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str) -> str:
+    """Return the text of metadata, or without it what is published at `url`.
+
+    Fetches are limited per organization: nobody may use our address to probe or load the servers of others.
+
+    Raises: TargetInvalid, MetadataNotFetched, Limited.
+    """
     if text or not url:
         return text
     target = parse_target(url)
     if not target.startswith("https:") and not is_on_loopback(target):
         raise MetadataNotFetched("Its URL must start with https://.")
+    async with ports.storage.autocommit() as statements:
+        wait = await statements.rates.charge(f"metadata {caller.acts_in.id}", (METADATA_FETCH,), ports.clock.now())
+    if wait > 0:
+        raise Limited(wait)
     try:
         reply = await ports.sender.get(target, FETCH_SECONDS)
     except SendFailed as failure:
         raise MetadataNotFetched(f"We could not fetch it: {failure.reason}.") from None
     if not reply.is_success:
         raise MetadataNotFetched(f"Its server answered with status {reply.status}.")
+    if len(reply.body) >= MAX_REPLY_SIZE:
+        raise MetadataNotFetched("It must have less than 64 KiB.")
     return reply.body.decode("utf-8", "replace")
 
 
-async def describe(ports: Ports, org_id: UUID, service_id: UUID, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
-    """Return the configuration that metadata describes, and its problems, for a service of the organization.
+async def parse(ports: Ports, text: str) -> tuple[SamlConfiguration, Sequence[SamlProblem]]:
+    """Return the configuration that metadata describes, and the problems of the document. Values that it lacks are None.
 
     Raises: MetadataInvalid, NoServiceProvider, SeveralServiceProviders.
     """
@@ -78,22 +101,17 @@ async def describe(ports: Ports, org_id: UUID, service_id: UUID, text: str) -> t
         acs_url=metadata.acs_url,
         slo_url=metadata.slo_url,
         slo_certificate=await _choose_certificate(ports, metadata, problems),
-        name_id_format=choose_name_id_format(metadata) or NameIdFormat.EMAIL,
+        name_id_format=choose_name_id_format(metadata),
     )
-    configuration = with_canonical_urls(configuration)
     if metadata.slo_url is None and metadata.has_other_slo:
         message = "The application has single logout only with a binding that is not supported. Its SLO URL must accept HTTP-Redirect."
         problems.append(SamlProblem(SamlProblemCode.SLO_BINDING_UNSUPPORTED, False, message))
     if metadata.name_id_formats and choose_name_id_format(metadata) is None:
-        message = "The metadata names no NameID format that is supported. The application gets email addresses."
+        message = (
+            "The metadata names no NameID format that is supported. The application gets email addresses, unless you choose another format."
+        )
         problems.append(SamlProblem(SamlProblemCode.NAME_ID_FORMAT_UNSUPPORTED, False, message))
-    problems += check_addresses(configuration)
-    problems += await _check_logout_certificate(ports, configuration)
-    if configuration.entity_id is not None:
-        async with ports.storage.reading() as read:
-            same = await read.saml.services_with_entity_id(org_id, service_id, configuration.entity_id, MAX_DUPLICATES)
-        problems += check_duplicates(same)
-    return configuration, problems
+    return with_canonical_urls(configuration), problems
 
 
 async def _choose_certificate(ports: Ports, metadata: ServiceProviderMetadata, problems: list[SamlProblem]) -> str | None:

@@ -97,7 +97,7 @@ if (waiting) {
   timer = setTimeout(check, 3000);
 }
 
-// A preset checks boxes in place, and "All of them" those of its area.
+// A preset checks boxes in place, and "All of them" those of its area. An event that needs a choice of its own is in a [data-alone].
 for (const link of document.querySelectorAll("a[data-checks]")) {
   link.addEventListener("click", (event) => {
     event.preventDefault();
@@ -106,7 +106,7 @@ for (const link of document.querySelectorAll("a[data-checks]")) {
   });
 }
 for (const all of document.querySelectorAll("input[name^='all-of:']")) {
-  const boxes = [...all.closest("details").querySelectorAll("input[type=checkbox]")].filter((box) => box !== all);
+  const boxes = [...all.closest("details").querySelectorAll("input[type=checkbox]")].filter((box) => box !== all && !box.closest("[data-alone]"));
   const copy = () => { for (const box of boxes) box.checked = all.checked; };
   if (all.checked) copy();
   all.addEventListener("change", copy);

@@ -27,8 +27,8 @@ from tests.fakes.images import SECRET, accepted_images, picture, png, refused_im
 OF_HEADER = (ImageMissing, ImageTooLarge, ImageTypeUnsupported, ImageTooManyPixels)
 
 
-async def write_anew(content: bytes, *, is_square: bool = False) -> NewImage:
-    return await PillowImages("https://sso.example").write_anew(content, check_header(content), is_square=is_square)
+async def reencode(content: bytes, *, is_square: bool = False) -> NewImage:
+    return await PillowImages("https://sso.example").reencode(content, check_header(content), is_square=is_square)
 
 
 def size_of(content: bytes) -> tuple[int, int]:
@@ -43,7 +43,7 @@ async def test_hostile_files_are_refused_with_a_reason() -> None:
     findings = []
     for name, (content, reason) in refused_images().items():
         try:
-            await write_anew(content)
+            await reencode(content)
         except Invalid as refusal:
             if reason not in refusal.message:
                 findings.append((name, refusal.message))
@@ -57,7 +57,7 @@ async def test_only_pixels_come_out() -> None:
     findings = []
     for name, content in accepted_images().items():
         assert len(content) <= MAX_IMAGE_BYTES, name
-        image = await write_anew(content)
+        image = await reencode(content)
         small, large = size_of(image.small), size_of(image.large)
         if max(small) > SMALL or max(large) > LARGE or SECRET in image.small + image.large:
             findings.append((name, small, large))
@@ -68,11 +68,11 @@ async def test_only_pixels_come_out() -> None:
 async def test_memory_and_time_are_bounded() -> None:
     """The limits are far above what a busy machine needs, and far below what the bombs ask for."""
     files = [*(content for content, _ in refused_images().values()), *accepted_images().values()]
-    await write_anew(picture())  # loads the library
+    await reencode(picture())  # loads the library
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.thread_time()
     for content in files:
         try:
-            await write_anew(content)
+            await reencode(content)
         except Invalid:
             continue
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000  # KB
@@ -93,13 +93,13 @@ def test_the_size_is_read_before_anything_is_decoded() -> None:
 
 
 async def test_pictures_are_squares_and_logos_keep_their_shape() -> None:
-    assert size_of((await write_anew(picture(size=(900, 300)), is_square=True)).large) == (256, 256)
-    assert size_of((await write_anew(picture(size=(900, 300)), is_square=True)).small) == (64, 64)
-    assert size_of((await write_anew(picture(size=(900, 300)))).large) == (256, 85)
-    assert size_of((await write_anew(picture(size=(40, 20)), is_square=True)).large) == (20, 20)  # never enlarged
+    assert size_of((await reencode(picture(size=(900, 300)), is_square=True)).large) == (256, 256)
+    assert size_of((await reencode(picture(size=(900, 300)), is_square=True)).small) == (64, 64)
+    assert size_of((await reencode(picture(size=(900, 300)))).large) == (256, 85)
+    assert size_of((await reencode(picture(size=(40, 20)), is_square=True)).large) == (20, 20)  # never enlarged
 
 
 async def test_a_picture_is_turned_as_its_camera_says() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert size_of((await write_anew(picture("JPEG", (200, 100), exif=exif))).large) == (100, 200)
+    assert size_of((await reencode(picture("JPEG", (200, 100), exif=exif))).large) == (100, 200)

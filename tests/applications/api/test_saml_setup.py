@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.outbound import Reply, SendFailed, SendFailure
+from core.kernel.outbound import MAX_REPLY_SIZE, Reply, SendFailed, SendFailure
 from tests.accounts.api.account_pages.paths import page_text
 from tests.support.browser import FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import Answer, Api, run_sql
@@ -90,6 +90,7 @@ async def test_without_values_the_page_of_the_application_asks_for_them(owner_br
         (Reply(404, b""), "Its server answered with status 404."),
         (SendFailure.NOT_ALLOWED, "We could not fetch it: the host is at an address that is not allowed."),
         (Reply(200, b"<html>"), "This is not SAML metadata."),
+        (Reply(200, service_provider_metadata().encode().ljust(MAX_REPLY_SIZE)), "It must have less than 64 KiB."),
     ],
 )
 async def test_metadata_that_cannot_be_used_creates_nothing(
@@ -130,3 +131,36 @@ async def test_the_api_reads_metadata_from_its_url(owner_browser: FakeBrowser, s
     form = await owner_browser.open(page)
     shown = await owner_browser.send(f"{page}/metadata", **{**hidden_fields(form), "metadata_url": URL})
     assert (shown.status, f'value="{ACS}"' in shown.text, server.asked) == (200, True, [URL])
+
+
+async def test_metadata_replaces_only_the_values_that_it_has(owner_browser: FakeBrowser, pool: Pool) -> None:
+    page = leads_to(await create(owner_browser, entity_id="urn:old", acs_url="https://old.example.com/acs"))
+    typed = {"enabled": "yes", "sign_assertions": "yes", "name_id_format": "persistent", "slo_url": "https://shop.example.com/slo"}
+    fields = {**hidden_fields(await owner_browser.open(page)), **typed, "metadata": service_provider_metadata()}
+    shown = await owner_browser.send(f"{page}/metadata", **fields)
+    assert (shown.status, f'value="{URL}"' in shown.text) == (200, True)
+    assert leads_to(await owner_browser.send(page, **fields)) == page
+    stored = "select entity_id, acs_url, slo_url, name_id_format from saml_configurations"
+    persistent = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
+    assert await run_sql(pool, stored) == [(URL, ACS, "https://shop.example.com/slo", persistent)]
+    read = await owner_browser.send(f"{page}/metadata", **fields)
+    assert 'value="https://shop.example.com/slo"' in read.text, "the form keeps what the metadata does not name"
+
+
+async def test_the_page_after_a_save_shows_the_problems_that_only_the_metadata_tells(owner_browser: FakeBrowser, pool: Pool) -> None:
+    text = service_provider_metadata(formats=["urn:example:unknown"])
+    answer = await create(owner_browser, metadata=text)
+    assert (answer.status, "The metadata names no NameID format that is supported." in answer.text) == (200, True)
+    assert "Application created, and SAML set up." in answer.text
+    page = f"{ROOT}/applications/shop/saml"
+    fields = {**hidden_fields(await owner_browser.open(page)), "enabled": "yes", "sign_assertions": "yes", "name_id_format": "transient"}
+    answer = await owner_browser.send(page, **fields, metadata=text)
+    assert (answer.status, "SAML saved." in answer.text) == (200, True)
+    assert "The metadata names no NameID format that is supported." in answer.text
+    assert await run_sql(pool, STORED) == [("shop", True, URL, ACS, 1)]
+
+
+async def test_the_metadata_of_an_organization_is_fetched_ten_times_a_minute(owner_browser: FakeBrowser, server: FakeServer) -> None:
+    server.reply = Reply(404, b"")
+    statuses = [(await create(owner_browser, metadata_url=URL)).status for _ in range(11)]
+    assert (statuses, len(server.asked)) == ([400] * 10 + [429], 10)

@@ -31,8 +31,10 @@ def checked(page: Answer, prefix: str) -> set[str]:
 
 
 def links(page: Answer) -> Mapping[str, str]:
-    """Return the queries of the presets by label."""
-    return {label: href for href, label in re.findall(r'<a href="(\?[^"#]*)#scopes" data-checks="[^"]*">([^<]+)</a>', page.text)}
+    """Return the queries of the presets by label. They lead to the fieldset with the boxes."""
+    presets = re.findall(r'<a href="(\?[^"#]*)#([^"]+)" data-checks="[^"]*">([^<]+)</a>', page.text)
+    assert all(f'<fieldset class="choices" id="{anchor}"' in page.text for _, anchor, _ in presets)
+    return {label: href for href, _, label in presets}
 
 
 async def test_a_preset_checks_the_permissions_of_an_api_key(owner: FakeBrowser) -> None:
@@ -85,7 +87,7 @@ def test_every_area_has_a_label_without_underscores() -> None:
 async def test_a_box_stands_for_all_events_of_an_area(owner: FakeBrowser, pool: Pool) -> None:
     path = f"{ORGANIZATION}/webhooks"
     page = await owner.open(f"{path}/new")
-    of_members = [name for name, _ in GROUPS["User management"]]
+    of_members = [kind.name for kind in GROUPS["User management"]]
     assert f"All of them ({len(of_members)})" in page.text
     fields = {"name": "CRM", "url": "https://crm.example/in", "event:user.invited": "yes", "all-of:User management": "yes"}
     await owner.send(f"{path}/new", form_token=form_token(page), **fields)
@@ -104,12 +106,29 @@ async def test_a_webhook_can_get_all_events(owner: FakeBrowser, pool: Pool) -> N
     page = await owner.open(path)
     await owner.send(path, form_token=form_token(page), name="All", url="https://crm.example/in", **areas)
     [(webhook_id, events)] = await run_sql(pool, "select id, events from webhooks")
-    assert len(events) == sum(len(kinds) for kinds in GROUPS.values())
+    assert set(events) == {kind.name for kinds in GROUPS.values() for kind in kinds if not kind.by_choice}
     page = await owner.open(f"{ORGANIZATION}/webhooks/{webhook_id}")
     boxes = dict.fromkeys(re.findall(r'<input id="[^"]*" name="([^"]+)" type="checkbox" value="yes" checked', page.text), "yes")
     saved = {"form_token": form_token(page), "name": "Every event", "url": "https://crm.example/in", **boxes}
     assert (await owner.send(f"{ORGANIZATION}/webhooks/{webhook_id}", **saved)).status == 303
     assert await run_sql(pool, "select name, cardinality(events) from webhooks") == [("Every event", len(events))]
+
+
+async def test_a_frequent_event_is_chosen_only_by_itself(owner: FakeBrowser, pool: Pool) -> None:
+    path = f"{ORGANIZATION}/webhooks"
+    page = await owner.open(f"{path}/new")
+    usual = [kind.name for kind in GROUPS["Authentication"] if not kind.by_choice]
+    assert f"All of them ({len(usual)})" in page.text
+    fields = {"url": "https://crm.example/in", "all-of:Authentication": "yes"}
+    await owner.send(f"{path}/new", form_token=form_token(page), name="CRM", **fields)
+    [(webhook_id, events)] = await run_sql(pool, "select id, events from webhooks")
+    assert (sorted(events), "user.login.failed" in events) == (sorted(usual), False)
+    page = await owner.open(f"{path}/{webhook_id}")
+    assert (checked(page, "all-of:"), checked(page, "event:")) == ({"Authentication"}, set())
+    fields |= {"name": "CRM", "event:user.login.failed": "yes"}
+    await owner.send(f"{path}/{webhook_id}", form_token=form_token(page), **fields)
+    page = await owner.open(f"{path}/{webhook_id}")
+    assert (checked(page, "all-of:"), checked(page, "event:")) == ({"Authentication"}, {"user.login.failed"})
 
 
 async def test_an_unknown_area_is_no_event(owner: FakeBrowser) -> None:

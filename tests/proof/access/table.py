@@ -1070,7 +1070,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{webhook_name}"}),
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries/<delivery_id>/replay": Request(form=OF_THE_SESSION),
-    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request(form={**OF_THE_SESSION, "period": "all"}),
+    f"POST {PAGES_OF_ORG}/webhooks/<webhook_id>/deliveries": Request(form={**OF_THE_SESSION, "period": "all"}),
     f"POST {PAGES_OF_ORG}/siem": Request(
         form={**OF_THE_SESSION, "provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}
     ),

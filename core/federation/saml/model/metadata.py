@@ -1,7 +1,7 @@
 """The metadata of a service provider, and the problems of a SAML configuration."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -91,6 +91,12 @@ class SamlProblem:
 def choose_name_id_format(metadata: ServiceProviderMetadata) -> NameIdFormat | None:
     """Return the first format of the metadata that we support, or None."""
     return next((NameIdFormat(text) for text in metadata.name_id_formats if text in set(NameIdFormat)), None)
+
+
+def replace_described(configuration: SamlConfiguration, described: SamlConfiguration) -> SamlConfiguration:
+    """Return the configuration with the values that metadata describes. The others stay."""
+    names = ("entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format")
+    return replace(configuration, **{name: value for name in names if (value := getattr(described, name)) is not None})
 
 
 def check_validity(metadata: ServiceProviderMetadata, now: datetime) -> Iterator[SamlProblem]:

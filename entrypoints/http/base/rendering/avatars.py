@@ -10,7 +10,7 @@ from uuid import UUID
 from quart import g, has_app_context
 
 from core.accounts import images
-from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.images import IMAGE_PATH, SMALL
 from entrypoints.http.base.context import app_context, ports
 
@@ -54,7 +54,6 @@ def image_path(url: str | None, size: int = SMALL) -> str | None:
     return f"{IMAGE_PATH}{url.removeprefix(base).partition('/')[0]}/{size}" if url.startswith(base) else None
 
 
-def provider_logo(name: str) -> str | None:
-    """Return the path of the logo of the identity provider with this name, if `load_images` has loaded it."""
-    names = ports().policy.provider_names if has_app_context() else {}
-    return next((image_of(PLATFORM_CONNECTIONS[slug][0]) for slug, each in names.items() if each == name), None)
+def provider_logo(slug: ConnectionSlug) -> str | None:
+    """Return the path of the logo of an identity provider, if `load_images` has loaded it."""
+    return image_of(PLATFORM_CONNECTIONS[slug][0])

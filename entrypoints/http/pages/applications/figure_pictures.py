@@ -83,7 +83,7 @@ def show_users(figures: UserFigures) -> list[Picture]:
                 [_day(each.day) for each in days],
                 [
                     Series("With a second factor", with_factor),
-                    Series("Without one", [each.users - each.second_factor for each in days]),
+                    Series("Without a second factor", [each.users - each.second_factor for each in days]),
                 ],
                 note="Confirmed members, or for the platform all users. They are counted once an hour.",
                 columns=[("Share", [f"{percent(each.second_factor, each.users)}%" for each in days])],

@@ -182,6 +182,6 @@ def _traffic_tiles(loaded: TrafficFigures, things: str) -> list[Tile]:
     total, failed = sum_of(loaded.outcomes), sum_of(loaded.outcomes, "failed", "refused")
     return [
         (f"{total:,}", things),
-        (f"{failed:,}", "Not successful"),
+        (f"{failed:,}", "Failed or refused"),
         (f"{percent(total - failed, total)}%", "Success rate"),
     ]

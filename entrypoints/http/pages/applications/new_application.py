@@ -20,11 +20,12 @@ from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.applications import frameworks
 from entrypoints.http.pages.applications.activity import activity_values
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
-from entrypoints.http.pages.applications.saml import read_settings, wrong_setting
+from entrypoints.http.pages.applications.saml import read_settings, saved_page, wrong_setting
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     Fields,
@@ -135,6 +136,7 @@ def _propose(form: Form) -> str:
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers=answers_with("The values to copy."))
+@refuses(429)
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
 @restores
 async def create_application(org_slug: str, form: Form) -> Response:
@@ -182,7 +184,9 @@ async def _create_with_saml(form: Mapping[str, str]) -> Response:
         created = await _create(form, KINDS["saml"])
         return redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
     name = to_model(ServiceRequest, form, _FIXED).name
-    service = await first_setup.create_service(ports_once(), acting_member(), name, settings)
+    service, problems = await first_setup.create_service(ports_once(), acting_member(), name, settings)
+    if problems:
+        return await saved_page("saml-ready", service.slug, problems)
     return redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")
 
 

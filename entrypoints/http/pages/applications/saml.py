@@ -1,6 +1,6 @@
 """The pages of an application's SAML configuration: settings, import of metadata, check, and certificates."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -12,7 +12,14 @@ from core.federation.saml import first_setup, metadata
 from core.federation.saml.first_setup import ServiceProviderSettings
 from core.federation.saml.model import configuration as model
 from core.federation.saml.model.configuration import NOT_CONFIGURED, NameIdFormat, SamlConfiguration, endpoint_path
-from core.federation.saml.model.metadata import MetadataInvalid, MetadataNotFetched, NoServiceProvider, SeveralServiceProviders
+from core.federation.saml.model.metadata import (
+    MetadataInvalid,
+    MetadataNotFetched,
+    NoServiceProvider,
+    SamlProblem,
+    SeveralServiceProviders,
+    replace_described,
+)
 from core.kernel.callers import Member
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
@@ -23,6 +30,7 @@ from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.ended_sessions import OWNER
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
@@ -39,6 +47,7 @@ from entrypoints.http.pages.console_forms import (
     wrong_field,
 )
 from entrypoints.http.pages.form_values import is_checked, to_model
+from entrypoints.http.pages.notices import NOTICES
 from ports import Ports
 
 routes = Blueprint("saml_configuration_pages", __name__)
@@ -66,7 +75,6 @@ OPERATIONS: Final = (
     *(f"POST {API}/certificate/{action}" for action in ("activate", "undo")),
 )
 SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
-OF_METADATA: Final = frozenset({"entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format"})
 METADATA_ANSWERS: Final = answers_with("The settings that the metadata describes.")
 
 
@@ -99,6 +107,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
         "typed": _to_typed(configuration) if typed is None else typed,
         "problems": (),
         "imported": False,
+        "saved": None,
         "formats": FORMATS,
         "login": f"/api/organizations/{org_slug}/services/{service.slug}/saml/login",
         "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
@@ -147,20 +156,37 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API}", answers={200: "The question whether the certificate of the application is replaced.", **ANSWERS_TO_FORM})
+@accepts(
+    f"POST {API}",
+    answers={
+        200: "The question whether the certificate of the application is replaced, or the problems of its metadata.",
+        **ANSWERS_TO_FORM,
+    },
+)
+@refuses(429)
 @on_refusal("applications/saml.html", _values, wrong_setting)
 async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change the SAML configuration of an application.
 
-    Metadata replaces the values that it has. If the application has no certificate yet, it gets one.
+    Metadata replaces the values that it has, and the page shows its problems. If the application has no certificate yet, it gets one.
     """
     service = await services.find(ports(), acting_member(), service_slug)
     settings = read_settings(form)
     try:
-        await first_setup.save(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
+        problems = await first_setup.save(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
+    if problems:
+        return await saved_page("saml-saved", service.slug, problems)
     return redirect_with_notice("saml-saved", f"{application_path(service.slug)}/saml")
+
+
+async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProblem]) -> Response:
+    """Return the page after a save, with the problems that only the metadata tells. `notice` is a key of NOTICES."""
+    problems = [*problems, *await metadata.check(ports(), acting_member(), service_slug)]
+    return await console_page(
+        "applications/saml.html", **{**await _values(None, service_slug), "problems": problems, "saved": NOTICES[notice]}
+    )
 
 
 def read_settings(form: Form) -> ServiceProviderSettings:
@@ -178,15 +204,16 @@ async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
 @routes.post(f"{PAGE}/metadata")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
+@refuses(429)
 @on_refusal("applications/saml.html", _metadata_values, wrong_setting)
 async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Response:
     """Show the settings that the metadata of an application describes. They are not saved yet."""
     settings = read_settings({**form, "enabled": ""})
-    text = await metadata.read_source(ports(), settings.metadata, settings.metadata_url)
-    read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
+    text = await metadata.read_source(ports(), acting_member(), settings.metadata, settings.metadata_url)
+    described, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
     values = await _values(None, service_slug)
-    imported = {name: value for name, value in _to_typed(read).items() if name in OF_METADATA}
-    values |= {"typed": {**values["typed"], **imported, "enabled": "yes"}, "problems": problems, "imported": True}
+    typed = {**_to_typed(replace_described(values["configuration"], described)), "enabled": "yes"}
+    values |= {"typed": typed, "problems": problems, "imported": True}
     return await console_page("applications/saml.html", **values)
 
 

@@ -13,6 +13,7 @@ from core.eventing import webhooks
 from core.eventing.model.webhook_health import COUNTED_TO_RESEND, RESEND_LIMIT
 from core.eventing.model.webhooks import PING, SUBSCRIBABLE, Delivery, WebhookInactive
 from core.kernel.roles import Capability
+from core.maintenance.model.housekeeping import DELIVERIES_KEPT
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.redirects import redirect
@@ -43,7 +44,7 @@ CAUSES: Final = {
 
 # How far back "Resend all failed" looks. None: as far as deliveries are kept.
 PERIODS: Final[dict[str, tuple[str, timedelta | None]]] = {
-    "all": ("of the last 30 days", None),
+    "all": (f"of the last {DELIVERIES_KEPT.days} days", None),
     "week": ("of the last 7 days", timedelta(days=7)),
     "day": ("of the last 24 hours", timedelta(days=1)),
     "hour": ("of the last hour", timedelta(hours=1)),
@@ -159,13 +160,16 @@ async def send_test(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     return redirect(f"{webhooks_path()}/{webhook_id}/deliveries/{delivery.id}?tested=true")
 
 
-@routes.post(f"{LIST}/resend-failed")
+@routes.post(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API}/resend-failed")
 @once(LIST, "Open deliveries", "The deliveries are in the list. To send other failed ones again, use the button there.")
 @on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def resend_failed(org_slug: str, webhook_id: UUID, form: Form) -> Response:
-    """Send all failed deliveries of a webhook again."""
+    """Send all failed deliveries of a webhook again.
+
+    The form has the address of its page. A path below it would be the address of a delivery.
+    """
     _, age = PERIODS.get(form.get("period", ""), PERIODS["all"])
     since = None if age is None else ports().clock.now() - age
     resent = await webhooks.resend_failed(ports_once(), acting_member(), webhook_id, since)

@@ -9,6 +9,7 @@ from core.eventing import webhooks
 from core.eventing.model import webhooks as webhooks_model
 from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
+from core.kernel.event_catalog import EventKind
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
@@ -34,11 +35,11 @@ EVENT: Final = "event:"  # the name of the checkbox of an event type begins with
 AREA: Final = "all-of:"  # and that of a whole area with this
 
 
-def _groups() -> dict[str, list[tuple[str, str]]]:
-    """Return the event types by category: name and label."""
-    groups: dict[str, list[tuple[str, str]]] = {}
+def _groups() -> dict[str, list[EventKind]]:
+    """Return the event types by category."""
+    groups: dict[str, list[EventKind]] = {}
     for kind in SUBSCRIBABLE.values():
-        groups.setdefault(kind.category, []).append((kind.name, kind.label))
+        groups.setdefault(kind.category, []).append(kind)
     return dict(sorted(groups.items()))
 
 
@@ -46,9 +47,9 @@ GROUPS: Final = _groups()
 
 
 def _chosen(form: Form) -> list[str]:
-    """Return the event types with a checked box, and those of the areas of which all are chosen."""
+    """Return the event types with a checked box, and those of whole areas, without those that need a choice of their own."""
     areas = checked(form, AREA)
-    whole = [name for area in areas for name, _ in GROUPS.get(area, ())]
+    whole = [kind.name for area in areas for kind in GROUPS.get(area, ()) if not kind.by_choice]
     return list(dict.fromkeys([*checked(form, EVENT), *whole]))
 
 

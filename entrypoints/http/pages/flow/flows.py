@@ -214,7 +214,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
     service = options.destination.service
     return {
         **links(flow),
-        "providers": {ports().policy.provider_names[provider]: provider_path(flow, provider) for provider in options.providers},
+        "providers": {provider: (ports().policy.provider_names[provider], provider_path(flow, provider)) for provider in options.providers},
         "service": service.name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,
         "organization_name": options.design.organization_name if options.design else None,

@@ -77,6 +77,18 @@ async def test_the_logo_of_an_application_belongs_to_it(acme: Tenant, other_tena
     assert await run_sql(pool, KEYS) == []
 
 
+async def test_the_tabs_of_an_application_show_its_logo(acme: Tenant, app: QuartTrio) -> None:
+    body = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": ["https://shop.example/callback"]}
+    await acme.api.post(f"{acme.path}/services", body, token=acme.token("admin"))
+    url = (await put(acme, "/services/shop/logo", picture())).json["logo_url"]
+    path = url.removeprefix(BASE_URL).rpartition("/")[0]
+    browser = await browser_of_admin(acme, app)
+    for tab in ("", "/setup", "/saml", "/access", "/providers", "/api-keys", "/plans", "/subscriptions", "/test"):
+        page = await browser.open(f"/app/organizations/acme/applications/shop{tab}")
+        head = page.text.partition("</h1>")[0]
+        assert (page.status, f'src="{path}/' in head) == (200, True), tab
+
+
 async def test_platform_owners_choose_the_logos_of_identity_providers(platform: Platform, acme: Tenant, app: QuartTrio, pool: Pool) -> None:
     path = f"{CONNECTIONS}/websuite/logo"
     answer = await platform.api.call("PUT", path, raw=picture(), token=platform.token, headers=PNG)

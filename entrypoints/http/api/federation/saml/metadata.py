@@ -4,6 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.saml import metadata
+from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblemCode
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
@@ -12,6 +13,7 @@ from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel
+from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("saml_metadata", __name__)
 
@@ -26,7 +28,7 @@ class SamlMetadataRequest(RequestModel):
     )
     url: str = Field(
         "",
-        description="The https URL of the metadata, which is fetched once, at most 64 KiB. Only without `metadata`.",
+        description="The https URL of the metadata, which is fetched once, less than 64 KiB. Only without `metadata`.",
         max_length=LONGEST_URL,
         examples=["https://app.example.com/saml/metadata"],
     )
@@ -61,17 +63,20 @@ class SamlCheckResponse(ResponseModel):
 
 @routes.post(f"{SAML}/metadata")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@refuses(429)
 @existing_service
 async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequest) -> SamlMetadataResponse:
     """Read the metadata of an application.
 
     Returns the settings that it describes, and their problems. Nothing is stored: send the settings to
-    configure SAML.
+    configure SAML. An organization can let ten URLs a minute be fetched.
     """
-    text = await metadata.read_source(ports(), data.metadata, data.url)
+    text = await metadata.read_source(ports(), acting(), data.metadata, data.url)
     configuration, problems = await metadata.read_metadata(ports(), acting(), service_slug, text)
     return SamlMetadataResponse.of(
-        configuration, name_id_format=str(configuration.name_id_format), problems=SamlProblemResponse.list_of(problems)
+        configuration,
+        name_id_format=str(configuration.name_id_format or NameIdFormat.EMAIL),
+        problems=SamlProblemResponse.list_of(problems),
     )
 
 
