@@ -46,6 +46,7 @@ async def test_a_new_service_has_the_requested_fields_and_a_free_plan(shops: Wor
             "redirect_uris": [URI, "http://localhost:3000/callback"],
             "device_activation_uri": "https://shop.example.com/device",
             "created_at": NOW,
+            "logo_url": None,
         },
         "default_plan": {
             "id": plan["id"],
@@ -56,6 +57,7 @@ async def test_a_new_service_has_the_requested_fields_and_a_free_plan(shops: Wor
             "features": [],
             "billing_price_id": None,
             "created_at": NOW,
+            "logo_url": None,
         },
         "usage": {"current_services": 1, "max_services": 3, "tier": "Free"},
         "client_secret": body["client_secret"],

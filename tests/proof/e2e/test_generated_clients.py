@@ -21,7 +21,15 @@ pytestmark = pytest.mark.slow
 EMAIL, PASSWORD = "ada@example.com", "nine lions at the river"
 SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": EMAIL, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 # The generator for Python does not know the content types of these operations. All other operations must be generated completely.
-NOT_GENERATED = ["GET /assets/{name} within operations.", "GET /saml/{org_slug}/{service_slug}/metadata within saml."]
+NOT_GENERATED = [
+    "GET /assets/{name} within operations.",
+    "GET /images/{image_key}/{size} within images.",
+    "GET /saml/{org_slug}/{service_slug}/metadata within saml.",
+    "PUT /api/organizations/{org_slug}/branding/logo within branding. Endpoint will not be generated.",
+    "PUT /api/organizations/{org_slug}/services/{service_slug}/logo within services. Endpoint will not be generated.",
+    "PUT /api/platform/connections/{provider}/logo within connections. Endpoint will not be generated.",
+    "PUT /api/user/picture within images. Endpoint will not be generated.",
+]
 
 
 @pytest.fixture

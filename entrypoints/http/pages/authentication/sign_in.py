@@ -147,6 +147,7 @@ async def restart() -> Response:
 
 
 @anyone
+@refuses(403)
 @describes_page({303: "Start again at the sign-in page."}, form={"next": "The path on this server to continue at after the sign-in."})
 async def restart_by_form() -> Response:
     """Start again a sign-in that began before an upgrade, after the form of its page.
