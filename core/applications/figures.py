@@ -79,20 +79,21 @@ def _organization(caller: OrganizationCaller | None) -> UUID | None:
 
 
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Count what is new since the last run, and delete old figures. Return None if another process holds the lease.
+    """Delete old figures, and count what is new since the last run. Return None if another process holds the lease.
 
-    After an outage, the hours since then are counted one after the other, each in a transaction.
+    The deletion is first, so that it does not depend on the counts. After an outage, the hours since then are counted
+    one after the other, each in a transaction.
     """
 
     async def remove(tx: Transaction, now: datetime) -> int:
         return await tx.figure_counting.remove(now - HOURS_KEPT, now - DAYS_KEPT, BATCH)
 
+    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
+    if removed is None:
+        return None
     kinds = {"traffic": _sum_traffic, "hours": _count_hour, "populations": _count_populations}
     counts = await process_in_batches(ports, holder, "figures", LEASE, 1, kinds)
-    if counts is None:
-        return None
-    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
-    return counts | (removed or {})
+    return removed | (counts or {})
 
 
 async def _sum_traffic(tx: Transaction, now: datetime) -> int:

@@ -70,6 +70,11 @@ class Repository:
         else:
             await self._run(sql, **parameters)
 
+    async def _allow_statements_of(self, seconds: float) -> None:
+        """Let each further statement of the transaction take this long, instead of the time of all others."""
+        await self._write("select set_config('statement_timeout', %(milliseconds)s, true)", milliseconds=str(round(seconds * 1000)))
+        self._connection.answer_within += seconds  # until the pool gets the connection back
+
     async def _notify(self, channel: str, at: datetime) -> None:
         """Notify the actors of other processes that work falls due at this time, which may be before their next poll."""
         await self._write("select pg_notify(%(channel)s, %(at)s)", channel=channel, at=at.isoformat())
