@@ -92,7 +92,7 @@ ON_PLATFORM: Final = _record(EMAIL)
 OF_SERVICE: Final = """
     (select l.* from login_events l
      where l.service_id >= %(service_id)s and l.service_id <= %(service_id)s and l.org_id = %(org_id)s and l.seen_by <> 'platform'
-       and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
+       and l.attempts > 0 and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
 LAST_OF_SERVICE: Final = f"""
     select {IN_ORGANIZATION.columns}
     from ({OF_SERVICE.format(result="l.success")} union all {OF_SERVICE.format(result="not l.success")}) l

@@ -255,3 +255,7 @@ async def test_the_activity_of_an_application_is_its_last_success_and_failure(st
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
     assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"
+    # The limit of the account is reached, so an old row of it counts the last attempts. The row of the minute counts none.
+    for number in range(MAX_FAILURES + 1):
+        await fail(storage, cast.customer, cast.shop, at=NOW + 2 * DAY + number * SECOND)
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "credentials")
