@@ -65,6 +65,12 @@ async def test_the_page_of_a_person_has_their_sign_ins_and_changes_newest_first(
     assert "<script>alert" not in answer.text
 
 
+async def test_the_timeline_shows_how_long_the_account_was_blocked(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
+    await run_sql(pool, "update login_events set reason = 'locked', blocked_seconds = 45 where not success")
+    _, failure, _ = moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)
+    assert failure.startswith("Could not sign in to Gatehouse: Blocked for 45 s after wrong attempts 2 minutes ago")
+
+
 async def test_the_timeline_has_a_limit(owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock, kai: UUID) -> None:
     ((shop,),) = await run_sql(pool, "select id from services")
     for minutes in range(MOST):
