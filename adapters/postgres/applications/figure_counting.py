@@ -49,7 +49,8 @@ SUM_SIGN_INS: Final = f"""
     group by org_id, service_id, method, result"""
 # Each user counts in the hour of their first sign-in of the day, and of the week. So the sum over the hours of a day
 # has each user once, and no table has ids of users. The earlier sign-ins are read by the index of the user, at most
-# those of a week.
+# those of a week. New are users who joined on this day: as a member, or at their first sign-in to an application. Those
+# of the platform joined with their account.
 #
 # Keep the scalar subqueries: with a join or `not exists`, the planner may read all members, or all users of services.
 # Keep `materialized`: otherwise a search runs once for each use of its result.
