@@ -73,7 +73,7 @@ async def _attack(pool: Pool, attempts: int) -> int:
                 agent="soak",
             )
             async with storage.autocommit() as statements:
-                await statements.logins.record_failure(failure)
+                await statements.failed_logins.record_failure(failure)
             if (number + 1) % 50_000 == 0:
                 sys.stdout.write(f"{number + 1:>10,} attempts: {await _count(pool):>8,} rows\n")
                 sys.stdout.flush()

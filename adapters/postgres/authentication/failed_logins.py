@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
@@ -135,11 +135,10 @@ RECORD_FAILURE: Final = f"""
     select exists (select from delivered)"""
 
 
-class FailedLogins(Repository):
+class FailedLogins(DeliveringRepository):
     """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
 
     async def record_failure(self, failure: FailedLogin) -> None:
-        delay = self._webhook_delay
         is_delivered = await self._one(
             lambda row: bool(row[0]),
             RECORD_FAILURE,
@@ -167,8 +166,7 @@ class FailedLogins(Repository):
             request_id=failure.request_id,
             blocked_seconds=failure.blocked_seconds,
             event=SIGN_IN_FAILED,
-            status="waiting" if delay else "due",
-            delay=delay,
+            **self._delivery_values,
         )
         if is_delivered:
             self._signals.send(Signal.DELIVERIES_DUE)

@@ -97,4 +97,4 @@ async def log_failure(
         blocked_until=blocked_until,
     )
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(failure)
+        await statements.failed_logins.record_failure(failure)

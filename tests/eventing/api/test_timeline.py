@@ -45,7 +45,7 @@ async def kai(owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeC
     now = clock.now()
     await add_login(ports, pool, shop, kai, at=now - timedelta(minutes=3))
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(
+        await statements.failed_logins.record_failure(
             failed_login(kai, reason=LoginFailure.MFA, at=now - timedelta(minutes=2), address="203.0.113.9")
         )
     caller = Person(user_id=owner, email=Email("ada@example.com"), session_id=UUID(int=5), address="203.0.113.9", agent="tests")
