@@ -28,10 +28,7 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[Picture]:
     period, pictures = figures.period, []
     labels, axis = bar_labels(period), axis_of(period)
     if figures.by_result is not None:
-        success = Series(RESULTS[SUCCESS], figures.by_result.get(SUCCESS) or [0] * period.count)
-        failures = [Series(label(name, RESULTS), counts) for name, counts in figures.by_result.items() if name != SUCCESS]
-        note = "Successful sign-ins, and failed attempts by their reason."
-        pictures.append(Picture("by-result", "Sign-ins by result", labels, limit_series([success, *failures]), axis, note))
+        pictures.append(show_results(period, figures.by_result))
     if figures.by_application:
         applications = [
             Series(platform if each.is_platform else each.service_name or "All other applications", each.counts)
@@ -44,6 +41,14 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[Picture]:
     if period.count <= MOST_BARS:
         return pictures
     return [sum_groups(picture, _weeks(period), "Days (UTC)") for picture in pictures]
+
+
+def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> Picture:
+    """Return the sign-ins by SUCCESS and the reasons of failures."""
+    success = Series(RESULTS[SUCCESS], by_result.get(SUCCESS) or [0] * period.count)
+    failures = [Series(label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
+    note = "Successful sign-ins, and failed attempts by their reason."
+    return Picture("by-result", "Sign-ins by result", bar_labels(period), limit_series([success, *failures]), axis_of(period), note)
 
 
 def show_users(figures: UserFigures) -> list[Picture]:
