@@ -115,7 +115,7 @@ class UserFigures:
 
     period: FigurePeriod
     active: Sequence[int]
-    new: Sequence[int]  # of the active users: those who joined on this day
+    new: Sequence[int]  # of the active users: the users that joined on this day
     weeks: Sequence[WeeklyUsers]  # earliest first; the last one is not over
     populations: Sequence[Population] | None  # of the days that were counted; None if the caller may not see them, or does not need them
 

@@ -129,7 +129,7 @@ async def test_failures_of_version_0_9_0_are_in_no_organizations_log(storage: Po
 
 
 async def test_an_organization_knows_the_people_of_its_directory(storage: Postgres, pool: Pool, cast: Cast) -> None:
-    """A user whom the directory blocks is no member."""
+    """A user that the directory blocks is no member."""
     await run_sql(
         pool,
         "insert into scim_users (org_id, user_id, provisioned, email, updated_at) values (%s, %s, true, 'kai@acme.example', %s)",

@@ -97,8 +97,8 @@ class UserFiguresResponse(FigureAxisResponse):
 
     active: list[int] = Field(description=f"The number of users who signed in. {_EACH}")
     new: list[int] = Field(
-        description="The number of them who joined on this day: as a member, or at their first sign-in to an application. For the "
-        f"platform, those whose account was created on this day. {_EACH}"
+        description="The number of them that joined on this day: as a member, or at their first sign-in to an application. For the "
+        f"platform, their account was created on this day. {_EACH}"
     )
     weeks: list[WeeklyUsersResponse] = Field(description="The active users of the weeks of the range, at least four, earliest first.")
     populations: list[PopulationResponse] | None = Field(

@@ -63,7 +63,7 @@ def show_users(figures: UserFigures) -> list[Picture]:
             bar_labels(period),
             [Series("Returning users", returning), Series("New users", figures.new)],
             axis_of(period),
-            f"A user who signs in counts once each {word}. New are those who joined on this day.",
+            f"A user who signs in counts once each {word}. New users joined on this day.",
             has_totals=False,
         ),
         Picture(
