@@ -27,6 +27,7 @@ from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import Services
 from adapters.postgres.authentication.challenges import Flows
 from adapters.postgres.authentication.dpop import UsedProofs
+from adapters.postgres.authentication.failed_logins import FailedLogins
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.impersonations import Impersonations
 from adapters.postgres.authentication.kept_forms import KeptForms
@@ -142,6 +143,7 @@ class Repositories(Scope):
     subscriptions = cached_property(Subscriptions)
     # authentication
     dpop_proofs = cached_property(UsedProofs)
+    failed_logins = cached_property(FailedLogins)
     flows = cached_property(Flows)
     identities = cached_property(Identities)
     impersonations = cached_property(Impersonations)

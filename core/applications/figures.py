@@ -4,6 +4,7 @@ An organization has the attempts that its sign-in log may show. Its successful s
 `core.applications.analytics`, so charts and analytics agree.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from core.applications.model.figures import (
     HOURS_KEPT,
     MOST_APPLICATIONS,
     SETTLED_AFTER,
+    FigurePeriod,
     FigureRange,
     SignInFigures,
     TrafficFigures,
@@ -49,13 +51,20 @@ async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_:
         )
 
 
-async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange) -> UserFigures:
+async def load_results(ports: Ports, range_: FigureRange) -> tuple[FigurePeriod, Mapping[str, Sequence[int]]]:
+    """Return the sign-ins of the platform by SUCCESS and the reasons of failures, with their hours or days."""
+    period = period_of(range_, ports.clock.now())
+    async with ports.storage.reading() as read:
+        return period, await read.figures.by_result(None, period)
+
+
+async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: FigureRange, *, with_populations: bool = True) -> UserFigures:
     """Return the users of the caller's organization who signed in, or all users. Second factors need `members.manage`."""
     now = ports.clock.now()
     period = period_of(range_, now)
     org_id = _organization(caller)
     async with ports.storage.reading() as read:
-        sees_factors = caller is None or Capability.MEMBERS_MANAGE in caller.acts_in.rights
+        sees_factors = with_populations and (caller is None or Capability.MEMBERS_MANAGE in caller.acts_in.rights)
         active, new = await read.figures.users(org_id, period)
         return UserFigures(
             period,
@@ -79,20 +88,21 @@ def _organization(caller: OrganizationCaller | None) -> UUID | None:
 
 
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Count what is new since the last run, and delete old figures. Return None if another process holds the lease.
+    """Delete old figures, and count what is new since the last run. Return None if another process holds the lease.
 
-    After an outage, the hours since then are counted one after the other, each in a transaction.
+    The deletion is first, so that it does not depend on the counts. After an outage, the hours since then are counted
+    one after the other, each in a transaction.
     """
 
     async def remove(tx: Transaction, now: datetime) -> int:
         return await tx.figure_counting.remove(now - HOURS_KEPT, now - DAYS_KEPT, BATCH)
 
+    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
+    if removed is None:
+        return None
     kinds = {"traffic": _sum_traffic, "hours": _count_hour, "populations": _count_populations}
     counts = await process_in_batches(ports, holder, "figures", LEASE, 1, kinds)
-    if counts is None:
-        return None
-    removed = await process_in_batches(ports, holder, "figures", LEASE, BATCH, {"removed": remove})
-    return counts | (removed or {})
+    return removed | (counts or {})
 
 
 async def _sum_traffic(tx: Transaction, now: datetime) -> int:

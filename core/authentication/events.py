@@ -36,7 +36,8 @@ def signed_in(user_id: UUID, methods: Sequence[str], service: ServiceContext | N
 def sign_in_failed(failure: FailedLogin) -> Event:
     """A sign-in failed, and the sign-in log has a new row for it. Only webhooks that have chosen this event get it.
 
-    The organization gets the facts that its log shows: at an unknown account, no user, method, wait and request.
+    This function is for the reference of events. `FailedLogins.record_failure` writes the event, with these facts as the
+    log of the organization shows them: at an unknown account, no user, method, wait and request.
     """
     details = {
         "sign_in_id": str(failure.id),

@@ -89,6 +89,7 @@ def _label(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
+SIGN_IN_FAILED: Final = "user.login.failed"  # the storage writes it
 SIGNED_UP: Final = "user.signup.success"  # the internal event UserSignupSuccess; the transaction also sends it as a message
 EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
@@ -98,7 +99,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             # (core.authentication.events).
             *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
-            *_kinds("Authentication", Target.USER, "user.login.failed", audited=False, by_choice=True),
+            *_kinds("Authentication", Target.USER, SIGN_IN_FAILED, audited=False, by_choice=True),
             *_kinds("Authentication", Target.USER, SIGNED_UP, audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.

@@ -21,7 +21,6 @@ import trio
 from adapters.postgres.engine.migrate import migrate
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.events import sign_in_failed
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import FailedLogin
 from tests.fakes.outside import FakeClock
@@ -74,7 +73,7 @@ async def _attack(pool: Pool, attempts: int) -> int:
                 agent="soak",
             )
             async with storage.autocommit() as statements:
-                await statements.logins.record_failure(failure, sign_in_failed(failure))
+                await statements.failed_logins.record_failure(failure)
             if (number + 1) % 50_000 == 0:
                 sys.stdout.write(f"{number + 1:>10,} attempts: {await _count(pool):>8,} rows\n")
                 sys.stdout.flush()

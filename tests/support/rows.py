@@ -14,12 +14,10 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, QueuedEmail
-from core.authentication.events import sign_in_failed
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import Session
 from core.authentication.model.sign_in_log import FailedLogin
 from core.kernel.causes import SYSTEM
-from core.kernel.event_catalog import Event
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id
@@ -140,8 +138,7 @@ async def queue(storage: Postgres, *mails: QueuedEmail) -> None:
             await tx.email_queue.add(one)
 
 
-def failed_login(user_id: UUID | None, **changes: Any) -> tuple[FailedLogin, Event]:
-    """Return a wrong password of this user at the platform itself, with its event."""
+def failed_login(user_id: UUID | None, **changes: Any) -> FailedLogin:
+    """Return a wrong password of this user at the platform itself."""
     values: dict[str, Any] = {"reason": LoginFailure.CREDENTIALS, "provider": "password", "at": NOW}
-    failure = FailedLogin(id=new_id(), user_id=user_id, **{**values, **changes})
-    return failure, sign_in_failed(failure)
+    return FailedLogin(id=new_id(), user_id=user_id, **{**values, **changes})

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from psycopg.types.json import Jsonb
-
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
@@ -17,7 +15,7 @@ from core.authentication.model.sign_in_log import (
     FailedLogin,
     to_network,
 )
-from core.kernel.event_catalog import Event
+from core.kernel.event_catalog import SIGN_IN_FAILED
 from ports.signals import Signal
 
 COLUMNS: Final = """
@@ -47,7 +45,7 @@ FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from thi
 # application counts it, or else the row of the rest of the minute.
 #
 # logs: the organizations that see a new row, if one of their webhooks has the event. Other failures write no event.
-# The event has the facts of the row, which may say less than the caller knows.
+# The event has the facts of the row, which may say less than the caller knows (`events.sign_in_failed`).
 #
 # Lock order: the account, and then the rows by id.
 RECORD_FAILURE: Final = f"""
@@ -128,8 +126,8 @@ RECORD_FAILURE: Final = f"""
             where s.org_id is null and s.seen_by = 'all') s
         join placed p on p.id = s.id and p.attempts = 1 and s.attempts = 1
         cross join lateral (
-            select %(data)s::jsonb || jsonb_build_object(
-                'sign_in_id', s.id, 'user_id', s.user_id, 'provider', s.provider, 'reason', s.reason,
+            select jsonb_build_object(
+                'sign_in_id', s.id, 'user_id', s.user_id, 'service_id', s.service_id, 'provider', s.provider, 'reason', s.reason,
                 'blocked_seconds', s.blocked_seconds, 'request_id', s.request_id) as data) d
         where exists (select from webhooks w where w.org_id = s.log and w.is_active and %(event)s = any(w.events))),
     delivered as ({DELIVER}),
@@ -137,11 +135,10 @@ RECORD_FAILURE: Final = f"""
     select exists (select from delivered)"""
 
 
-class FailedLogins(Repository):
+class FailedLogins(DeliveringRepository):
     """Implements `ports.storage.authentication.sign_ins.FailedLogins`."""
 
-    async def record_failure(self, failure: FailedLogin, event: Event) -> None:
-        delay = self._webhook_delay
+    async def record_failure(self, failure: FailedLogin) -> None:
         is_delivered = await self._one(
             lambda row: bool(row[0]),
             RECORD_FAILURE,
@@ -168,10 +165,8 @@ class FailedLogins(Repository):
             now=failure.at,
             request_id=failure.request_id,
             blocked_seconds=failure.blocked_seconds,
-            event=event.kind.name,
-            data=Jsonb(dict(event.details)),
-            status="waiting" if delay else "due",
-            delay=delay,
+            event=SIGN_IN_FAILED,
+            **self._delivery_values,
         )
         if is_delivered:
             self._signals.send(Signal.DELIVERIES_DUE)

@@ -3,8 +3,8 @@
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.authentication.failed_logins import FailedLogins
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
+from adapters.postgres.engine.statements import Repository
 from core.accounts.model.devices import Device
 from core.authentication.model.sessions import Session
 
@@ -59,7 +59,7 @@ def _login_values(session: Session, device: Device | None, *, for_application: b
     return {**session_parameters(session), "seen_by": seen_by, "request_id": session.request_id, **_risk_values(device)}
 
 
-class Logins(FailedLogins):
+class Logins(Repository):
     """Implements `ports.storage.authentication.sign_ins.Logins`."""
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:

@@ -9,7 +9,7 @@ from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, S
 from core.kernel.values import Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
-MANY_MEMBERS: Final = 1000
+MANY_MEMBERS: Final = 100
 WALKED: Final = 5000
 # The rule of who sees what. The list, the count and the export of an organization read this and nothing
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
@@ -45,17 +45,20 @@ OF_MEMBERS: Final = f"""
     (select l.* from memberships m cross join lateral (
         select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} limit %(most)s) l
      where {OF_THIS} limit %(most)s)"""
-# The newest of the members' attempts. The newest one of each member shows which members have the newest ones.
+# The newest of the members' attempts. The newest one of each member shows which members have the newest ones. If there
+# are %(most)s of these members, no older attempt can be among the newest.
 NEWEST_OF_MEMBERS: Final = f"""
     {WALK},
     latest as materialized (
-        select m.* from memberships m cross join lateral (
+        select m.*, l.at from memberships m cross join lateral (
             select l.created_at as at, l.id as attempt_id from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit 1) l
-        where {OF_THIS} order by l.at desc, l.attempt_id desc limit %(most)s)
+        where {OF_THIS} order by l.at desc, l.attempt_id desc limit %(most)s),
+    oldest as materialized (select case when count(*) = %(most)s then min(at) else '-infinity' end as at from latest)
     {IF_ENOUGH}
     union all
     select l.* from latest m cross join lateral (
-        select l.* from login_events l where {OF_MEMBER} and {AT_PLATFORM} {NEWEST} limit %(most)s) l"""
+        select l.* from login_events l
+        where {OF_MEMBER} and l.created_at >= (select at from oldest) and {AT_PLATFORM} {NEWEST} limit %(most)s) l"""
 # An attempt at an account that the organization does not know has a row for the platform, and counts in one
 # for the organization.
 OF_PLATFORM: Final = "(select l.* from login_events l where l.seen_by <> 'organization' {filters} {newest} limit %(most)s)"
@@ -92,7 +95,7 @@ ON_PLATFORM: Final = _record(EMAIL)
 OF_SERVICE: Final = """
     (select l.* from login_events l
      where l.service_id >= %(service_id)s and l.service_id <= %(service_id)s and l.org_id = %(org_id)s and l.seen_by <> 'platform'
-       and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
+       and l.attempts > 0 and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
 LAST_OF_SERVICE: Final = f"""
     select {IN_ORGANIZATION.columns}
     from ({OF_SERVICE.format(result="l.success")} union all {OF_SERVICE.format(result="not l.success")}) l

@@ -158,14 +158,17 @@ class Pool:
                 lock_timeout_ms=round(self._lock_timeout * 1000),
                 idle_in_transaction_session_timeout_ms=round(IDLE_IN_TRANSACTION_TIMEOUT * 1000),
             )
-        # The server itself ends a long statement with an error. This limit is for a server that has
-        # gone silent.
-        connection.answer_within = self._statement_timeout + SILENCE
+        self._limit_silence(connection)
         self._open_connections[connection.server_process] = connection
         if not self._is_watched:
             self._is_watched = True
             trio.lowlevel.spawn_system_task(self._watch)
         return connection
+
+    def _limit_silence(self, connection: Connection) -> None:
+        # The server itself ends a long statement with an error. This limit is for a server that has
+        # gone silent.
+        connection.answer_within = self._statement_timeout + SILENCE
 
     async def _watch(self) -> None:
         """Close connections to a silent server, as long as any connection is open."""
@@ -188,6 +191,7 @@ class Pool:
         if self._closed or is_outdated or not connection.is_idle:
             self._discard(connection)
         else:
+            self._limit_silence(connection)  # a transaction may have raised it
             self._idle.append(connection)
         self._limiter.release_on_behalf_of(task)
         self._on_use()

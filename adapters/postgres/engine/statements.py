@@ -20,7 +20,7 @@ ASYNC_COMMIT: Final = "async_commit as (select set_config('synchronous_commit', 
 class Repository:
     """The statements about one kind of entity, run on one connection."""
 
-    __slots__ = ("_connection", "_signals", "_webhook_delay")
+    __slots__ = ("_connection", "_signals")
 
     # The refusal to raise when a constraint is violated, by the name of the constraint.
     constraints: ClassVar[Mapping[str, type[Exception]]] = {}
@@ -28,7 +28,6 @@ class Repository:
     def __init__(self, scope: Scope) -> None:
         self._connection = scope.connection
         self._signals = scope.signals
-        self._webhook_delay = scope.webhook_delay
 
     async def _one(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> T | None:
         """Return the value of the first row, or None if there is no row."""
@@ -70,6 +69,11 @@ class Repository:
         else:
             await self._run(sql, **parameters)
 
+    async def _allow_statements_of(self, seconds: float) -> None:
+        """Let each further statement of the transaction take this long, instead of the time of all others."""
+        await self._write("select set_config('statement_timeout', %(milliseconds)s, true)", milliseconds=str(round(seconds * 1000)))
+        self._connection.answer_within += seconds  # until the pool gets the connection back
+
     async def _notify(self, channel: str, at: datetime) -> None:
         """Notify the actors of other processes that work falls due at this time, which may be before their next poll."""
         await self._write("select pg_notify(%(channel)s, %(at)s)", channel=channel, at=at.isoformat())
@@ -105,3 +109,14 @@ class SealingRepository(Repository):
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self._vault = scope.vault
+
+
+class DeliveringRepository(Repository):
+    """A repository whose statements queue deliveries to webhooks."""
+
+    __slots__ = ("_delivery_values",)
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        # The parameters of `kernel.event_delivery.DELIVER`
+        self._delivery_values = {"status": "waiting" if scope.webhook_delay else "due", "delay": scope.webhook_delay}

@@ -7,7 +7,7 @@ from typing import Final
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
 from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
@@ -96,7 +96,7 @@ class QueuedWork:
     siem_entries: bool
 
 
-class EventLog(Repository):
+class EventLog(DeliveringRepository):
     """Writes the events that a transaction recorded."""
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime) -> Deferred[QueuedWork]:
@@ -106,8 +106,7 @@ class EventLog(Repository):
             _ADD,
             events=Jsonb([_row(event, caller) | _actor(event, caller) for event in events]),
             now=now,
-            status="waiting" if self._webhook_delay else "due",
-            delay=self._webhook_delay,
+            **self._delivery_values,
         )
 
 

@@ -115,9 +115,9 @@ class UserFigures:
 
     period: FigurePeriod
     active: Sequence[int]
-    new: Sequence[int]  # of the active users: those whose first sign-in was on this day
+    new: Sequence[int]  # of the active users: the users that joined on this day
     weeks: Sequence[WeeklyUsers]  # earliest first; the last one is not over
-    populations: Sequence[Population] | None  # of the days that were counted; None if the caller may not see second factors
+    populations: Sequence[Population] | None  # of the days that were counted; None if the caller may not see them, or does not need them
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
-from core.authentication import events
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
@@ -98,4 +97,4 @@ async def log_failure(
         blocked_until=blocked_until,
     )
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(failure, events.sign_in_failed(failure))
+        await statements.failed_logins.record_failure(failure)

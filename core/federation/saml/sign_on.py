@@ -154,11 +154,11 @@ async def _respond_with_assertion(
                 signed_in = session, secret
             recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)
     except (NoAccessToService, AddressNotVerified, SubjectMismatch) as refusal:
-        ports.metrics.login_failed(LoginFailure.SAML)
         reason = _REASONS.get(type(refusal), LoginFailure.SAML)
         if reason is LoginFailure.ACCESS:
             async with ports.storage.reading() as read:
                 reason = failure_of(await find_refusal(read, service.org_id, visitor.user_id))
+        ports.metrics.login_failed(reason)
         await log_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, service.org_id, service.id)
         raise
     response = SamlResponse(

@@ -5,7 +5,6 @@ from quart import Blueprint, Response
 from core.applications import figures
 from core.applications.model.figures import FigureRange
 from core.kernel.callers import OrganizationStatus
-from core.kernel.display import PRODUCT
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.roles import needs_roles_manage
 from core.maintenance import health
@@ -17,7 +16,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
 from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.applications.figure_pictures import show_sign_ins
+from entrypoints.http.pages.applications.figure_pictures import show_results
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH
 from entrypoints.http.pages.tenancy.organization import NEW
@@ -67,7 +66,7 @@ def _administers(membership: Membership) -> bool:
 @shows("GET /api/platform/organizations", "GET /api/platform/health", "GET /api/platform/analytics/sign-ins")
 async def show_platform() -> Response:
     """Show the overview of the platform: its organizations, and what waits for a platform owner."""
-    by_result = show_sign_ins(await figures.load_sign_ins(ports(), None, FigureRange.WEEK), PRODUCT)[0]
+    by_result = show_results(*await figures.load_results(ports(), FigureRange.WEEK))
     own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
     return await console_page(
         "platform/overview.html",

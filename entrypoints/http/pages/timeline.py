@@ -11,7 +11,7 @@ from core.eventing.model.sentences import DescribedEntry
 from core.eventing.timeline import Timeline
 from core.kernel.display import PRODUCT
 from entrypoints.http.base.context import ports
-from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
+from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
 
 MOST: Final = 20  # moments on a page
 
@@ -43,8 +43,7 @@ def _sign_in(sign_in: SignIn) -> Moment:
     if sign_in.success:
         icon, state, sentence = "arrow-right-end-on-rectangle", "", f"Signed in to {to}"
     else:
-        reason = label(sign_in.reason, FAILURE_REASONS) if sign_in.reason else "Reason not recorded"
-        icon, state, sentence = "x-circle", "bad", f"Could not sign in to {to}: {reason}"
+        icon, state, sentence = "x-circle", "bad", f"Could not sign in to {to}: {failure_label(sign_in)}"
     place = ", ".join(part for part in (sign_in.city, sign_in.country) if part)
     agent = ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
     parts = [

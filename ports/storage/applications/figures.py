@@ -36,19 +36,22 @@ class FiguresRead(Protocol):
 
 
 class FigureCounting(Protocol):
-    """Counting of figures from the records. Callers have the lease: only one process counts."""
+    """Counting of figures from the records. Callers have the lease: only one process counts.
+
+    The statements that count may take ten minutes each, and need a transaction.
+    """
 
     async def next_hour(self, since: datetime, now: datetime) -> datetime:
         """Return the first hour of `since` or later that is not final and has sign-ins, or else the hour of `now`."""
 
     async def count_hour(self, hour: datetime) -> None:
-        """Count the sign-ins and users of an hour again, and then those of its day. Runs eight statements."""
+        """Count the sign-ins and users of an hour again, and then those of its day. Runs nine statements."""
 
     async def mark_final(self, until: datetime) -> None:
         """Record that the hours before `until` are final."""
 
     async def sum_traffic(self, since: datetime) -> None:
-        """Sum the traffic of all organizations for the platform, from the hour and the day of `since`. Runs two statements."""
+        """Sum the traffic of all organizations for the platform, from the hour and the day of `since`. Runs three statements."""
 
     async def count_populations(self, now: datetime) -> None:
         """Count the users and their second factors for today, unless this was done in the present hour."""

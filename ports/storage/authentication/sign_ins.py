@@ -13,7 +13,6 @@ from core.authentication.model.sessions import (
 )
 from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
 from core.kernel.connections import ConnectionSlug
-from core.kernel.event_catalog import Event
 from core.kernel.values import Page, PageResult
 
 
@@ -45,14 +44,14 @@ class Logins(Protocol):
 class FailedLogins(Protocol):
     """Records of failed logins."""
 
-    async def record_failure(self, failure: FailedLogin, event: Event) -> None:
+    async def record_failure(self, failure: FailedLogin) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2).
 
         The organization of the application sees the account if it is a confirmed member or a user of the
         application. Otherwise the attempt counts with those at unknown accounts. The limits of
         `core.authentication.model.sign_in_log` hold: what is over them is counted in a row that exists.
 
-        Each organization that sees a new row gets the event, if one of its webhooks has chosen it.
+        Each organization that sees a new row gets the event SIGN_IN_FAILED, if one of its webhooks has chosen it.
         """
 
 

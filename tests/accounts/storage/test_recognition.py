@@ -70,7 +70,7 @@ class DeviceUser:
         async with self.ports.storage.autocommit() as count:
             for _ in range(times):
                 failure = failed_login(self.account.id, at=self.clock.now())
-                await count.logins.record_failure(*failure)
+                await count.failed_logins.record_failure(failure)
 
     async def devices(self) -> list[Device]:
         async with self.ports.storage.reading() as read:

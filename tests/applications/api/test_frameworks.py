@@ -207,6 +207,9 @@ async def test_the_page_of_an_application_shows_its_last_failure(relying_party: 
     await run_sql(acme.pool, insert, acme.people["member"].id, "credentials", "all", relying_party.service)
     page = await relying_party.browser.open(f"{APPLICATIONS}/shop")
     assert ": Wrong password." in page.text
+    await run_sql(acme.pool, "update login_events set reason = 'locked', blocked_seconds = 45 where reason = 'credentials'")
+    page = await relying_party.browser.open(f"{APPLICATIONS}/shop")
+    assert ": Blocked for 45 s after wrong attempts." in page.text
     assert f'href="/app/organizations/acme/sign-ins?service_id={relying_party.service}"' in page.text
     await sign_in_browser(relying_party, acme.people["member"], is_known=False)
     page = await relying_party.browser.open(f"{APPLICATIONS}/shop")

@@ -57,7 +57,6 @@ async def test_a_new_service_has_the_requested_fields_and_a_free_plan(shops: Wor
             "features": [],
             "billing_price_id": None,
             "created_at": NOW,
-            "logo_url": None,
         },
         "usage": {"current_services": 1, "max_services": 3, "tier": "Free"},
         "client_secret": body["client_secret"],

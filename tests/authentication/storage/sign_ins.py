@@ -49,7 +49,7 @@ async def fail(storage: Postgres, user: UUID | None, service: ServiceContext | N
     org_id, service_id = (service.org_id, service.id) if service else (None, None)
     values = {"org_id": org_id, "service_id": service_id, "address": CLIENT, "agent": "tests"} | changes
     async with storage.autocommit() as statements:
-        await statements.logins.record_failure(*failed_login(user, **values))
+        await statements.failed_logins.record_failure(failed_login(user, **values))
 
 
 async def log(storage: Postgres, org_id: UUID | None, **filters: Any) -> list[SignIn]:

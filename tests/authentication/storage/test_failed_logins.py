@@ -10,6 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.authentication.events import sign_in_failed
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
     MANY_ATTEMPTS,
@@ -20,16 +21,16 @@ from core.authentication.model.sign_in_log import (
     counted_rows_a_minute,
     to_network,
 )
+from core.kernel.event_catalog import SIGN_IN_FAILED
 from core.kernel.values import new_id
 from ports import Ports
 from tests.authentication.storage.sign_ins import Cast, fail, log, named
 from tests.support.builders import add_member, run_sql
-from tests.support.rows import DAY, NOW, SECOND, account, add, within
+from tests.support.rows import DAY, NOW, SECOND, account, add, failed_login, within
 from tests.support.services import enroll_user
 from tests.support.webhooks import add_webhook, queue
 
 MINUTE = timedelta(minutes=1)
-SIGN_IN_FAILED = "user.login.failed"
 
 
 async def count_rows(pool: Pool) -> int:
@@ -165,7 +166,11 @@ async def test_an_organization_gets_events_of_what_its_log_shows(ports: Ports, s
         assert sorted(each["sign_in_id"] for each in sent) == sorted(str(each.id) for each in seen)
         facts = {str(each.id): (each.user_id and str(each.user_id), each.reason, each.request_id) for each in seen}
         assert {each["sign_in_id"]: (each["user_id"], each["reason"], each["request_id"]) for each in sent} == facts
+        places = {str(each.id): each.service_id and str(each.service_id) for each in seen}
+        assert {each["sign_in_id"]: each["service_id"] for each in sent} == places
     assert {each["actor"]["kind"] for each in deliveries} == {"anonymous"}
+    documented = sign_in_failed(failed_login(None)).details.keys()
+    assert all(each["data"].keys() == documented | {"target_type", "target_id"} for each in deliveries)
     [(events,)] = await run_sql(pool, "select count(*) from events")
     assert events == len(deliveries)
 

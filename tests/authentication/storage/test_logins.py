@@ -106,7 +106,7 @@ async def test_the_session_of_a_login_is_stored_with_its_record(
 async def test_logins_without_a_service_and_failed_logins_are_not_counted(storage: Postgres, pool: Pool, user: UUID) -> None:
     await login(storage, user, None)
     async with storage.autocommit() as at_once:
-        await at_once.logins.record_failure(*failed_login(user))
+        await at_once.failed_logins.record_failure(failed_login(user))
     assert await run_sql(pool, "select count(*), count(org_id), count(service_id) from login_events") == [(2, 0, 0)]
     assert await totals(pool) == []
 
@@ -262,7 +262,7 @@ async def test_every_field_of_a_login_is_stored(storage: Postgres, pool: Pool) -
     await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
     async with storage.autocommit() as count:
         failure = failed_login(user.id, at=NOW + SECOND, address="2001:db8::1")
-        await count.logins.record_failure(*failure)
+        await count.failed_logins.record_failure(failure)
     query = "select user_id, session_id, provider, success, address, agent, created_at, org_id from login_events order by created_at"
     assert await run_sql(pool, query) == [
         (user.id, new_session.id, "websuite", True, new_session.address, new_session.agent, new_session.created_at, None),
@@ -275,7 +275,7 @@ async def test_recording_a_failed_login_leaves_the_connection_synchronous(storag
     await run_sql(pool, "set synchronous_commit = on")  # it is off in the tests
     try:
         async with storage.autocommit() as count:
-            await count.logins.record_failure(*failed_login(user.id))
+            await count.failed_logins.record_failure(failed_login(user.id))
         assert await run_sql(pool, "show synchronous_commit") == [("on",)]
     finally:
         await run_sql(pool, "reset synchronous_commit")

@@ -129,7 +129,7 @@ async def test_failures_of_version_0_9_0_are_in_no_organizations_log(storage: Po
 
 
 async def test_an_organization_knows_the_people_of_its_directory(storage: Postgres, pool: Pool, cast: Cast) -> None:
-    """A user whom the directory blocks is no member."""
+    """A user that the directory blocks is no member."""
     await run_sql(
         pool,
         "insert into scim_users (org_id, user_id, provisioned, email, updated_at) values (%s, %s, true, 'kai@acme.example', %s)",
@@ -255,3 +255,7 @@ async def test_the_activity_of_an_application_is_its_last_success_and_failure(st
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
     assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"
+    # The limit of the account is reached, so an old row of it counts the last attempts. The row of the minute counts none.
+    for number in range(MAX_FAILURES + 1):
+        await fail(storage, cast.customer, cast.shop, at=NOW + 2 * DAY + number * SECOND)
+    assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "credentials")

@@ -45,8 +45,8 @@ async def kai(owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeC
     now = clock.now()
     await add_login(ports, pool, shop, kai, at=now - timedelta(minutes=3))
     async with ports.storage.autocommit() as statements:
-        await statements.logins.record_failure(
-            *failed_login(kai, reason=LoginFailure.MFA, at=now - timedelta(minutes=2), address="203.0.113.9")
+        await statements.failed_logins.record_failure(
+            failed_login(kai, reason=LoginFailure.MFA, at=now - timedelta(minutes=2), address="203.0.113.9")
         )
     caller = Person(user_id=owner, email=Email("ada@example.com"), session_id=UUID(int=5), address="203.0.113.9", agent="tests")
     details = {"old_role": "member", "new_role": "admin"}
@@ -63,6 +63,12 @@ async def test_the_page_of_a_person_has_their_sign_ins_and_changes_newest_first(
     assert failure.startswith("Could not sign in to Gatehouse: Wrong second factor 2 minutes ago")
     assert success.startswith(f"Signed in to {HOSTILE.replace('<', '&lt;').replace('>', '&gt;')} 3 minutes ago · Password")
     assert "<script>alert" not in answer.text
+
+
+async def test_the_timeline_shows_how_long_the_account_was_blocked(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
+    await run_sql(pool, "update login_events set reason = 'locked', blocked_seconds = 45 where not success")
+    _, failure, _ = moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)
+    assert failure.startswith("Could not sign in to Gatehouse: Blocked for 45 s after wrong attempts 2 minutes ago")
 
 
 async def test_the_timeline_has_a_limit(owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock, kai: UUID) -> None:

@@ -185,7 +185,7 @@ async def test_an_unverified_address_is_never_sent(
     assert page.status == 403
     assert "SAMLResponse" not in page.text
     assert "Verify your email address" in page.text
-    assert metrics.login_failures == {"saml": 1}
+    assert metrics.login_failures == {"unverified": 1}
     response = await browser.sign_on(blog)
     assert EMAIL not in response.document.decode()
     assert response.name_id == str(user.id)

@@ -265,4 +265,4 @@ async def test_is_passive_for_a_user_without_access_is_no_passive(
     await browser.sign_in()
     await run_sql(pool, "update users set email_verified_at = null")
     assert await refused(browser, shop, IsPassive="true") == ["Responder", "NoPassive"]
-    assert metrics.login_failures == {"saml": 2}
+    assert metrics.login_failures == {"access": 1, "unverified": 1}

@@ -25,7 +25,7 @@ async def add_sign_ins_of_tenant(ports: Ports, slug: str, org: UUID, service: UU
             (user, {"agent": f"{slug} radio"}),
             (None, {**at_application, "agent": f"{slug} scanner"}),
         ):
-            await statements.logins.record_failure(*failed_login(user_id, at=now, address=f"{slug}:9", location=place, **values))
+            await statements.failed_logins.record_failure(failed_login(user_id, at=now, address=f"{slug}:9", location=place, **values))
 
 
 async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
@@ -33,7 +33,7 @@ async def add_counted_attempts(ports: Ports, org: UUID, service: UUID) -> None:
     async with ports.storage.autocommit() as statements:
         for _ in range(ATTEMPTS):
             failure = failed_login(None, at=ports.clock.now(), address=NETWORK, org_id=org, service_id=service)
-            await statements.logins.record_failure(*failure)
+            await statements.failed_logins.record_failure(failure)
 
 
 async def add_hidden_sign_ins(pool: Pool, ports: Ports, slug: str, *, rival: tuple[UUID, UUID], both: UUID, strangers: list[UUID]) -> None:

@@ -96,7 +96,10 @@ class UserFiguresResponse(FigureAxisResponse):
     """Active users, new users, and second factors."""
 
     active: list[int] = Field(description=f"The number of users who signed in. {_EACH}")
-    new: list[int] = Field(description=f"The number of them whose first sign-in was on this day. {_EACH}")
+    new: list[int] = Field(
+        description="The number of them that joined on this day: as a member, or at their first sign-in to an application. For the "
+        f"platform, their account was created on this day. {_EACH}"
+    )
     weeks: list[WeeklyUsersResponse] = Field(description="The active users of the weeks of the range, at least four, earliest first.")
     populations: list[PopulationResponse] | None = Field(
         description="The members and their second factors, for the days on which they were counted. Null if you may not manage members."

@@ -1,17 +1,13 @@
-"""The activity of an application on its pages: the last sign-in and the last failure, if any."""
+"""The activity of an application on its pages: the last sign-in, the last failure, and the wait for the first sign-in."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from core.applications.model.services import Service
 from core.authentication import sign_in_log
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import FAILURE_REASONS
+from entrypoints.http.base.rendering.labels import failure_label
 from entrypoints.http.pages.console import may, organization_path
-
-NO_ACTIVITY: Final[Mapping[str, Any]] = MappingProxyType({"activity": None})
 
 
 async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
@@ -22,7 +18,7 @@ async def activity_values(service: Service, *, waits: bool) -> dict[str, Any]:
     visible = may(Capability.SIGN_INS_VIEW)
     return {
         "activity": await sign_in_log.load_activity(ports(), acting_member(), service.id) if visible else None,
-        "reasons": FAILURE_REASONS,
+        "failure_label": failure_label,
         "polls": waits,
         "setup": organization_path(f"/applications/{service.slug}/setup") if waits else None,
     }

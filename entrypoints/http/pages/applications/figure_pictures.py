@@ -28,10 +28,7 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[Picture]:
     period, pictures = figures.period, []
     labels, axis = bar_labels(period), axis_of(period)
     if figures.by_result is not None:
-        success = Series(RESULTS[SUCCESS], figures.by_result.get(SUCCESS) or [0] * period.count)
-        failures = [Series(label(name, RESULTS), counts) for name, counts in figures.by_result.items() if name != SUCCESS]
-        note = "Successful sign-ins, and failed attempts by their reason."
-        pictures.append(Picture("by-result", "Sign-ins by result", labels, limit_series([success, *failures]), axis, note))
+        pictures.append(show_results(period, figures.by_result))
     if figures.by_application:
         applications = [
             Series(platform if each.is_platform else each.service_name or "All other applications", each.counts)
@@ -46,6 +43,14 @@ def show_sign_ins(figures: SignInFigures, platform: str) -> list[Picture]:
     return [sum_groups(picture, _weeks(period), "Days (UTC)") for picture in pictures]
 
 
+def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> Picture:
+    """Return the sign-ins by SUCCESS and the reasons of failures."""
+    success = Series(RESULTS[SUCCESS], by_result.get(SUCCESS) or [0] * period.count)
+    failures = [Series(label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
+    note = "Successful sign-ins, and failed attempts by their reason."
+    return Picture("by-result", "Sign-ins by result", bar_labels(period), limit_series([success, *failures]), axis_of(period), note)
+
+
 def show_users(figures: UserFigures) -> list[Picture]:
     """Return the active users, those of each week, and the second factors."""
     period = figures.period
@@ -58,7 +63,7 @@ def show_users(figures: UserFigures) -> list[Picture]:
             bar_labels(period),
             [Series("Returning users", returning), Series("New users", figures.new)],
             axis_of(period),
-            f"A user who signs in counts once each {word}. New are those whose first sign-in was on this day.",
+            f"A user who signs in counts once each {word}. New users joined on this day.",
             has_totals=False,
         ),
         Picture(

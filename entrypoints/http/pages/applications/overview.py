@@ -55,7 +55,7 @@ BROKEN: Final = frozenset({PendingTask.WEBHOOKS_FAILING, PendingTask.SIEM_FAILIN
 async def show_overview(org_slug: str) -> Response:
     """Show the overview of an organization."""
     view = await overview.load(ports(), acting_member())
-    users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK)
+    users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK, with_populations=False)
     active = show_users(users)[0]
     chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
     return await console_page(

@@ -29,7 +29,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import FLOW_PATH, address_to_store, flow_route, in_flow, links, load_options, page_values, path_of
 from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again
