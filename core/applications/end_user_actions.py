@@ -72,12 +72,19 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
             tx.record(events.end_user_blocked(organization.id, account.id))
 
 
-async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Admit a blocked user to the services of the organization again. Nothing changes without a block. Raises: EndUserNotFound."""
+async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
+    """Admit a blocked user to the services of the organization again, and return whether the user still uses one of them.
+
+    Nothing changes without a block. Raises: EndUserNotFound if the user has no block and uses no service.
+    """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _, account = await _lock_end_user(tx, caller, user_id)
-        if await tx.end_users.unblock(organization.id, account.id):
-            tx.record(events.end_user_unblocked(organization.id, account.id))
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        is_end_user = await tx.end_users.by_id(organization.id, user_id) is not None
+        if await tx.end_users.unblock(organization.id, user_id):
+            tx.record(events.end_user_unblocked(organization.id, user_id))
+        elif not is_end_user:
+            raise EndUserNotFound
+    return is_end_user
 
 
 async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:

@@ -14,17 +14,32 @@ from ports import Ports
 
 
 async def list_end_users(
-    ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None, service_id: UUID | None = None
+    ports: Ports,
+    caller: OrganizationCaller,
+    page: Page,
+    *,
+    search: str | None = None,
+    service_id: UUID | None = None,
+    blocked: bool = False,
 ) -> PageResult[EndUserSummary]:
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
     are left out.
+
+    With `blocked`, the list has the users that admins of the organization blocked, also those who have left its
+    services.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id)
+        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id, blocked=blocked)
+
+
+async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Email:
+    """Return the address of an end user, or of a blocked user who has left the services. Raises: EndUserNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.end_users.address(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:

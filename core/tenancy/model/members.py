@@ -131,11 +131,13 @@ class LiveSessions:
 class MemberDetails:
     """Everything that an organization may see of a member, with the live sessions in the organization.
 
-    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation.
+    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation. `blocked_at` (UTC) is None
+    unless an admin blocked the user at the services of the organization.
     """
 
     account: MemberAccount
     sessions: LiveSessions
+    blocked_at: datetime | None
     invited_by: AccountSummary | None = None
     invited_at: datetime | None = None
 

@@ -102,6 +102,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         member=details.account.member,
         account=details.account,
         sessions=details.sessions,
+        blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
         actions=_actions(details.account.member),

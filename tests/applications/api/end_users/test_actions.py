@@ -54,6 +54,30 @@ async def test_a_blocked_user_is_refused_at_the_services_of_the_organization_onl
     assert await apps.other_tenant.log() == []
 
 
+async def test_the_block_of_a_user_who_left_the_services_is_listed_and_ended(apps: Applications, browser: FakeBrowser, pool: Pool) -> None:
+    user = await with_password(apps, "ada", "shop")
+    await apps.person("bob", "shop")
+    admin = await with_password(apps, "grace")
+    await add_member(pool, apps.acme.org, admin.id, ADMIN, confirmed=True)
+    assert (await act(apps, "PUT", "ada", "block")).status == 204
+    await add_mfa(apps.acme.ports, user)
+    await run_sql(pool, "delete from services where slug = 'shop'")
+    await run_sql(pool, "delete from end_users where user_id = %s", user.id)
+    await run_sql(pool, "update users set email = 'private@example.com' where id = %s", user.id)
+    assert (await log_in(apps, "ada", "wiki")).status == 401, "the address has changed"
+    listed = (await apps.acme.api.get(f"{apps.acme.path}/users?blocked=true", token=apps.acme.token("admin"))).json["users"]
+    assert [(each["email"], each["services"], each["mfa_enabled"], each["blocked"]) for each in listed] == [(user.email, [], False, True)]
+    assert refused(await act(apps, "PUT", "ada", "block")) == MISSING
+    await browser.sign_in(admin.email, PASSWORD)
+    users = "/app/organizations/acme/users"
+    assert user.email in main_of(await browser.open(f"{users}?blocked=true"))
+    path = f"{users}/{user.id}/unblock"
+    assert leads_to(await browser.submit(path, path)) == users
+    assert refused(await act(apps, "DELETE", "ada", "block")) == MISSING, "there is neither a block nor a service"
+    assert (await apps.acme.actions())["user.unblocked"] == 1
+    assert await run_sql(pool, "select count(*) from end_user_blocks") == [(0,)]
+
+
 @pytest.mark.parametrize("policy", ["anyone", "members", "assigned"])
 async def test_no_policy_admits_a_blocked_user(apps: Applications, pool: Pool, policy: str) -> None:
     user = await with_password(apps, "ada", "shop")
