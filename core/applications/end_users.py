@@ -43,7 +43,7 @@ async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) 
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
-    """Return one end user. Raises: EndUserNotFound."""
+    """Return one end user. Raises: EndUserNotFound, AccountNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         return EndUserDetails(
@@ -52,4 +52,5 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUs
             identities=await read.end_users.identities(org_id, user_id),
             sessions=await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()),
             blocked_at=await read.end_users.blocked_at(org_id, user_id),
+            may_remove_second_factor=(await read.accounts.account_control(user_id, org_id)).may_remove_second_factor,
         )

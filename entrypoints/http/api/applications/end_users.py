@@ -198,11 +198,12 @@ async def unblock(org_slug: str, user_id: UUID) -> None:
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/mfa")
 @member(Capability.END_USERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@refuses(400)
 @describes({204: "The user has no second factor."})
 async def remove_second_factor(org_slug: str, user_id: UUID) -> None:
     """Remove the second factor of a user.
 
-    This is possible only for an account that your organization created, and that no other organization uses: otherwise
-    the answer is 403. All sessions of the user end, and the user gets an email.
+    This is possible only for an account that your organization created, and that no other organization uses, and
+    not for an owner or admin: otherwise the answer is 403. All sessions of the user end, and the user gets an email.
     """
     await end_user_actions.remove_second_factor(ports(), acting(), user_id)

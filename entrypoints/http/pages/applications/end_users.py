@@ -75,10 +75,11 @@ def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
     if not may(Capability.END_USERS_MANAGE):
         return []
     path = organization_path(f"/users/{details.user.id}")
+    removes_factor = details.user.mfa_enabled and details.may_remove_second_factor
     return [
         ("End sessions", f"{path}/end-sessions", False),
         ("Send reset link", f"{path}/password-reset", False),
-        *([("Remove second factor", f"{path}/second-factor", True)] if details.user.mfa_enabled else []),
+        *([("Remove second factor", f"{path}/second-factor", True)] if removes_factor else []),
         ("Unblock", f"{path}/unblock", False) if details.blocked_at else ("Block", f"{path}/block", True),
     ]
 
