@@ -148,8 +148,8 @@ async def _block_question(user_id: UUID) -> Question:
         user_id,
         verb="Block",
         consequences=(
-            "Their sessions in your applications end at once, and they cannot sign in to any of them. Their account, and other "
-            "organizations, are not touched. You can unblock them at any time.",
+            "Their sessions in your applications end at once, and they cannot sign in to any of them, or use your API resources. Their "
+            "account, and other organizations, are not touched. You can unblock them at any time.",
         ),
         button="Block user",
         keep="Keep user",
