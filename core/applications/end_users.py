@@ -28,7 +28,7 @@ async def list_end_users(
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
     are left out.
 
-    With `blocked`, the list has the users that admins of the organization blocked, also those who have left its
+    With `blocked`, the list has the users that admins of the organization blocked, also users who have left its
     services.
     """
     text = Email.parse_part(search or "") or None

@@ -59,7 +59,7 @@ END_USERS: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
 USERS_OF_SERVICE: Final = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE)
 END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
-# With those who have left the applications: of them, the organization sees only the address at the time of the block.
+# Also users who have left the applications: the organization sees only their address at the time of the block.
 BLOCKED_USERS: Final = f"""
     with blocks as (
         select b.user_id, b.since, coalesce(e.email, b.email) as email, e.user_id is not null as is_end_user

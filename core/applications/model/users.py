@@ -22,7 +22,7 @@ class NoAccessToService(Forbidden):
 
 
 class BlockedByAdmin(NoAccessToService):
-    """An administrator has blocked you at the applications and APIs of this organization. Ask its administrators, or sign in as another user."""
+    """An administrator blocked you at the applications and APIs of this organization. Ask an administrator, or sign in as another user."""
 
 
 class SecondFactorRequired(NoAccessToService):

@@ -114,7 +114,7 @@ class EndUsersRead(Protocol):
         and users that the organization's directory blocks, are left out. Latest means that the
         user started last to use the service, or any service of the organization.
 
-        With `blocked`, return the users that admins of the organization blocked, last block first. Those who
+        With `blocked`, return the users that admins of the organization blocked, last block first. Users who
         have left the services are among them, with the address at the time of the block.
         """
 

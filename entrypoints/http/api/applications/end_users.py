@@ -27,7 +27,7 @@ class EndUsersQuery(PageQuery):
     service_id: Text | None = Field(default=None, description="Return only users of the service with this id.")
     blocked: bool = Field(
         default=False,
-        description="Return only users that an admin blocked, last block first. Those who have left the services are among them: "
+        description="Return only users that an admin blocked, last block first. Users who have left the services are among them: "
         "without services, and with the address at the time of the block.",
     )
 
