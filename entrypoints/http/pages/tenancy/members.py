@@ -19,6 +19,7 @@ from core.tenancy.model.members import (
     OwnershipNotAssignable,
     RoleUnknown,
 )
+from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
@@ -71,6 +72,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
         invited=invited,
         actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
+        most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
         invitable=ASSIGNABLE[::-1],
         limit=result.limit.value,

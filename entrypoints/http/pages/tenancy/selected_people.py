@@ -7,6 +7,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response, request
 
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import selected_people
@@ -47,6 +48,11 @@ class Action:
     @property
     def of_invitations(self) -> bool:
         return self.noun == "invitation"
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of the checkboxes of the people that the action can change."""
+        return INVITED if self.of_invitations else USER
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -103,10 +109,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, bool]]:
-    """Return the actions that the user may take on several people: name, label and whether it is dangerous."""
+def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bool]]:
+    """Return the actions that the user may take on several people: name, label, prefix of checkboxes, and whether it is dangerous."""
     return [
-        (name, action.label, action.dangerous)
+        (name, action.label, action.prefix, action.dangerous)
         for name, action in ACTIONS.items()
         if may(action.capability) and (with_invitations or not action.of_invitations)
     ]
@@ -138,18 +144,15 @@ async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
     """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
     if name not in ACTIONS:
         raise NoneSelected
-    user_ids, invitation_ids = ([path_id(text) for text in checked(form, prefix)] for prefix in (USER, INVITED))
-    members, invited = await selected_people.load_addresses(ports(), acting_member(), user_ids, invitation_ids)
-    selected = invited if ACTIONS[name].of_invitations else members
-    if not selected:
-        raise NoneSelected
-    return selected
+    action = ACTIONS[name]
+    load = selected_people.load_invitations if action.of_invitations else selected_people.load_members
+    ids = [path_id(text) for text in checked(form, action.prefix)]
+    return await load(ports(), acting_member(), ids) or refuse(NoneSelected)
 
 
 def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
     action = ACTIONS[name]
     target = count(len(selected), action.noun)
-    prefix = INVITED if action.of_invitations else USER
     return Question(
         verb=action.verb,
         target=target,
@@ -163,7 +166,7 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
         dangerous=action.dangerous,
         action=organization_path(f"/selected-people/{name}"),
         people=sorted(selected.values()),
-        answered={f"{prefix}{id_}": "yes" for id_ in selected},
+        answered={f"{action.prefix}{id_}": "yes" for id_ in selected},
     )
 
 
