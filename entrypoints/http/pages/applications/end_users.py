@@ -16,7 +16,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
 from entrypoints.http.pages.timeline import MOST, list_moments
@@ -87,7 +87,7 @@ def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
 async def _question(user_id: UUID, **parts: Any) -> Question:
     email = await end_users.find_address(ports(), acting_member(), user_id)
     path = organization_path(f"/users/{user_id}")
-    return Question(target=email, **{"back": (email, path), "keep": "Cancel", "dangerous": False, **parts})
+    return Question(target=email, **{"back": (email, path), "dangerous": False, **parts})
 
 
 async def _sessions_question(user_id: UUID) -> Question:
@@ -120,7 +120,7 @@ async def _reset_question(user_id: UUID) -> Question:
     return await _question(
         user_id,
         verb="Send a reset link to",
-        consequences=("We send a link to their own address, with which they set a new password.",),
+        consequences=(RESET_LINK,),
         button="Send reset link",
     )
 

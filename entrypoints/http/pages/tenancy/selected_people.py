@@ -162,7 +162,7 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
         target=target,
         consequences=(action.consequence,),
         button=action.button,
-        keep="Cancel" if name != "cancel" else "Keep invitations",
+        keep="Keep invitations" if name == "cancel" else "Cancel",
         back=("Members", organization_path("/members")),
         typed_name=target if name == "remove" else None,
         name_label="Number of members",
