@@ -79,6 +79,20 @@ async def test_the_block_of_a_user_who_left_the_services_is_listed_and_ended(app
     assert await run_sql(pool, "select count(*) from end_user_blocks") == [(0,)]
 
 
+async def test_the_page_of_a_member_shows_a_block_and_ends_it(apps: Applications, browser: FakeBrowser, pool: Pool) -> None:
+    admin = await with_password(apps, "grace")
+    await add_member(pool, apps.acme.org, admin.id, ADMIN, confirmed=True)
+    member = apps.people["member"] = apps.acme.people["member"]
+    await apps.use("member", "shop")
+    await browser.sign_in(admin.email, PASSWORD)
+    page, unblock = f"/app/organizations/acme/members/{member.id}", f"/app/organizations/acme/users/{member.id}/unblock"
+    assert unblock not in main_of(await browser.open(page))
+    assert (await act(apps, "PUT", "member", "block")).status == 204
+    shown = main_of(await browser.open(page))
+    assert ("Blocked" in shown, f'href="{unblock}"' in shown) == (True, True)
+    assert leads_to(await browser.submit(unblock, unblock)) == unblock.removesuffix("/unblock")
+
+
 @pytest.mark.parametrize("policy", ["anyone", "members", "assigned"])
 async def test_no_policy_admits_a_blocked_user(apps: Applications, pool: Pool, policy: str) -> None:
     user = await with_password(apps, "ada", "shop")
