@@ -59,25 +59,29 @@ END_USERS: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
 USERS_OF_SERVICE: Final = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE)
 END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
-# Also users who have left the applications: the organization sees only their address at the time of the block.
-BLOCKED_USERS: Final = f"""
-    with blocks as (
-        select b.user_id, b.since, coalesce(e.email, b.email) as email, e.user_id is not null as is_end_user
-        from end_user_blocks b left join end_users e on e.org_id = b.org_id and e.user_id = b.user_id
-        where b.org_id = %(org_id)s
-          and (%(search)s::text is null or strpos(coalesce(e.email, b.email), %(search)s) > 0)
-          and (%(service_id)s::uuid is null or exists (select 1 from service_users s where s.{OF_SERVICE} and s.user_id = b.user_id))),
-    page as (select * from blocks order by since desc, user_id desc limit %(limit)s offset %(offset)s)
-    select counted.total, p.user_id, p.email, u.created_at, p.is_end_user and u.mfa_enabled, r.last_login_at, r.slugs, true
-    from (select count(*) as total from blocks) counted
-    left join (
-        page p
-        cross join lateral (select created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = p.user_id limit 1) u
-        cross join lateral (
-            select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
-            from service_users s join services v on v.id = s.service_id
-            where s.org_id = %(org_id)s and s.user_id = p.user_id) r) on true
-    order by p.since desc, p.user_id desc"""
+ADDRESS_OF_BLOCKED: Final = "coalesce((select email from end_users e where e.org_id = b.org_id and e.user_id = b.user_id), b.email)"
+
+
+def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
+    # Also users who have left the applications: the organization sees only their address at the time of the block.
+    # As in `_page`, the page comes before any join.
+    search = f"and strpos({ADDRESS_OF_BLOCKED}, %(search)s) > 0" if matching else ""
+    service = f"and exists (select 1 from service_users s where s.{OF_SERVICE} and s.user_id = b.user_id)" if of_service else ""
+    listed = f"from end_user_blocks b where b.org_id = %(org_id)s {search} {service}"
+    return f"""
+        with page as (
+            select b.org_id, b.user_id, b.email, b.since {listed} order by b.since desc, b.user_id desc limit %(limit)s offset %(offset)s)
+        select counted.total, b.user_id, {ADDRESS_OF_BLOCKED}, u.created_at, r.slugs is not null and u.mfa_enabled,
+               r.last_login_at, r.slugs, true
+        from (select count(*) as total {listed}) counted
+        left join (
+            page b
+            cross join lateral (select created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = b.user_id limit 1) u
+            cross join lateral (
+                select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
+                from service_users s join services v on v.id = s.service_id
+                where s.org_id = %(org_id)s and s.user_id = b.user_id) r) on true
+        order by b.since desc, b.user_id desc"""
 
 
 SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
@@ -191,7 +195,7 @@ class EndUsers(Repository):
         self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
     ) -> PageResult[EndUserSummary]:
         if blocked:
-            statement = BLOCKED_USERS
+            statement = _blocked_users(matching=search is not None, of_service=service_id is not None)
         elif service_id is None:
             statement = END_USERS if search is None else END_USERS_MATCHING
         else:
