@@ -110,7 +110,6 @@ class HttpSender(Protocol):
 
     async def get(self, url: str, within: float) -> Reply:
         """Return the response to a GET request, as `post` does."""
-        ...
 
 
 class PublishedKeys(Protocol):

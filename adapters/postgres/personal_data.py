@@ -48,6 +48,9 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
                      from jsonb_array_elements({API_ACCESS}) as access (a)) as api_resources
         from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
         where c.user_id = %(user_id)s""",
+    ExportedList.APPLICATION_BLOCKS: """
+        select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
+        from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

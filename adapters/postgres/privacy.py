@@ -15,7 +15,7 @@ from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipCon
 from core.tenancy.model.invitations import Invitation
 from ports.signals import Signal
 
-# The tables of everything that can sign in to an account or was issued for it, except the password
+# The tables of everything that can sign in to an account, was issued for it or identifies its user, except the password
 # and the sessions.
 SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "images",
@@ -36,6 +36,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "consents",  # with those to API resources
     "api_resource_assignments",
     "saml_sign_ons",
+    "end_user_blocks",  # with the address
     "saml_name_ids",  # a service could recognize the user by these
 )
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"

@@ -11,7 +11,14 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import MfaEvent
 from core.applications import events
-from core.applications.model.users import AdminNotBlockable, EndUserNotFound, EndUserNotReachable, SecondFactorNotManaged
+from core.applications.model.users import (
+    AdminNotBlockable,
+    AdminSecondFactorNotManaged,
+    EndUserDeactivated,
+    EndUserNotFound,
+    EndUserNotVerified,
+    SecondFactorNotManaged,
+)
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, needs_roles_manage
@@ -42,15 +49,17 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Email an end user a link to set a new password, as `members.send_password_reset` does (security R-8).
 
-    Raises: EndUserNotFound, CannotResetOwner, EndUserNotReachable.
+    Raises: EndUserNotFound, CannotResetOwner, EndUserDeactivated, EndUserNotVerified.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership, account = await _lock_end_user(tx, caller, user_id)
         if membership is not None and membership.is_owner:
             raise CannotResetOwner
-        if not account.is_usable or account.email_verified_at is None:
-            raise EndUserNotReachable
+        if not account.is_usable:
+            raise EndUserDeactivated
+        if account.email_verified_at is None:
+            raise EndUserNotVerified
         await tx.email_queue.add(new_email(EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
         tx.record(tenancy_events.password_reset_sent(organization.id, account.id))
 
@@ -72,12 +81,19 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
             tx.record(events.end_user_blocked(organization.id, account.id))
 
 
-async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Admit a blocked user to the services of the organization again. Nothing changes without a block. Raises: EndUserNotFound."""
+async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
+    """Admit a blocked user to the services of the organization again, and return whether the user still uses one of them.
+
+    Nothing changes without a block. Raises: EndUserNotFound if the user has no block and uses no service.
+    """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _, account = await _lock_end_user(tx, caller, user_id)
-        if await tx.end_users.unblock(organization.id, account.id):
-            tx.record(events.end_user_unblocked(organization.id, account.id))
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        is_end_user = await tx.end_users.by_id(organization.id, user_id) is not None
+        if await tx.end_users.unblock(organization.id, user_id):
+            tx.record(events.end_user_unblocked(organization.id, user_id))
+        elif not is_end_user:
+            raise EndUserNotFound
+    return is_end_user
 
 
 async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
@@ -85,14 +101,17 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
     All sessions of the user end, and the user gets an email.
 
-    Raises: EndUserNotFound, SecondFactorNotManaged.
+    Raises: EndUserNotFound, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership, account = await _lock_end_user(tx, caller, user_id)
+        organization, _, account = await _lock_end_user(tx, caller, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
-        is_admin = membership is not None and needs_roles_manage(membership.role)
-        if not control.controls_account or is_admin or not account.is_usable:
+        if control.is_of_admin:
+            raise AdminSecondFactorNotManaged
+        if not account.is_usable:
+            raise EndUserDeactivated
+        if not control.controls_account:
             raise SecondFactorNotManaged
         if not await mfa.remove_factor(tx, account, now):
             return False

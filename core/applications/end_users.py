@@ -14,21 +14,36 @@ from ports import Ports
 
 
 async def list_end_users(
-    ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None, service_id: UUID | None = None
+    ports: Ports,
+    caller: OrganizationCaller,
+    page: Page,
+    *,
+    search: str | None = None,
+    service_id: UUID | None = None,
+    blocked: bool = False,
 ) -> PageResult[EndUserSummary]:
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
     are left out.
+
+    With `blocked`, the list has the users that admins of the organization blocked, also users who have left its
+    services.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id)
+        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id, blocked=blocked)
+
+
+async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Email:
+    """Return the address of an end user, or of a blocked user who has left the services. Raises: EndUserNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.end_users.address(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUserDetails:
-    """Return one end user. Raises: EndUserNotFound."""
+    """Return one end user. Raises: EndUserNotFound, AccountNotFound."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         return EndUserDetails(
@@ -37,4 +52,5 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUs
             identities=await read.end_users.identities(org_id, user_id),
             sessions=await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()),
             blocked_at=await read.end_users.blocked_at(org_id, user_id),
+            may_remove_second_factor=(await read.accounts.account_control(user_id, org_id)).may_remove_second_factor,
         )

@@ -92,10 +92,11 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Membe
     async with ports.storage.reading() as read:
         account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
         sessions = await read.organization_sessions.count_live(org_id, user_id, ports.clock.now())
+        blocked_at = await read.end_users.blocked_at(org_id, user_id)
         accepted = await read.invitations.accepted_by(org_id, user_id)
     if accepted is None:
-        return MemberDetails(account, sessions)
-    return MemberDetails(account, sessions, accepted.inviter, accepted.invitation.created_at)
+        return MemberDetails(account, sessions, blocked_at)
+    return MemberDetails(account, sessions, blocked_at, accepted.inviter, accepted.invitation.created_at)
 
 
 async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:

@@ -20,23 +20,27 @@ from ports import Ports
 MAX_SELECTED = 50  # people of one change
 
 
-async def load_addresses(
-    ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID], invitation_ids: Sequence[UUID]
-) -> tuple[dict[UUID, Email], dict[UUID, Email]]:
-    """Return the addresses of these members and of these pending invitations, by their ids. Other ids are left out.
+async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID]) -> dict[UUID, Email]:
+    """Return the addresses of these members by their ids. Other ids are left out. Raises: RoleInsufficient, TooManySelected."""
+    _check(caller, user_ids)
+    async with ports.storage.reading() as read:
+        accounts = await read.members.accounts(caller.acts_in.id, user_ids)
+    return {user_id: account.member.email for user_id, account in accounts.items()}
 
-    Raises: RoleInsufficient; TooManySelected.
-    """
+
+async def load_invitations(ports: Ports, caller: OrganizationCaller, invitation_ids: Sequence[UUID]) -> dict[UUID, Email]:
+    """Return the addresses of these pending invitations, as `load_members` does. Raises: RoleInsufficient, TooManySelected."""
+    _check(caller, invitation_ids)
+    async with ports.storage.reading() as read:
+        pending = await read.invitations.pending_of(caller.acts_in.id, invitation_ids)
+    return {invitation.id: invitation.email for invitation in pending}
+
+
+def _check(caller: OrganizationCaller, ids: Sequence[UUID]) -> None:
     if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
         raise RoleInsufficient
-    if len(user_ids) + len(invitation_ids) > MAX_SELECTED:
+    if len(ids) > MAX_SELECTED:
         raise TooManySelected(MAX_SELECTED)
-    org_id = caller.acts_in.id
-    async with ports.storage.reading() as read:
-        found = await read.members.accounts(org_id, user_ids)
-        pending = await read.invitations.pending_of(org_id, invitation_ids)
-    addresses = {user_id: account.member.email for user_id, account in found.items()}
-    return addresses, {invitation.id: invitation.email for invitation in pending}
 
 
 async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], role: str) -> list[PersonOutcome]:

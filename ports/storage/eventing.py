@@ -138,11 +138,9 @@ class DeliveriesRead(Protocol):
 
     async def health(self, org_id: UUID, webhook_ids: Sequence[UUID]) -> dict[UUID, WebhookHealth]:
         """Return the health of these webhooks. Those without an attempt are left out."""
-        ...
 
     async def count_to_resend(self, org_id: UUID, webhook_id: UUID, since: datetime | None) -> int:
         """Return the number of deliveries that `resend` would queue without a limit, at most COUNTED_TO_RESEND."""
-        ...
 
 
 class Deliveries(DeliveriesRead, Protocol):
@@ -164,7 +162,6 @@ class Deliveries(DeliveriesRead, Protocol):
 
         Deliveries that were sent again before, tests, and events before `since` are left out.
         """
-        ...
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         """Delete at most `limit` deliveries of a deleted webhook."""

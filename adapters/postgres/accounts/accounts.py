@@ -14,7 +14,9 @@ from adapters.postgres.engine.statements import DeferredRow, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import OwnProfile, Profile
+from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 from ports.signals import Signal
@@ -239,9 +241,7 @@ class Accounts(AccountClosures):
         sql = f"""
             select {ACCOUNT_CONTROL.columns} from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
             where u.id = %(user_id)s"""
-        control = await self._one(ACCOUNT_CONTROL.read, sql, user_id=user_id, org_id=org_id)
-        assert control is not None, "a locked account exists"
-        return control
+        return await self._one(ACCOUNT_CONTROL.read, sql, user_id=user_id, org_id=org_id) or refuse(AccountNotFound)
 
     async def remove(self, user_id: UUID) -> None:
         await self._run("delete from users where id = %(user_id)s", user_id=user_id)

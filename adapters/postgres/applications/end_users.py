@@ -59,6 +59,29 @@ END_USERS: Final = _page("end_users", OF_ORGANIZATION, TOTAL)
 USERS_OF_SERVICE: Final = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE)
 END_USERS_MATCHING: Final = _page("end_users", OF_ORGANIZATION, None)
 USERS_OF_SERVICE_MATCHING: Final = _page("service_users", OF_SERVICE, None)
+ADDRESS_OF_BLOCKED: Final = "coalesce((select email from end_users e where e.org_id = b.org_id and e.user_id = b.user_id), b.email)"
+
+
+def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
+    # Also users who have left the applications: the organization sees only their address at the time of the block.
+    # As in `_page`, the page comes before any join.
+    search = f"and strpos({ADDRESS_OF_BLOCKED}, %(search)s) > 0" if matching else ""
+    service = f"and exists (select 1 from service_users s where s.{OF_SERVICE} and s.user_id = b.user_id)" if of_service else ""
+    listed = f"from end_user_blocks b where b.org_id = %(org_id)s {search} {service}"
+    return f"""
+        with page as (
+            select b.org_id, b.user_id, b.email, b.since {listed} order by b.since desc, b.user_id desc limit %(limit)s offset %(offset)s)
+        select counted.total, b.user_id, {ADDRESS_OF_BLOCKED}, u.created_at, r.slugs is not null and u.mfa_enabled,
+               r.last_login_at, r.slugs, true
+        from (select count(*) as total {listed}) counted
+        left join (
+            page b
+            cross join lateral (select created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = b.user_id limit 1) u
+            cross join lateral (
+                select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
+                from service_users s join services v on v.id = s.service_id
+                where s.org_id = %(org_id)s and s.user_id = b.user_id) r) on true
+        order by b.since desc, b.user_id desc"""
 
 
 SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
@@ -169,9 +192,11 @@ class EndUsers(Repository):
     """Implements `ports.storage.applications.users.EndUsers`."""
 
     async def page(
-        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None
+        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
     ) -> PageResult[EndUserSummary]:
-        if service_id is None:
+        if blocked:
+            statement = _blocked_users(matching=search is not None, of_service=service_id is not None)
+        elif service_id is None:
             statement = END_USERS if search is None else END_USERS_MATCHING
         else:
             statement = USERS_OF_SERVICE if search is None else USERS_OF_SERVICE_MATCHING
@@ -190,8 +215,17 @@ class EndUsers(Repository):
         sql = "select since from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
         return await self._one(lambda row: row[0], sql, org_id=org_id, user_id=user_id)
 
+    async def address(self, org_id: UUID, user_id: UUID) -> Email | None:
+        sql = """
+            select coalesce((select email from end_users where org_id = %(org_id)s and user_id = %(user_id)s),
+                            (select email from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s))"""
+        return await self._one(lambda row: None if row[0] is None else Email(row[0]), sql, org_id=org_id, user_id=user_id)
+
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        sql = "insert into end_user_blocks (org_id, user_id, since) values (%(org_id)s, %(user_id)s, %(now)s) on conflict do nothing"
+        sql = """
+            insert into end_user_blocks (org_id, user_id, email, since)
+            select e.org_id, e.user_id, e.email, %(now)s from end_users e where e.org_id = %(org_id)s and e.user_id = %(user_id)s
+            on conflict do nothing"""
         return await self._run(sql, org_id=org_id, user_id=user_id, now=now) == 1
 
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:

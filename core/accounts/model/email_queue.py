@@ -56,7 +56,7 @@ class EmailKind(StrEnum):
     UNUSUAL_SIGN_IN = "unusual_sign_in"
     MFA_ENABLED = "mfa_enabled"
     MFA_DISABLED = "mfa_disabled"
-    MFA_REMOVED = "mfa_removed"  # by a platform owner
+    MFA_REMOVED = "mfa_removed"
     ACCOUNT_DEACTIVATED = "account_deactivated"  # by a platform owner
     ACCOUNT_REACTIVATED = "account_reactivated"
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"

@@ -22,7 +22,7 @@ class NoAccessToService(Forbidden):
 
 
 class BlockedByAdmin(NoAccessToService):
-    """An administrator has blocked you at the applications of this organization. Ask its administrators, or sign in as another user."""
+    """An administrator blocked you at the applications and APIs of this organization. Ask an administrator, or sign in as another user."""
 
 
 class SecondFactorRequired(NoAccessToService):
@@ -114,12 +114,20 @@ class EndUserNotFound(NotFound):
     """This user does not use any application of the organization."""
 
 
-class EndUserNotReachable(Invalid):
-    """This account is deactivated, or its address is not verified. Its user verifies the address with a new link from the sign-in page."""
+class EndUserDeactivated(Invalid):
+    """This account is deactivated. The directory that deactivated it, or the operator, can open it again."""
+
+
+class EndUserNotVerified(Invalid):
+    """The address of this account is not verified. Ask the user to verify it with a new link from the sign-in page."""
 
 
 class AdminNotBlockable(Invalid):
     """Owners and admins cannot be blocked. Remove them from the organization, or change their role, first."""
+
+
+class AdminSecondFactorNotManaged(Forbidden):
+    """Owners and admins remove their second factor themselves, or ask the operator."""
 
 
 class SecondFactorNotManaged(Forbidden):
@@ -181,6 +189,7 @@ class EndUserDetails:
     identities: Sequence[LinkedIdentity]
     sessions: LiveSessions
     blocked_at: datetime | None  # when an admin blocked the user (UTC)
+    may_remove_second_factor: bool  # whether the organization may do that
 
     @property
     def last_login_at(self) -> datetime | None:

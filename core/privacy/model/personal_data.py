@@ -63,6 +63,7 @@ class ExportedList(StrEnum):
     EMAIL_CHANGES = "email_changes"
     SECURITY_NOTICES = "security_notices"
     CONSENTS = "consents"
+    APPLICATION_BLOCKS = "application_blocks"  # by admins of organizations
     SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
     PERSONAL_TOKENS = "personal_tokens"
 
@@ -73,7 +74,13 @@ NEWEST_FIRST: Final = frozenset(
 )
 # The other lists belong to the account alone, and are empty in a part.
 OF_ORGANIZATIONS: Final = frozenset(
-    {ExportedList.MEMBERSHIPS, ExportedList.LOGIN_EVENTS, ExportedList.OAUTH_IDENTITIES, ExportedList.CONSENTS}
+    {
+        ExportedList.MEMBERSHIPS,
+        ExportedList.LOGIN_EVENTS,
+        ExportedList.OAUTH_IDENTITIES,
+        ExportedList.CONSENTS,
+        ExportedList.APPLICATION_BLOCKS,
+    }
 )
 
 

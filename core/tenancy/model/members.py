@@ -131,11 +131,13 @@ class LiveSessions:
 class MemberDetails:
     """Everything that an organization may see of a member, with the live sessions in the organization.
 
-    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation.
+    `invited_by` and `invited_at` (UTC) are None if the member joined without an invitation. `blocked_at` (UTC) is None
+    unless an admin blocked the user at the services of the organization.
     """
 
     account: MemberAccount
     sessions: LiveSessions
+    blocked_at: datetime | None
     invited_by: AccountSummary | None = None
     invited_at: datetime | None = None
 
@@ -234,7 +236,7 @@ class AccountControl:
         that the platform has deactivated, or that was deleted, stays, too: with the old address, the
         organization could create another account for the user.
         """
-        if (self.role is not None and needs_roles_manage(self.role)) or self.closed_by_others:
+        if self.is_of_admin or self.closed_by_others:
             return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
@@ -248,6 +250,16 @@ class AccountControl:
         API keys delete it (security C-5, K-4).
         """
         return self.created_by_org and not self.used_elsewhere and self.role != OWNER
+
+    @property
+    def is_of_admin(self) -> bool:
+        """Return whether the user is an owner or admin of the organization."""
+        return self.role is not None and needs_roles_manage(self.role)
+
+    @property
+    def may_remove_second_factor(self) -> bool:
+        """Return whether the organization may remove the second factor of the account (security M-7)."""
+        return self.controls_account and not self.is_of_admin and not self.closed_by_others
 
     @property
     def may_delete_account(self) -> bool:

@@ -127,6 +127,15 @@ class ExportedSecurityNoticeResponse(ResponseModel):
     undone_at: Timestamp | None = Field(description="When its link undid the change, or null.")
 
 
+class ExportedApplicationBlockResponse(ResponseModel):
+    """A block of the user at the applications of an organization, by one of its admins."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    email: str = Field(description="The address of the user at the time of the block.")
+    since: Timestamp = Field(description="When an admin blocked the user.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -190,6 +199,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
         description="The recent emails about changes to the security of the account, newest first."
     )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
+    application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )

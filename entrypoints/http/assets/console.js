@@ -120,7 +120,8 @@ for (const select of document.querySelectorAll("select[data-submits]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
-// <form data-selects> gets a checkbox in the head of its table, which selects all rows. Its actions wait for a selection.
+// <form data-selects="50"> gets a checkbox in the head of its table, which selects all rows. Each action waits for a selection of at most
+// 50 of its rows, and sends only these.
 for (const form of document.querySelectorAll("form[data-selects]")) {
   const all = document.createElement("input");
   all.type = "checkbox";
@@ -131,13 +132,22 @@ for (const form of document.querySelectorAll("form[data-selects]")) {
     const chosen = boxes.filter((box) => box.checked).length;
     all.checked = chosen === boxes.length;
     all.indeterminate = chosen > 0 && !all.checked;
-    for (const button of form.querySelectorAll(".bulk button")) button.disabled = !chosen;
+    for (const button of form.querySelectorAll(".bulk button")) {
+      const own = boxes.filter((box) => box.checked && box.name.startsWith(button.dataset.prefix)).length;
+      button.disabled = !own || own > form.dataset.selects;
+      button.title = own > form.dataset.selects ? `Select at most ${form.dataset.selects}` : "";
+    }
   };
   all.addEventListener("change", () => {
     for (const box of boxes) box.checked = all.checked;
     update();
   });
   form.addEventListener("change", update);
+  let prefix = "";
+  form.addEventListener("submit", (event) => (prefix = event.submitter?.dataset.prefix ?? ""));
+  form.addEventListener("formdata", (event) => {
+    for (const box of boxes) if (!box.name.startsWith(prefix)) event.formData.delete(box.name);
+  });
   addEventListener("pageshow", update);
 }
 

@@ -12,6 +12,7 @@ from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
 
 TEMPLATE: Final = "confirm.html"
+RESET_LINK: Final = "We send a link to their own address, with which they set a new password."
 V = TypeVar("V", bound=Callable[..., Any])
 
 
@@ -23,8 +24,8 @@ class Question:
     target: str  # the name of the object
     consequences: Sequence[str]
     button: str
-    keep: str  # the button that leaves
     back: tuple[str, str]  # label and path of the page before
+    keep: str = "Cancel"  # the button that leaves
     typed_name: str | None = None  # the text that the user types to confirm
     name_label: str = "Name"  # of this text
     reason: str | None = None  # the label of a field for the reason

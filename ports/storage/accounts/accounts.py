@@ -41,6 +41,9 @@ class AccountsRead(Protocol):
     async def platform_owner_addresses(self) -> list[Email]:
         """Return the addresses of the usable platform owners."""
 
+    async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
+        """Return the facts that decide how far the organization controls the account. Raises: AccountNotFound."""
+
 
 class Accounts(AccountsRead, Protocol):
     """Write access to accounts. Callers lock an account before they change it. The locks last until the transaction ends."""
@@ -132,9 +135,6 @@ class Accounts(AccountsRead, Protocol):
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
         """Return whether the account is usable and a platform owner, and keep it one until the transaction ends."""
-
-    async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
-        """Return the facts that decide how far the organization controls a locked account."""
 
     async def remove(self, user_id: UUID) -> None:
         """Delete a locked account with its one-time tokens, identities, sessions and logins.

@@ -106,18 +106,24 @@ class EndUsersRead(Protocol):
     """
 
     async def page(
-        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None
+        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
     ) -> PageResult[EndUserSummary]:
         """Return a page of end users, latest first, optionally of one service only.
 
         `search` is a part of an email address in lower case. Users with a deactivated account,
         and users that the organization's directory blocks, are left out. Latest means that the
         user started last to use the service, or any service of the organization.
+
+        With `blocked`, return the users that admins of the organization blocked, last block first. Users who
+        have left the services are among them, with the address at the time of the block.
         """
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
         """Return when an admin of the organization blocked the user, or None."""
+
+    async def address(self, org_id: UUID, user_id: UUID) -> Email | None:
+        """Return the address of an end user, or of a blocked user at the time of the block, or None for other users."""
 
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]: ...
@@ -141,7 +147,7 @@ class EndUsersRead(Protocol):
 
 
 class EndUsers(EndUsersRead, Protocol):
-    """Write access to the end users of an organization. Callers lock the account before calling any method.
+    """Write access to the end users of an organization. Callers lock the account before calling any method but `unblock`.
 
     The methods that enroll maintain the counters. They return None if the service does not exist or is being
     deleted, or if the user may not use it (`core.authentication.service_access`). Otherwise the
@@ -149,7 +155,7 @@ class EndUsers(EndUsersRead, Protocol):
     """
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Refuse the user at all services of the organization. Return false if they are blocked already."""
+        """Refuse an end user at all services of the organization. Return false if they are blocked already."""
 
     async def unblock(self, org_id: UUID, user_id: UUID) -> bool:
         """End the block of a user, and return whether there was one."""

@@ -66,7 +66,6 @@ class SignInLogRead(Protocol):
 
     async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
         """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""
-        ...
 
 
 class ReauthenticationsRead(Protocol):

@@ -14,7 +14,7 @@ PERSON = EndUser(UUID(int=1), Email("ada@example.com"), email_verified=True, mfa
 
 def seen(*logins: datetime | None) -> EndUserDetails:
     services = [UsedService(UUID(int=number), f"s-{number}", "S", at, at) for number, at in enumerate(logins)]
-    return EndUserDetails(PERSON, services, [], LiveSessions(0, None), None)
+    return EndUserDetails(PERSON, services, [], LiveSessions(0, None), None, may_remove_second_factor=False)
 
 
 def test_the_last_login_is_the_latest_to_any_service() -> None:

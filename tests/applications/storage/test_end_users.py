@@ -37,7 +37,9 @@ async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -
     await enroll(storage, shop, user.id, NOW - SECOND)
     await enroll(storage, other, user.id, NOW)  # in another organization, so not shown
     await enroll(storage, shop, eve.id, NOW - 2 * HOUR, signed_in=False)
-    await run_sql(pool, "insert into end_user_blocks values (%s, %s, now()), (%s, %s, now())", acme, eve.id, other_tenant, user.id)
+    block = "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, 'old@example.com', now())"
+    for org, person in ((acme, eve), (other_tenant, user)):
+        await run_sql(pool, block, org, person.id)
     adas_entry = EndUserSummary(user.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"), blocked=False)
     eves_entry = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",), blocked=True)
     assert await page(storage, acme) == PageResult([adas_entry, eves_entry], 2)
@@ -45,6 +47,10 @@ async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -
     assert await page(storage, acme, service_id=wiki) == PageResult([adas_entry], 1)
     assert await page(storage, acme, search="ada") == PageResult([adas_entry], 1)
     assert await page(storage, acme, search="eve", service_id=shop) == PageResult([eves_entry], 1)
+    assert await page(storage, acme, blocked=True) == PageResult([eves_entry], 1)
+    assert await page(storage, acme, blocked=True, search="eve", service_id=shop) == PageResult([eves_entry], 1)
+    assert await page(storage, acme, blocked=True, service_id=wiki) == PageResult([], 0)
+    assert await page(storage, acme, blocked=True, search="old") == PageResult([], 0)
     assert await page(storage, uuid4()) == PageResult([], 0)
 
 

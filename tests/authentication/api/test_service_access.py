@@ -86,7 +86,7 @@ class Protocols:
         if state.blocked:
             await add_provisioned(pool, self._tenant.org, user, provisioned=False, blocked=True)
         if state.blocked_by_admin:
-            await run_sql(pool, "insert into end_user_blocks (org_id, user_id, since) values (%s, %s, now())", self._tenant.org, user)
+            await run_sql(pool, "insert into end_user_blocks select %s, id, now(), email from users where id = %s", self._tenant.org, user)
 
     async def prepare(self) -> None:
         self._plan = await add_plan(self._tenant.pool, self._party.service)

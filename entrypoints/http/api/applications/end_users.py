@@ -25,6 +25,11 @@ class EndUsersQuery(PageQuery):
 
     search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
     service_id: Text | None = Field(default=None, description="Return only users of the service with this id.")
+    blocked: bool = Field(
+        default=False,
+        description="Return only users that an admin blocked, last block first. Users who have left the services are among them: "
+        "without services, and with the address at the time of the block.",
+    )
 
 
 class EndUserResponse(ResponseModel):
@@ -60,7 +65,9 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     """
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
-    result = await end_users.list_end_users(ports(), acting(), query_args.page_request(), search=query_args.search, service_id=service_id)
+    result = await end_users.list_end_users(
+        ports(), acting(), query_args.page_request(), search=query_args.search, service_id=service_id, blocked=query_args.blocked
+    )
     return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
@@ -184,18 +191,19 @@ async def block(org_slug: str, user_id: UUID) -> None:
 async def unblock(org_slug: str, user_id: UUID) -> None:
     """Admit a blocked user to the organization's services again.
 
-    A block by the organization's directory stays.
+    A block by the organization's directory stays. This also works for users who have left the services.
     """
     await end_user_actions.unblock(ports(), acting(), user_id)
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/mfa")
 @member(Capability.END_USERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
+@refuses(400)
 @describes({204: "The user has no second factor."})
 async def remove_second_factor(org_slug: str, user_id: UUID) -> None:
     """Remove the second factor of a user.
 
-    This is possible only for an account that your organization created, and that no other organization uses: otherwise
-    the answer is 403. All sessions of the user end, and the user gets an email.
+    This is possible only for an account that your organization created, and that no other organization uses, and
+    not for an owner or admin: otherwise the answer is 403. All sessions of the user end, and the user gets an email.
     """
     await end_user_actions.remove_second_factor(ports(), acting(), user_id)

@@ -16,7 +16,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
 from entrypoints.http.pages.timeline import MOST, list_moments
@@ -26,12 +26,14 @@ routes = Blueprint("end_user_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/users"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/users"
+STATE_FILTER: Final = [(None, "All"), ("true", "Blocked")]
 
 
 class UsersQuery(PageQuery):
     """The search, and the page."""
 
     search: Text | None = Field(None, description="A part of the email address.")
+    blocked: bool = Field(False, description="Whether only blocked users are listed.")
 
 
 @routes.get(LIST)
@@ -39,11 +41,13 @@ class UsersQuery(PageQuery):
 @shows(f"GET {API}")
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
     """List the users of an organization's applications."""
-    result = await end_users.list_end_users(ports(), acting_member(), query_args.page_request(), search=query_args.search, service_id=None)
+    result = await end_users.list_end_users(
+        ports(), acting_member(), query_args.page_request(), search=query_args.search, blocked=query_args.blocked
+    )
     return await console_page(
         "applications/users.html",
-        images_of=[user.id for user in result.items],
         users=result.items,
+        states=STATE_FILTER,
         path=organization_path("/users"),
         query=query_args,
         **neighbors(query_args, result.total),
@@ -58,7 +62,6 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
     details = await end_users.find(ports(), acting_member(), user_id)
     return await console_page(
         "applications/user.html",
-        images_of=[user_id],
         details=details,
         path=organization_path("/users"),
         actions=_actions(details),
@@ -72,18 +75,19 @@ def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
     if not may(Capability.END_USERS_MANAGE):
         return []
     path = organization_path(f"/users/{details.user.id}")
+    removes_factor = details.user.mfa_enabled and details.may_remove_second_factor
     return [
         ("End sessions", f"{path}/end-sessions", False),
         ("Send reset link", f"{path}/password-reset", False),
-        *([("Remove second factor", f"{path}/second-factor", True)] if details.user.mfa_enabled else []),
+        *([("Remove second factor", f"{path}/second-factor", True)] if removes_factor else []),
         ("Unblock", f"{path}/unblock", False) if details.blocked_at else ("Block", f"{path}/block", True),
     ]
 
 
 async def _question(user_id: UUID, **parts: Any) -> Question:
-    email = (await end_users.find(ports(), acting_member(), user_id)).user.email
+    email = await end_users.find_address(ports(), acting_member(), user_id)
     path = organization_path(f"/users/{user_id}")
-    return Question(target=email, back=(email, path), **{"keep": "Cancel", "dangerous": False, **parts})
+    return Question(target=email, **{"back": (email, path), "dangerous": False, **parts})
 
 
 async def _sessions_question(user_id: UUID) -> Question:
@@ -116,7 +120,7 @@ async def _reset_question(user_id: UUID) -> Question:
     return await _question(
         user_id,
         verb="Send a reset link to",
-        consequences=("We send a link to their own address, with which they set a new password.",),
+        consequences=(RESET_LINK,),
         button="Send reset link",
     )
 
@@ -144,8 +148,8 @@ async def _block_question(user_id: UUID) -> Question:
         user_id,
         verb="Block",
         consequences=(
-            "Their sessions in your applications end at once, and they cannot sign in to any of them. Their account, and other "
-            "organizations, are not touched. You can unblock them at any time.",
+            "Their sessions in your applications end at once, and they cannot sign in to any of them, or use your API resources. Their "
+            "account, and other organizations, are not touched. You can unblock them at any time.",
         ),
         button="Block user",
         keep="Keep user",
@@ -177,6 +181,7 @@ async def _unblock_question(user_id: UUID) -> Question:
         verb="Unblock",
         consequences=("They can sign in to your applications again, as far as the access rules of each application admit them.",),
         button="Unblock user",
+        back=("Users", organization_path("/users")),  # users who have left the applications have no page
     )
 
 
@@ -194,8 +199,8 @@ async def show_unblock(org_slug: str, user_id: UUID) -> Response:
 @ask_on_refusal(_unblock_question)
 async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Admit a blocked user to an organization's applications again."""
-    await end_user_actions.unblock(ports(), acting_member(), user_id)
-    return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}"))
+    is_end_user = await end_user_actions.unblock(ports(), acting_member(), user_id)
+    return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}" if is_end_user else "/users"))
 
 
 async def _second_factor_question(user_id: UUID) -> Question:

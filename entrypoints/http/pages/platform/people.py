@@ -118,7 +118,6 @@ async def _promotion(user_id: UUID) -> Question:
             *([] if account.second_factor is not None else ["The user must turn on two-factor authentication first."]),
         ),
         button="Make platform owner",
-        keep="Cancel",
         back=(account.email, f"{LIST}/{account.id}"),
         typed_name=account.email,
         name_label="Email address",

@@ -23,7 +23,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import redirect_with_notice, session_secret, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Form, accepts, check_typed_name
 from entrypoints.http.pages.form_values import to_model
@@ -64,7 +64,7 @@ END_SESSIONS: Final = ReasonedAction(
 )
 PASSWORD_RESET: Final = ReasonedAction(
     "Send a reset link to",
-    "We send a link to their own address, with which they set a new password.",
+    RESET_LINK,
     "Send reset link",
     user_access.send_password_reset,
     "reset-sent",
@@ -96,7 +96,7 @@ REACTIVATION: Final = ReasonedAction(
 
 def _question(account: Account, verb: str, consequence: str, button: str, **more: Any) -> Question:
     back = (account.email, f"{LIST}/{account.id}")
-    return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, keep="Cancel", back=back, **more)
+    return Question(verb=verb, target=account.email, consequences=(consequence,), button=button, back=back, **more)
 
 
 async def _act(user_id: UUID, form: Form, action: ReasonedAction) -> Response:

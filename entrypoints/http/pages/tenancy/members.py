@@ -19,12 +19,13 @@ from core.tenancy.model.members import (
     OwnershipNotAssignable,
     RoleUnknown,
 )
+from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
+from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import actions_on_people
@@ -71,6 +72,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         accounts=await members.load_accounts(ports(), acting_member(), result.members) if manages else {},
         invited=invited,
         actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
+        most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
         invitable=ASSIGNABLE[::-1],
         limit=result.limit.value,
@@ -102,6 +104,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         member=details.account.member,
         account=details.account,
         sessions=details.sessions,
+        blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
         actions=_actions(details.account.member),
@@ -135,7 +138,10 @@ def _back(member: ListedMember) -> tuple[str, str]:
 
 
 async def _role_question(user_id: UUID) -> Question:
-    member = await _find(user_id)
+    return _role_question_about(await _find(user_id))
+
+
+def _role_question_about(member: ListedMember) -> Question:
     return Question(
         verb="Change the role of",
         target=member.email,
@@ -144,7 +150,6 @@ async def _role_question(user_id: UUID) -> Question:
             "accounts and API resources end when the admin becomes a member.",
         ),
         button="Save role",
-        keep="Cancel",
         back=_back(member),
         choice=("role", "Role", ASSIGNABLE),
         dangerous=False,
@@ -156,7 +161,8 @@ async def _role_question(user_id: UUID) -> Question:
 @shows(f"PATCH {API}/<user_id>")
 async def show_role(org_slug: str, user_id: UUID) -> Response:
     """Show the form that changes the role of a member."""
-    return await ask(await _role_question(user_id), role=(await _find(user_id)).membership.role)
+    member = await _find(user_id)
+    return await ask(_role_question_about(member), role=member.membership.role)
 
 
 @routes.post(f"{ONE}/role")
@@ -180,7 +186,6 @@ async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
         target=member.email,
         consequences=("Their sessions in this organization and its applications end. They can sign in again.",),
         button="End sessions",
-        keep="Cancel",
         back=_back(member),
         dangerous=False,
     )
@@ -201,9 +206,8 @@ async def _reset_question(user_id: UUID) -> Question:
     return Question(
         verb="Send a reset link to",
         target=member.email,
-        consequences=("We send a link to their own address, with which they set a new password.",),
+        consequences=(RESET_LINK,),
         button="Send reset link",
-        keep="Cancel",
         back=_back(member),
         dangerous=False,
     )

@@ -2,11 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response, request
 
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import selected_people
@@ -19,6 +22,7 @@ from entrypoints.http.pages.consequences import TEMPLATE, Question, ask, count, 
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import REDIRECTED, Fields, Form, accepts, answers_with, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, checked
+from ports import Ports
 
 routes = Blueprint("selected_people_pages", __name__)
 
@@ -28,6 +32,7 @@ INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
 USER: Final = "user:"  # names of the checkboxes begin with these
 INVITED: Final = "invitation:"
 ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
+Change = Callable[[Ports, OrganizationCaller, Mapping[UUID, Email]], Awaitable[list[PersonOutcome]]]
 ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
 
 
@@ -47,6 +52,11 @@ class Action:
     @property
     def of_invitations(self) -> bool:
         return self.noun == "invitation"
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of the checkboxes of the people that the action can change."""
+        return INVITED if self.of_invitations else USER
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -103,10 +113,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, bool]]:
-    """Return the actions that the user may take on several people: name, label and whether it is dangerous."""
+def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bool]]:
+    """Return the actions that the user may take on several people: name, label, prefix of checkboxes, and whether it is dangerous."""
     return [
-        (name, action.label, action.dangerous)
+        (name, action.label, action.prefix, action.dangerous)
         for name, action in ACTIONS.items()
         if may(action.capability) and (with_invitations or not action.of_invitations)
     ]
@@ -138,24 +148,21 @@ async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
     """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
     if name not in ACTIONS:
         raise NoneSelected
-    user_ids, invitation_ids = ([path_id(text) for text in checked(form, prefix)] for prefix in (USER, INVITED))
-    members, invited = await selected_people.load_addresses(ports(), acting_member(), user_ids, invitation_ids)
-    selected = invited if ACTIONS[name].of_invitations else members
-    if not selected:
-        raise NoneSelected
-    return selected
+    action = ACTIONS[name]
+    load = selected_people.load_invitations if action.of_invitations else selected_people.load_members
+    ids = [path_id(text) for text in checked(form, action.prefix)]
+    return await load(ports(), acting_member(), ids) or refuse(NoneSelected)
 
 
 def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
     action = ACTIONS[name]
     target = count(len(selected), action.noun)
-    prefix = INVITED if action.of_invitations else USER
     return Question(
         verb=action.verb,
         target=target,
         consequences=(action.consequence,),
         button=action.button,
-        keep="Cancel" if name != "cancel" else "Keep invitations",
+        keep="Keep invitations" if name == "cancel" else "Cancel",
         back=("Members", organization_path("/members")),
         typed_name=target if name == "remove" else None,
         name_label="Number of members",
@@ -163,7 +170,7 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
         dangerous=action.dangerous,
         action=organization_path(f"/selected-people/{name}"),
         people=sorted(selected.values()),
-        answered={f"{prefix}{id_}": "yes" for id_ in selected},
+        answered={f"{action.prefix}{id_}": "yes" for id_ in selected},
     )
 
 
@@ -174,8 +181,12 @@ def _values_of(name: str) -> Callable[[Form], Awaitable[dict[str, Any]]]:
     return values
 
 
-async def _show(name: str, outcomes: list[PersonOutcome]) -> Response:
-    """Return the page with the outcome for each of the people, or to the list if all were changed."""
+async def _act(name: str, form: Form, change: Change) -> Response:
+    """Change the selected people. Return the page with the outcome for each of them, or to the list if all were changed."""
+    selected = await _load(name, form)
+    if (typed_name := _question(name, selected).typed_name) is not None:
+        check_typed_name(form, typed_name)
+    outcomes = await change(ports(), acting_member(), selected)
     changed = sum(outcome.refusal is None for outcome in outcomes)
     if changed == len(outcomes):
         return redirect_with_notice(ACTIONS[name].notice, organization_path("/members"), count=changed)
@@ -188,8 +199,7 @@ async def _show(name: str, outcomes: list[PersonOutcome]) -> Response:
 @on_refusal(TEMPLATE, _values_of("role"), ROLE_FIELDS, refusals=(RoleUnknown, OwnershipNotAssignable))
 async def change_roles(org_slug: str, form: Form) -> Response:
     """Change the role of the selected members."""
-    selected = await _load("role", form)
-    return await _show("role", await selected_people.change_roles(ports(), acting_member(), selected, form.get("role", "")))
+    return await _act("role", form, partial(selected_people.change_roles, role=form.get("role", "")))
 
 
 @routes.post(f"{SELECTED}/end-sessions")
@@ -198,8 +208,7 @@ async def change_roles(org_slug: str, form: Form) -> Response:
 @on_refusal(TEMPLATE, _values_of("end-sessions"), refusals=())
 async def end_sessions(org_slug: str, form: Form) -> Response:
     """End the sessions of the selected members."""
-    selected = await _load("end-sessions", form)
-    return await _show("end-sessions", await selected_people.revoke_sessions(ports(), acting_member(), selected))
+    return await _act("end-sessions", form, selected_people.revoke_sessions)
 
 
 @routes.post(f"{SELECTED}/password-reset")
@@ -208,8 +217,7 @@ async def end_sessions(org_slug: str, form: Form) -> Response:
 @on_refusal(TEMPLATE, _values_of("password-reset"), refusals=())
 async def send_password_resets(org_slug: str, form: Form) -> Response:
     """Send the selected members a link to set a new password."""
-    selected = await _load("password-reset", form)
-    return await _show("password-reset", await selected_people.send_password_resets(ports(), acting_member(), selected))
+    return await _act("password-reset", form, selected_people.send_password_resets)
 
 
 @routes.post(f"{SELECTED}/remove")
@@ -218,9 +226,7 @@ async def send_password_resets(org_slug: str, form: Form) -> Response:
 @on_refusal(TEMPLATE, _values_of("remove"), refusals=(FieldInvalid,))
 async def remove(org_slug: str, form: Form) -> Response:
     """Remove the selected members from the organization."""
-    selected = await _load("remove", form)
-    check_typed_name(form, _question("remove", selected).target)
-    return await _show("remove", await selected_people.remove(ports(), acting_member(), selected))
+    return await _act("remove", form, selected_people.remove)
 
 
 @routes.post(f"{SELECTED}/resend")
@@ -229,8 +235,7 @@ async def remove(org_slug: str, form: Form) -> Response:
 @on_refusal(TEMPLATE, _values_of("resend"), refusals=())
 async def resend_invitations(org_slug: str, form: Form) -> Response:
     """Send the selected invitations again."""
-    selected = await _load("resend", form)
-    return await _show("resend", await selected_people.resend_invitations(ports(), acting_member(), selected))
+    return await _act("resend", form, selected_people.resend_invitations)
 
 
 @routes.post(f"{SELECTED}/cancel")
@@ -239,5 +244,4 @@ async def resend_invitations(org_slug: str, form: Form) -> Response:
 @on_refusal(TEMPLATE, _values_of("cancel"), refusals=())
 async def cancel_invitations(org_slug: str, form: Form) -> Response:
     """Cancel the selected invitations."""
-    selected = await _load("cancel", form)
-    return await _show("cancel", await selected_people.cancel_invitations(ports(), acting_member(), selected))
+    return await _act("cancel", form, selected_people.cancel_invitations)

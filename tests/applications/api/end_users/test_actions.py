@@ -12,6 +12,7 @@ from tests.support.builders import PASSWORD, Answer, add_account, add_member, ru
 from tests.support.mfa import add_mfa
 from tests.support.refusals import refused
 
+PICTURE = "insert into images (user_id, key, small, large, created_at) values (%s, 'key', '', '', now())"
 NOT_ALLOWED, INVALID, MISSING = (403, "FORBIDDEN"), (400, "BAD_REQUEST"), (404, "NOT_FOUND")
 
 
@@ -52,6 +53,44 @@ async def test_a_blocked_user_is_refused_at_the_services_of_the_organization_onl
     entries = [(entry["action"], entry["target_id"], entry["details"]) for entry in await apps.acme.log()]
     assert sorted(entries) == [("user.blocked", str(user.id), {}), ("user.unblocked", str(user.id), {"whole_account": False})]
     assert await apps.other_tenant.log() == []
+
+
+async def test_the_block_of_a_user_who_left_the_services_is_listed_and_ended(apps: Applications, browser: FakeBrowser, pool: Pool) -> None:
+    user = await with_password(apps, "ada", "shop")
+    await apps.person("bob", "shop")
+    admin = await with_password(apps, "grace")
+    await add_member(pool, apps.acme.org, admin.id, ADMIN, confirmed=True)
+    assert (await act(apps, "PUT", "ada", "block")).status == 204
+    await add_mfa(apps.acme.ports, user)
+    await run_sql(pool, "delete from services where slug = 'shop'")
+    await run_sql(pool, "delete from end_users where user_id = %s", user.id)
+    await run_sql(pool, "update users set email = 'private@example.com' where id = %s", user.id)
+    assert (await log_in(apps, "ada", "wiki")).status == 401, "the address has changed"
+    listed = (await apps.acme.api.get(f"{apps.acme.path}/users?blocked=true", token=apps.acme.token("admin"))).json["users"]
+    assert [(each["email"], each["services"], each["mfa_enabled"], each["blocked"]) for each in listed] == [(user.email, [], False, True)]
+    assert refused(await act(apps, "PUT", "ada", "block")) == MISSING
+    await browser.sign_in(admin.email, PASSWORD)
+    users = "/app/organizations/acme/users"
+    assert user.email in main_of(await browser.open(f"{users}?blocked=true"))
+    path = f"{users}/{user.id}/unblock"
+    assert leads_to(await browser.submit(path, path)) == users
+    assert refused(await act(apps, "DELETE", "ada", "block")) == MISSING, "there is neither a block nor a service"
+    assert (await apps.acme.actions())["user.unblocked"] == 1
+    assert await run_sql(pool, "select count(*) from end_user_blocks") == [(0,)]
+
+
+async def test_the_page_of_a_member_shows_a_block_and_ends_it(apps: Applications, browser: FakeBrowser, pool: Pool) -> None:
+    admin = await with_password(apps, "grace")
+    await add_member(pool, apps.acme.org, admin.id, ADMIN, confirmed=True)
+    member = apps.people["member"] = apps.acme.people["member"]
+    await apps.use("member", "shop")
+    await browser.sign_in(admin.email, PASSWORD)
+    page, unblock = f"/app/organizations/acme/members/{member.id}", f"/app/organizations/acme/users/{member.id}/unblock"
+    assert unblock not in main_of(await browser.open(page))
+    assert (await act(apps, "PUT", "member", "block")).status == 204
+    shown = main_of(await browser.open(page))
+    assert ("Blocked" in shown, f'href="{unblock}"' in shown) == (True, True)
+    assert leads_to(await browser.submit(unblock, unblock)) == unblock.removesuffix("/unblock")
 
 
 @pytest.mark.parametrize("policy", ["anyone", "members", "assigned"])
@@ -99,8 +138,13 @@ async def test_only_the_organization_that_alone_controls_an_account_removes_its_
     await run_sql(pool, "delete from service_users where org_id <> %s", apps.acme.org)
     await run_sql(pool, "delete from end_users where org_id <> %s", apps.acme.org)
     await add_member(pool, apps.acme.org, user.id, "admin")
-    assert refused(await act(apps, "DELETE", "ada", "mfa")) == NOT_ALLOWED, "it is the account of an admin"
+    by_admin = await act(apps, "DELETE", "ada", "mfa")
+    assert refused(by_admin) == NOT_ALLOWED, "it is the account of an admin"
+    assert "Owners and admins remove their second factor themselves" in by_admin.text
     await run_sql(pool, "update memberships set role = 'member' where user_id = %s", user.id)
+    await run_sql(pool, "update users set deactivated_at = now() where id = %s", user.id)
+    assert refused(await act(apps, "DELETE", "ada", "mfa")) == INVALID, "it is deactivated"
+    await run_sql(pool, "update users set deactivated_at = null where id = %s", user.id)
     assert (await act(apps, "DELETE", "ada", "mfa")).status == 204
     assert await run_sql(pool, "select mfa_enabled_at from users where id = %s", user.id) == [(None,)]
     assert await apps.live_sessions(session) == [False]
@@ -115,15 +159,21 @@ async def test_the_page_of_a_user_has_a_menu_with_a_page_for_each_action(
     apps: Applications, browser: FakeBrowser, pool: Pool, clock: FakeClock
 ) -> None:
     user = await apps.person("ada", "shop")
-    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", user.id)
+    own = "update users set mfa_enabled_at = now(), origin = 'api_key', origin_org_id = %s where id = %s"
+    await run_sql(pool, own, apps.acme.org, user.id)
     admin = await with_password(apps, "grace")
     await add_member(pool, apps.acme.org, admin.id, ADMIN, confirmed=True)
     await browser.sign_in(admin.email, PASSWORD)
     path = f"/app/organizations/acme/users/{user.id}"
+    await run_sql(pool, PICTURE, user.id)
     page = main_of(await browser.open(path))
+    for each in (page, main_of(await browser.open("/app/organizations/acme/users"))):
+        assert "<img" not in each, "an organization sees the pictures of its confirmed members only"
     for action in ("end-sessions", "password-reset", "second-factor", "block"):
         assert f'href="{path}/{action}"' in page
         assert f"<bdi>{user.email}</bdi>" in (await browser.open(f"{path}/{action}")).text
+    await run_sql(pool, "update users set origin = 'platform', origin_org_id = null where id = %s", user.id)
+    assert f'href="{path}/second-factor"' not in main_of(await browser.open(path)), "it would be refused"
     refused_page = await browser.submit(f"{path}/second-factor", f"{path}/second-factor")
     assert (refused_page.status, "does not manage this account alone" in refused_page.text) == (403, True)
     for action in ("end-sessions", "password-reset", "block"):

@@ -36,6 +36,7 @@ DELETED_TABLES: Final = (
     "consents",
     "api_consents",
     "api_resource_assignments",
+    "end_user_blocks",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -144,6 +145,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         "insert into api_consents (user_id, service_id, org_id, resource_id, scope, granted_at) values (%s, %s, %s, %s, '{x}', now())": (
             *(service, tenant.org, resource),
         ),
+        "insert into end_user_blocks (user_id, org_id, email, since) values (%s, %s, 'ada@example.com', now())": (tenant.org,),
         "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
             *(tenant.org, resource),
         ),

@@ -112,3 +112,15 @@ def test_keys_lead_to_the_search_and_times_are_local(demo: tuple[Service, dict[s
     [title, *_] = browser.script("return [...document.querySelectorAll('time')].map((each) => each.title)")
     assert re.match("(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, ", title), "the script replaces the time in UTC"
     assert browser.complaints() == []
+
+
+def test_an_action_sends_only_the_selected_people_that_it_can_change(demo: tuple[Service, dict[str, Any]], browser: Browser) -> None:
+    running, people = demo
+    sign_in(browser, running, people["owner"])
+    browser.open(f"{running.address}{DEMO}/members")
+    browser.find("th.select input")[0].click()
+    selected = browser.script("return document.querySelectorAll('td.select input[name^=\"user:\"]:checked').length")
+    assert selected > 1
+    browser.find("button[value='end-sessions']")[0].click()
+    query = browser.script("return location.search")
+    assert (query.count("user%3A"), query.count("invitation%3A"), "action=end-sessions" in query) == (selected, 0, True)

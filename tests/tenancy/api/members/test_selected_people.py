@@ -141,6 +141,13 @@ async def test_nobody_and_too_many_are_refused(acme: Acme) -> None:
     assert leads_to(await acme.ask("anything", acme.boxes("zoe"))) == MEMBERS
 
 
+async def test_a_full_page_of_members_and_invitations_can_be_selected_at_once(acme: Acme) -> None:
+    await acme.sign_in("grace")
+    members = {**{f"user:{uuid4()}": "yes" for _ in range(49)}, **acme.boxes("zoe")}
+    page = main_of(await acme.ask("end-sessions", {**members, **{f"invitation:{uuid4()}": "yes" for _ in range(10)}}))
+    assert "zoe@example.com" in page, "an action counts only those that it can change"
+
+
 async def test_members_of_other_organizations_cannot_be_selected(acme: Acme, ports: Ports, pool: Pool) -> None:
     other = await add_organization(pool, "twin")
     user = await add_account(ports, "eve@example.com", PASSWORD)
