@@ -15,7 +15,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Message, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, path_id
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, path_id
 
 routes = Blueprint("end_users", __name__)
 
@@ -25,7 +25,7 @@ class EndUsersQuery(PageQuery):
 
     search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
     service_id: Text | None = Field(default=None, description="Return only users of the service with this id.")
-    blocked: bool = Field(
+    blocked: Flag = Field(
         default=False,
         description="Return only users that an admin blocked, last block first. Users who have left the services are among them: "
         "without services, and with the address at the time of the block.",

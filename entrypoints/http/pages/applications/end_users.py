@@ -14,7 +14,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.queries import PageQuery
+from entrypoints.http.edge.queries import Flag, PageQuery
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
@@ -33,7 +33,7 @@ class UsersQuery(PageQuery):
     """The search, and the page."""
 
     search: Text | None = Field(None, description="A part of the email address.")
-    blocked: bool = Field(False, description="Whether only blocked users are listed.")
+    blocked: Flag = Field(False, description="Whether only blocked users are listed.")
 
 
 @routes.get(LIST)

@@ -132,6 +132,8 @@ def _mapping(form: Form) -> dict[str, str] | None:
 def wrong_setting(refusal: Refusal, form: Form) -> str | None:
     """Return the field of `read_settings` that a refusal is about, or None."""
     field = wrong_field(refusal, FIELDS)
+    if field == "url":  # of the metadata
+        return METADATA_URL
     if field != MAPPING:
         return field
     wrong = (source for source, name in (_mapping(form) or {}).items() if not model.is_name(name, model.MAX_ATTRIBUTE_NAME_LENGTH))
