@@ -874,7 +874,9 @@ class PeopleMachine(RuleBasedStateMachine):
         await accounts.forgot_password(self.ports, HOME.caller, self.account.email)
         await deliver(self.ports)
         return next(
-            link(message) for message in reversed(self.sent.emails) if message.to == self.account.email and "token=" in message.text
+            link(message)
+            for message in reversed(self.sent.emails)
+            if message.to == self.account.email and "/auth/reset-password?token=" in message.text
         )
 
     @rule(nth=st.sampled_from([0, 0, 0, 1]))

@@ -328,7 +328,9 @@ class SessionMachine(RuleBasedStateMachine):
         await accounts.forgot_password(self.ports, ANONYMOUS, self.account.email)
         await deliver(self.ports)
         token = next(
-            link(message) for message in reversed(self.sent.emails) if message.to == self.account.email and "token=" in message.text
+            link(message)
+            for message in reversed(self.sent.emails)
+            if message.to == self.account.email and "/auth/reset-password?token=" in message.text
         )
         await accounts.reset_password(self.ports, ANONYMOUS, token, password)
 
