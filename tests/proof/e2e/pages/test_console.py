@@ -121,6 +121,8 @@ def test_an_action_sends_only_the_selected_people_that_it_can_change(demo: tuple
     browser.find("th.select input")[0].click()
     selected = browser.script("return document.querySelectorAll('td.select input[name^=\"user:\"]:checked').length")
     assert selected > 1
-    browser.find("button[value='end-sessions']")[0].click()
+    [button] = browser.find("button[value='end-sessions']")
+    with browser.leaving():
+        button.click()
     query = browser.script("return location.search")
     assert (query.count("user%3A"), query.count("invitation%3A"), "action=end-sessions" in query) == (selected, 0, True)
