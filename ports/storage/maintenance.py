@@ -14,7 +14,10 @@ class Leases(Protocol):
     """Leases on jobs. Only the process with the lease runs the job."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
-        """Take or extend the lease, and return whether `holder` has it. False means that another holder has it."""
+        """Take or extend the lease, and return whether `holder` has it. False means that another holder has it.
+
+        This does not wait for a transaction of another holder.
+        """
 
 
 class Housekeeping(Protocol):

@@ -125,7 +125,7 @@ async def test_a_subscription_that_is_renewed_during_the_sweep_does_not_expire(p
     plan = await add_plan_of_a_service(pool)
     await subscribe(ports, pool, plan, 1, clock.now())
     renewal = ("update subscriptions set current_period_end = %s", (clock.now() + timedelta(days=1),))
-    lease = ("select 1 from leases for update", ())  # the sweeper waits for this row
+    lease = ("lock table leases", ())  # the sweeper waits for it
     holder = new_id()
     await subscriptions.sweep(ports, holder)  # takes the lease
     await run_sql(pool, "update subscriptions set status = 'active'")

@@ -187,11 +187,17 @@ class Leases(Repository):
     """Implements `ports.storage.maintenance.Leases`."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
+        # The row stays locked until the batch of its holder ends, which may take minutes. `skip locked` answers at once.
         sql = """
-            insert into leases as l (name, holder, expires_at) values (%(name)s, %(holder)s, %(until)s)
-            on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
-            where l.holder = excluded.holder or l.expires_at <= %(now)s
-            returning 1"""
+            with free as (
+                select from leases where name = %(name)s and (holder = %(holder)s or expires_at <= %(now)s) for update skip locked),
+            taken as (
+                update leases set holder = %(holder)s, expires_at = %(until)s where name = %(name)s and exists (table free) returning 1),
+            created as (
+                insert into leases (name, holder, expires_at) select %(name)s, %(holder)s, %(until)s
+                where not exists (select from leases where name = %(name)s)
+                on conflict (name) do nothing returning 1)
+            table taken union all table created"""
         return await self._exists(sql, name=name, holder=holder, now=now, until=until)
 
 

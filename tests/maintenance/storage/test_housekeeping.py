@@ -57,6 +57,19 @@ async def test_one_of_ten_holders_gets_a_lease(storage: Postgres) -> None:
     assert sum(second_results) == 1
 
 
+async def test_a_lease_is_refused_without_waiting_while_a_batch_of_its_holder_runs(storage: Postgres) -> None:
+    async def ask() -> bool:
+        return await within(storage, lambda tx: tx.leases.take("work", uuid4(), NOW + HOUR, NOW + DAY))
+
+    first, second = uuid4(), uuid4()
+    await within(storage, lambda tx: tx.leases.take("work", first, NOW, NOW + HOUR))
+    for holder in (first, second):  # it has ended for both, so the first one extends it, and the second one takes it
+        async with storage.transaction(by=SYSTEM) as tx:
+            assert await tx.leases.take("work", holder, NOW + HOUR, NOW + HOUR)
+            assert not await in_another_task(ask)
+    assert await ask()
+
+
 # Sweeps
 
 
