@@ -19,7 +19,7 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
 
     With a filter by success, time or text, only the newest MAX_LISTED matching entries have pages.
 
-    Raises: SearchTooBroad.
+    Raises: SearchTooShort, SearchTooBroad.
     """
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
@@ -41,7 +41,7 @@ async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) ->
 async def export(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None) -> Batches[DescribedEntry]:
     """Return all matching entries, newest first, without those that are written after the first batch was read.
 
-    A filter of None matches no entry. Raises: SearchTooBroad.
+    A filter of None matches no entry. Raises: SearchTooShort, SearchTooBroad.
     """
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from core.eventing.model.audit import MAX_MATCHES, AuditEntry, AuditFilter, SearchTooBroad
+from core.eventing.model.audit import MAX_MATCHES, MIN_SEARCH, AuditEntry, AuditFilter, SearchTooBroad, SearchTooShort
 from core.eventing.model.sentences import DescribedEntry, Names, ObjectKey, ObjectName, describe, named_objects
 from core.kernel.event_catalog import Target
 from ports import Ports
@@ -28,7 +28,7 @@ def connection_names(ports: Ports) -> Names:
 async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: AuditFilter) -> AuditFilter | None:
     """Return the filter without its search, or None if no entry can match.
 
-    Runs a statement for each text. Raises: SearchTooBroad.
+    Runs a statement for each text. Raises: SearchTooShort, SearchTooBroad.
     """
     search = filter_.search
     if search is None:
@@ -47,6 +47,8 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
 
 
 async def _find(find_objects: FindObjects, text: str) -> frozenset[ObjectKey]:
+    if len(text) < MIN_SEARCH:
+        raise SearchTooShort
     objects = await find_objects(text, MAX_MATCHES + 1)
     if len(objects) > MAX_MATCHES:
         raise SearchTooBroad

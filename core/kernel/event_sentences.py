@@ -3,7 +3,7 @@
 A field in braces is `actor`, `target`, or a path in the details, such as `tier` or `new.tier`. A field that names a user
 or an application by id, such as `new_owner_id`, becomes its name. Of several sentences, the first one applies whose
 condition is true and whose fields all have a value. A condition is a path in the details, or `self` if the actor is
-the target. The last sentence has no condition and only the fields `actor` and `target`, so every entry has a sentence.
+the target, or the invited user. The last sentence has no condition and only the fields `actor` and `target`, so every entry has a sentence.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,11 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {target}",
         ),
         "user.role_updated": ("{actor} changed {target} from {old_role} to {new_role}", "{actor} changed the role of {target}"),
-        "invitation.accepted": ("{target} accepted the invitation as {role}", "{target} accepted an invitation"),
+        "invitation.accepted": (
+            ("self", "{target} accepted the invitation as {role}"),
+            "{actor} accepted the invitation of {target} as {role}",
+            "{actor} accepted the invitation of {target}",
+        ),
         "invitation.declined": ("{target} declined the invitation as {role}", "{target} declined an invitation"),
         "invitation.expired": ("The invitation of {target} expired",),
         "invitation.revoked": ("{actor} canceled the invitation of {target}",),
@@ -197,7 +201,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Integrations
         "saml.configured": ("{actor} changed the SAML settings of {target}",),
         "saml.disabled": ("{actor} turned off SAML for {target}",),
-        "saml.certificate.created": ("{actor} replaced the SAML certificate of {target}",),
+        "saml.certificate.created": ("{actor} created the SAML certificate of {target}",),
         "saml.certificate.next_created": ("{actor} created the next SAML certificate of {target}",),
         "saml.certificate.next_deleted": ("{actor} deleted the next SAML certificate of {target}",),
         "saml.certificate.activated": ("{actor} activated the next SAML certificate of {target}",),

@@ -91,7 +91,7 @@ def test_a_page_has_the_rights_of_the_operation_that_it_names(page: str) -> None
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("GET") and parameters(PAGES[page])])
-def test_show_as_curl_sends_only_parameters_that_the_operation_has(page: str) -> None:
+def test_a_page_has_the_parameters_of_its_operation(page: str) -> None:
     operation = OPERATIONS[docs_of(PAGES[page]).api[0]]
     assert parameters(PAGES[page]) - PAGES_OWN.get(page, set()) <= parameters(operation)
 
@@ -131,8 +131,8 @@ def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability(root:
 def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
     operations = ["GET /api/organizations/<org_slug>/services", "POST /api/organizations/<org_slug>/services", "DELETE /api/user"]
     values = {"org_slug": "acme"}
-    assert commands(APP, operations, "https://sso.example", values, "search=a%20%26%20b") == [
-        "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a%20%26%20b'",
+    assert commands(APP, operations, "https://sso.example", values, {"search": "a & b", "kind": "spa"}) == [
+        "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a+%26+b'",
         'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"name": "Shop", "service_type": "web", "slug": "shop"}\' '
         "https://sso.example/api/organizations/acme/services",
         'curl -X DELETE -H "Authorization: Bearer $TOKEN" https://sso.example/api/user',
@@ -145,7 +145,7 @@ def test_the_bodies_of_all_commands_have_the_types_of_the_api() -> None:
     models = {operation: getattr(OPERATIONS[operation], QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0] for operation in operations}
     refused, bodies = {}, {operation: model for operation, model in models.items() if model is not None}
     for operation, model in bodies.items():
-        [command] = commands(APP, [operation], "https://sso.example", {}, "")
+        [command] = commands(APP, [operation], "https://sso.example", {}, {})
         words = shlex.split(command)
         body = json.loads(words[words.index("--json") + 1])
         if any(value is False or value == [] for value in body.values()):

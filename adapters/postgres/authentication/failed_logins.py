@@ -8,6 +8,7 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
     MANY_ATTEMPTS,
     MAX_COUNTED_NETWORKS,
+    MAX_ELSEWHERE,
     MAX_FAILURES,
     MAX_LOCKED,
     MAX_NAMED_FAILURES,
@@ -41,6 +42,8 @@ FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from thi
 # waits, it writes a second one for the organization, which counts the attempt unless the first row shows it to the
 # organization. Then it adds 0 to the row of the rest of the minute, which holds no address.
 #
+# The directory of the organization that manages an account closes it. Then this is the reason.
+#
 # placed: the row of the attempt, or null if a limit is reached. Then the newest failure of the account at the same
 # application counts it, or else the row of the rest of the minute.
 #
@@ -58,7 +61,10 @@ RECORD_FAILURE: Final = f"""
             or exists (
                 select from service_users r where r.service_id = %(service_id)s and r.user_id = u.id and r.org_id = %(org_id)s)
             or exists (select from scim_users s where s.org_id = %(org_id)s and s.user_id = u.id)
-            then 'all' else 'platform' end as seen_by
+            then 'all' else 'platform' end as seen_by,
+            case when %(reason)s = %(closed)s and exists (
+                select from directory_blocks b where b.org_id = u.origin_org_id and b.user_id = u.id)
+            then %(directory)s else %(reason)s end as reason
         from users u where u.id = %(user_id)s and u.anonymized_at is null for key share of u),
     of_minute as materialized (
         {FAILED_IN_MINUTE} l.org_id = %(org_id)s and l.created_at >= t.minute
@@ -73,18 +79,20 @@ RECORD_FAILURE: Final = f"""
             select l.id, l.org_id, l.service_id, l.seen_by, l.reason, l.created_at from login_events l
             where l.user_id = a.id and not l.success and l.created_at > %(now)s::timestamptz - interval '1 hour'
             order by l.created_at desc limit %(most)s) f),
-    wanted (user_id, seen_by, attempts, id) as (
-        select a.id, a.seen_by, 1,
+    wanted (user_id, seen_by, reason, attempts, id) as (
+        select a.id, a.seen_by, a.reason, 1,
             case when (select count(*) from of_account) < %(most)s and (select count(*) from of_hour) < %(most_named)s
-                and (%(reason)s <> %(locked)s or (select count(*) from of_account where reason = %(locked)s) < %(most_locked)s)
+                and (a.seen_by = 'all' or (select count(*) from of_account f where f.seen_by = a.seen_by) < %(most_elsewhere)s)
+                and (a.reason <> %(locked)s or (
+                    select count(*) from of_account f where f.reason = a.reason and f.seen_by = a.seen_by) < %(most_locked)s)
                 then %(id)s::uuid
             else (select f.id from of_account f
                 where f.service_id is not distinct from %(service_id)s and f.org_id is not distinct from %(org_id)s
                   and f.seen_by = a.seen_by
-                order by f.reason = %(reason)s desc, f.created_at desc limit 1) end
+                order by f.reason = a.reason desc, f.created_at desc limit 1) end
         from account a
         union all
-        select null, c.seen_by, case when c.is_shown then 0 else 1 end,
+        select null, c.seen_by, %(unnamed_reason)s, case when c.is_shown then 0 else 1 end,
             case when not c.is_shown and (
                 exists (select from of_minute m where m.id = {NETWORK_ID})
                 or (select count(*) from of_minute m where m.user_id is null and m.address is not null and m.seen_by = c.seen_by)
@@ -95,18 +103,18 @@ RECORD_FAILURE: Final = f"""
             select 'organization', exists (select from account where seen_by = 'all') where %(org_id)s::uuid is not null) c),
     placed as materialized (
         select coalesce(w.id, {REST_ID}) as id, w.id is null as is_rest, w.id is not null and w.user_id is not null as is_named,
-               case when w.id is not null then w.user_id end as user_id, w.seen_by, w.attempts,
+               case when w.id is not null then w.user_id end as user_id, w.seen_by, w.reason, w.attempts,
                case when w.user_id is null or w.id is null then t.minute else %(now)s end as at
         from wanted w cross join this_minute t),
     stored as (
         insert into login_events as t ({COLUMNS})
         select p.id, p.user_id, %(org_id)s, %(service_id)s,
                case when p.is_named then %(provider)s when p.is_rest then '' else %(unnamed_provider)s end, false,
-               case when p.is_named then %(reason)s when p.is_rest then %(many)s else %(unnamed_reason)s end, p.seen_by,
+               case when p.is_rest then %(many)s else p.reason end, p.seen_by,
                case when p.is_named then %(address)s when not p.is_rest then %(network)s end,
                case when p.is_named then %(agent)s end,
                case when not p.is_rest then %(city)s end, case when not p.is_rest then %(country)s end, p.at,
-               case when p.is_named then %(request_id)s end,
+               case when not p.is_rest then %(request_id)s end,
                case when p.is_named then %(blocked_seconds)s::integer end, p.attempts
         from placed p
         order by p.id
@@ -155,6 +163,9 @@ class FailedLogins(DeliveringRepository):
             most=MAX_FAILURES,
             locked=LoginFailure.LOCKED,
             most_locked=MAX_LOCKED,
+            most_elsewhere=MAX_ELSEWHERE,
+            closed=LoginFailure.CLOSED,
+            directory=LoginFailure.DIRECTORY,
             most_named=MAX_NAMED_FAILURES,
             most_networks=MAX_COUNTED_NETWORKS,
             address=failure.address,

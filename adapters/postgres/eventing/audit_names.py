@@ -51,7 +51,8 @@ FEW_MEMBERS: Final = 2000
 HAS_MANY_MEMBERS: Final = f"{_MEMBER_COUNT} > {FEW_MEMBERS}"
 MOST_NAMED: Final = 5000  # accounts with such a name that are read; more of them end the search
 # Members are found by a part of their address: a search reads the addresses of one organization from an index. There can be
-# any number of users of applications, so they are found by the beginning, and past invitations by the whole address.
+# any number of users of applications, so they are found by the beginning, and past invitations and the users of the directory
+# by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
     with named as materialized (
         (select id from users where {_NAME_STARTS} limit {MOST_NAMED})
@@ -79,6 +80,12 @@ FIND_IN_ORGANIZATION: Final = f"""
         union all
         (select 'user', user_id::text from end_users
          where org_id = %(org_id)s and email ~>=~ %(text)s and email ~<~ %(text_end)s order by email using ~<~ limit %(limit)s)
+        union all
+        (select 'user', s.user_id::text from users u
+         cross join lateral (select user_id from scim_users where org_id = %(org_id)s and user_id = u.id and email is null limit 1) s
+         where u.email = %(text)s)
+        union all
+        (select 'user', user_id::text from scim_users where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
         union all
         (select 'invitation', id::text from invitations where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
         union all

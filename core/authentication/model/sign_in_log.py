@@ -17,6 +17,8 @@ EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
 # addresses, add less than 100,000 rows (`counted_rows_a_minute`).
 MAX_FAILURES: Final = 20  # of one account in an hour; the newest row counts the others
 MAX_LOCKED: Final = 5  # of these, while the account was blocked, so that they leave rows for the attempts that count as a risk
+# Of these, at applications of organizations that do not know the account, so that they leave rows for the other attempts.
+MAX_ELSEWHERE: Final = 10
 MAX_NAMED_FAILURES: Final = 2400  # at accounts that the log names, of one organization in an hour
 MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
 # The reason of attempts at accounts that a log must not name, whether there is an account or not. It replaces

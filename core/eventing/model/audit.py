@@ -27,6 +27,10 @@ class PlatformAuditEntryNotFound(NotFound):
     """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
 
 
+class SearchTooShort(Invalid):
+    """Enter 2 or more characters of the address or name."""
+
+
 class SearchTooBroad(Invalid):
     """More than 100 people and objects match this text. Enter more of the address or name."""
 
@@ -36,6 +40,7 @@ class SearchTooBroad(Invalid):
 MAX_LISTED: Final = 10_000
 EXPORT_BATCH: Final = 500  # entries of an export that are read at once
 MAX_MATCHES: Final = 100  # people and objects that a text may match; SearchTooBroad names the number
+MIN_SEARCH: Final = 2  # characters of a text; SearchTooShort names the number
 SEARCH_RANGE: Final = timedelta(days=90)  # of a search by text without `since`
 
 

@@ -181,7 +181,8 @@ def _applied(sentence: str | tuple[str, str], entry: AuditEntry, names: Names) -
     """Return the sentence without its condition, or None if it does not apply to this entry."""
     condition, template = (None, sentence) if isinstance(sentence, str) else sentence
     if condition == "self":
-        if entry.target_type != Target.USER or entry.target_id != entry.actor.id:
+        user_id = entry.target_id if entry.target_type == Target.USER else _detail(entry.details, "user_id")
+        if user_id != entry.actor.id:
             return None
     elif condition is not None and not _detail(entry.details, condition):
         return None

@@ -12,6 +12,7 @@ from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import requested_path
 
+FORM_NOT_SENT: Final = "form-not-sent"  # the notice about a form of an ended session that does not come back
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or
 # backslashes (security G-4).
@@ -56,7 +57,7 @@ def to_sign_in() -> Response:
     """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost."""
     is_form = request.method not in ("GET", "HEAD")
     target = page_of_form(request.path) if is_form else requested_path()
-    return redirect(with_next(SIGN_IN_PATH, target), notice="form-not-sent" if is_form else None)
+    return redirect(with_next(SIGN_IN_PATH, target), notice=FORM_NOT_SENT if is_form else None)
 
 
 def page_of_form(path: str) -> str:

@@ -89,7 +89,7 @@ async def frame_values() -> dict[str, Any]:
 def _curl() -> list[str]:
     """Return the calls of the API that do the same as the page."""
     view = current_app.view_functions.get(request.endpoint or "")
-    return commands(current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, urlencode(as_api_reads(request.args)))
+    return commands(current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, as_api_reads(request.args))
 
 
 def impersonation_session() -> UUID | None:

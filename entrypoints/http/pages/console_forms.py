@@ -17,7 +17,7 @@ from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import page_of_form, redirect
+from entrypoints.http.base.redirects import FORM_NOT_SENT, page_of_form, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEALED_FORM, without_secrets
 from entrypoints.http.edge.forms import read_form
@@ -59,7 +59,7 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
         async def run(**parameters: Any) -> Any:
             fields = await _read_form()
             if is_restored() and not is_restorable:
-                return redirect(page_of_form(request.path), notice="form-not-sent")
+                return redirect(page_of_form(request.path), notice=FORM_NOT_SENT)
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
         return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))

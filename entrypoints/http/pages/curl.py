@@ -3,15 +3,15 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 from quart import Quart
-from quart_schema.validation import QUART_SCHEMA_REQUEST_ATTRIBUTE
+from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SCHEMA_REQUEST_ATTRIBUTE
 
 _PARAMETER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _OF_FORMAT: Final[Mapping[str, str]] = MappingProxyType(
@@ -24,20 +24,21 @@ _OF_FORMAT: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mapping[str, Any], query: str) -> list[str]:
+def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mapping[str, Any], query: Mapping[str, str]) -> list[str]:
     """Return a command for each operation, such as `GET /api/organizations/<org_slug>`.
 
     `values` are the path's parameters of the page. A parameter that the page lacks stays in capital
-    letters. `query` is that of the page, and belongs to the first operation if it reads a list.
+    letters. `query` is that of the page. The first operation gets the parameters that it has.
     """
     lines = []
     for position, operation in enumerate(operations):
         method, path = operation.split(" ", 1)
         target = base_url + _PARAMETER.sub(lambda found: _value(found[1], values), path)
-        if query and position == 0 and method == "GET":
-            target += f"?{query}"
+        view = _view(app, operation)
+        if position == 0 and (known := {name: query[name] for name in _query_parameters(view) if name in query}):
+            target += f"?{urlencode(known)}"
         parts = ["curl", "" if method == "GET" else f"-X {method}", '-H "Authorization: Bearer $TOKEN"']
-        body = _body(_view(app, operation))
+        body = _body(view)
         if body is not None:
             parts += ["--json", shlex.quote(json.dumps(body))]
         lines.append(" ".join(filter(None, [*parts, shlex.quote(target)])))
@@ -61,6 +62,11 @@ def operations_of(app: Quart) -> Iterator[tuple[str, Callable[..., Any]]]:
     for rule in app.url_map.iter_rules():
         for method in rule.methods or ():
             yield f"{method} {rule.rule}", app.view_functions[rule.endpoint]
+
+
+def _query_parameters(view: Callable[..., Any] | None) -> Collection[str]:
+    model = getattr(view, QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, None)
+    return () if model is None else model.model_fields
 
 
 def _body(view: Callable[..., Any] | None) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from entrypoints.http.base.redirects import FORM_NOT_SENT
+
 # By the name in the notice cookie. `{count}` is the number of things that were changed.
 NOTICES: Final = {
     "email-change-sent": "Check your inbox at the new address, and open the link that we sent there.",
@@ -9,7 +11,7 @@ NOTICES: Final = {
     "kept-address": "Change canceled. You keep your email address.",
     "verification-sent": "Verification email sent. Check your inbox.",
     "form-not-kept": "Thanks, it's you. Fill in the form again: we don't keep passwords and other secrets.",
-    "form-not-sent": "You are not signed in anymore. Nothing was saved.",
+    FORM_NOT_SENT: "Your session had ended, so nothing was saved.",
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",
     "second-factor-off": "Two-factor authentication turned off.",

@@ -1,6 +1,7 @@
 """How many rows failed sign-ins add, that all attempts write alike, and their events (decision 220, security B-2)."""
 
 import json
+from collections import Counter
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -15,6 +16,7 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import (
     MANY_ATTEMPTS,
     MAX_COUNTED_NETWORKS,
+    MAX_ELSEWHERE,
     MAX_FAILURES,
     MAX_NAMED_FAILURES,
     UNKNOWN_ACCOUNT,
@@ -69,7 +71,7 @@ async def test_attempts_from_many_networks_are_counted_in_one_row(storage: Postg
         (MANY_ATTEMPTS, True, 14),
         *[(UNKNOWN_ACCOUNT, False, 2)] * MAX_COUNTED_NETWORKS,
     ]
-    assert {(each.user_id, each.provider, each.agent, each.request_id) for each in seen} == {(None, "", None, None)}
+    assert {(each.user_id, each.provider, each.agent) for each in seen} == {(None, "", None)}
     # Another organization's minute is its own, and the next minute begins again.
     await fail(storage, None, cast.rival, address="198.51.100.99")
     assert [each.address for each in await log(storage, cast.rival.org_id)] == ["198.51.100.99"]
@@ -110,6 +112,31 @@ async def test_the_newest_row_of_an_account_counts_what_is_over_its_limit(storag
     assert sorted(named(await log(storage, None, reason=MANY_ATTEMPTS))) == [(None, None, MANY_ATTEMPTS, 1)] * 2
 
 
+async def test_failures_elsewhere_leave_rows_for_those_that_an_organization_sees(storage: Postgres, cast: Cast) -> None:
+    for number in range(MAX_FAILURES + 5):
+        await fail(
+            storage,
+            cast.member,
+            cast.rival,
+            at=NOW + number * SECOND,
+            reason=LoginFailure.LOCKED if number % 2 else LoginFailure.CREDENTIALS,
+        )
+    of_platform = await log(storage, None, user_id=cast.member)
+    assert (len(of_platform), sum(each.attempts for each in of_platform)) == (MAX_ELSEWHERE, MAX_FAILURES + 5)
+    for reason, service in product((LoginFailure.CREDENTIALS, LoginFailure.LOCKED), (cast.shop, None)):
+        await fail(storage, cast.member, service, at=NOW + 40 * SECOND, reason=reason)
+    seen = await log(storage, cast.shop.org_id, user_id=cast.member)
+    assert Counter(each.reason for each in seen) == {LoginFailure.CREDENTIALS: 2, LoginFailure.LOCKED: 2}
+
+
+async def test_the_directory_of_the_managing_organization_is_a_reason_of_its_own(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    await run_sql(pool, "update users set origin = 'scim', origin_org_id = %s where id = %s", cast.shop.org_id, cast.member)
+    for number, (org_id, reason) in enumerate(((cast.rival.org_id, LoginFailure.CLOSED), (cast.shop.org_id, LoginFailure.DIRECTORY))):
+        await run_sql(pool, "insert into directory_blocks (org_id, user_id, since) values (%s, %s, %s)", org_id, cast.member, NOW)
+        await fail(storage, cast.member, cast.shop, reason=LoginFailure.CLOSED, at=NOW + number * SECOND)
+        assert (await log(storage, cast.shop.org_id))[0].reason == reason
+
+
 async def test_a_million_attempts_in_a_day_add_less_than_a_hundred_thousand_rows(storage: Postgres, pool: Pool, cast: Cast) -> None:
     """Three minutes of such a day: from many networks at many accounts, known and unknown, and the arithmetic of the rest."""
     assert MAX_NAMED_FAILURES * 24 + counted_rows_a_minute() * 24 * 60 < 100_000
@@ -144,8 +171,10 @@ async def test_failures_are_found_by_their_request(storage: Postgres, cast: Cast
     await fail(storage, cast.stranger, cast.shop, request_id="request-2")
     [mine] = await log(storage, cast.shop.org_id, request_id="request-1")
     assert (mine.user_id, mine.request_id, mine.blocked_seconds) == (cast.member, "request-1", 45)
-    assert await log(storage, cast.shop.org_id, request_id="request-2") == [], "nobody learns that it was a stranger's"
-    assert [each.user_id for each in await log(storage, None, request_id="request-2")] == [cast.stranger]
+    await fail(storage, None, cast.shop, request_id="request-3", address="203.0.113.7")
+    for request, platform in (("request-2", cast.stranger), ("request-3", None)):
+        assert named(await log(storage, cast.shop.org_id, request_id=request)) == [(None, None, UNKNOWN_ACCOUNT, 1)]
+        assert [each.user_id for each in await log(storage, None, request_id=request)] == [platform]
 
 
 async def test_an_organization_gets_events_of_what_its_log_shows(ports: Ports, storage: Postgres, pool: Pool, cast: Cast) -> None:

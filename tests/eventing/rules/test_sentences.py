@@ -92,6 +92,15 @@ def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> N
             {"actor": SYSTEM, "target_type": "invitation"},
             "The invitation of eve@acme.example expired",
         ),
+        *(
+            (
+                "invitation.accepted",
+                {"invited_email": "eve@acme.example", "role": "admin", "user_id": user_id},
+                {"target_type": "invitation"},
+                f"{subject} accepted the invitation{rest} as admin",
+            )
+            for user_id, subject, rest in ((OWNER, "eve@acme.example", ""), (KAI, "owner@acme.example", " of eve@acme.example"))
+        ),
         ("domain.verified", {"domain": "acme.example"}, {"actor": SYSTEM}, "Gatehouse verified the domain acme.example"),
         ("webhook.deleted", {"webhook_name": "{actor}"}, {}, "owner@acme.example deleted the webhook {actor}"),
         ("webhook.deleted", {"webhook_name": "a\n  b"}, {}, "owner@acme.example deleted the webhook a b"),
@@ -158,7 +167,8 @@ def sizes(*entries: DescribedEntry) -> list[int]:
 def test_a_push_of_a_directory_is_one_group() -> None:
     entries = [_entry(50 * number, actor=DIRECTORY, action="user.joined", target_id=str(number)) for number in range(5)]
     [push] = group(entries)
-    assert (push.newest, push.first, push.counts) == (entries[0], entries[-1], [("user.joined", 5)])
+    assert (push.newest, push.first, push.other_actions) == (entries[0], entries[-1], [("user.joined", 4)])
+    assert group([_entry(0, actor=DIRECTORY, action="user.deactivated"), *entries])[0].other_actions[-1] == ("user.deactivated", 1)
     assert sizes(*entries, _entry(300, actor=DIRECTORY)) == [5, 1], "after a pause of more than a minute"
 
 
@@ -167,7 +177,15 @@ def test_a_sign_up_is_one_group_although_it_begins_without_an_account() -> None:
     sign_up = [_entry(0, actor=kai, action="user.login.success"), _entry(4, actor=ANONYMOUS, action="user.joined")]
     assert sizes(*sign_up) == [2]
     assert sizes(sign_up[0], _entry(4, actor=ANONYMOUS, address="198.51.100.1")) == [1, 1]
-    assert group(sign_up)[0].counts == [], "the sentences of a few entries are shown"
+    assert sizes(*sign_up[::-1]) == [1, 1], "only its beginning has no account"
+
+
+def test_the_changes_of_a_person_are_a_group_if_they_are_of_one_kind_or_object() -> None:
+    saved, created = {"action": "service.updated", "target_id": "a"}, {"action": "webhook.created", "target_id": "b"}
+    assert sizes(_entry(0, **saved), _entry(1, **saved, target_type="service")) == [2]
+    assert sizes(_entry(0, **saved), _entry(1, **created)) == [1, 1]
+    assert sizes(_entry(0, **saved), _entry(0, **created)) == [2], "of one transaction"
+    assert sizes(_entry(0, action="user.invited", target_id="a"), _entry(1, action="user.invited", target_id="b")) == [2]
 
 
 def test_other_entries_stand_alone() -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
-from core.eventing.model.audit import AuditFilter, AuditSearch, Period
+from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period
 from core.eventing.model.sentences import DescribedEntry
 from core.kernel.event_catalog import AUDIT_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
@@ -24,8 +24,8 @@ from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 routes = Blueprint("audit", __name__)
 
 BUILT: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until")  # the filters that need no names
-# A part of an address or name. Spaces around it do not count. A single letter would find too many.
-SearchText = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=2)]
+# A part of an address or name. Spaces around it do not count.
+SearchText = Annotated[Text, StringConstraints(strip_whitespace=True), WithJsonSchema({"type": "string", "minLength": MIN_SEARCH})]
 
 
 class AuditActorResponse(ResponseModel):

@@ -8,7 +8,7 @@ from uuid import UUID
 from quart import Blueprint, Response, request
 
 from core.eventing import audit, platform_log
-from core.eventing.model.audit import Period, SearchTooBroad
+from core.eventing.model.audit import Period, SearchTooBroad, SearchTooShort
 from core.eventing.model.groups import group
 from core.eventing.model.sentences import DescribedEntry, detail_rows
 from core.kernel.display import to_words
@@ -64,7 +64,7 @@ async def _list_page(
     entries, problem = NO_ENTRIES, None
     try:
         entries = await load
-    except SearchTooBroad as refusal:
+    except (SearchTooShort, SearchTooBroad) as refusal:
         problem = refusal.message
     chosen = {name: request.args.get(name, "") for name in FILTERS}
     return await console_page(

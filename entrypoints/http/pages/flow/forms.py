@@ -13,13 +13,16 @@ from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from entrypoints.http.base import cookies
+from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.pages import notices
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
 
 SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
 NOTICES: Final = {
+    FORM_NOT_SENT: notices.NOTICES[FORM_NOT_SENT],
     SIGNED_OUT: "You're signed out.",
     JOINED: "You've joined the organization. Sign in to continue.",
     UPGRADED: "This sign-in began before an upgrade. Sign in again.",
@@ -27,7 +30,7 @@ NOTICES: Final = {
 
 
 async def sign_in_form(flow: Flow, destination: Destination | None = None) -> Response:
-    """Return the sign-in page, with a notice if the user just signed out or joined an organization. Raises: FlowEnded."""
+    """Return the sign-in page, with a notice about the step before, if any. Raises: FlowEnded."""
     notice = NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
