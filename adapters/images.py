@@ -8,7 +8,7 @@ from adapters.low_priority_threads import LowPriorityThreads
 from core.kernel.images import IMAGE_PATH, LARGE, SMALL, ImageDamaged, ImageHeader, ImageType, NewImage
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PillowImage
 
 QUEUE: Final = 8  # images that wait for the thread; each has at most MAX_IMAGE_BYTES
 _FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP: "WEBP"}
@@ -58,7 +58,7 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
     return NewImage(_encode(small), _encode(plain))
 
 
-def _turn(image: "Picture") -> "Picture":
+def _turn(image: "PillowImage") -> "PillowImage":
     """Return the image turned as its camera says. Without readable EXIF it stays as it is."""
     from PIL import ImageOps
 
@@ -68,7 +68,7 @@ def _turn(image: "Picture") -> "Picture":
         return image
 
 
-def _encode(image: "Picture") -> bytes:
+def _encode(image: "PillowImage") -> bytes:
     """Return the pixels as PNG. A new image has no metadata: it gets none of `info`."""
     output = BytesIO()
     image.info = {}

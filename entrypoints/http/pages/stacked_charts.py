@@ -49,7 +49,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class StackedChart:
     """A chart with its legend and its table. `note` is a sentence beneath the heading, `unit` follows the numbers of a bar."""
 
     id: str
@@ -128,13 +128,13 @@ def limit_series(series: Sequence[Series]) -> list[Series]:
     return [*first, Series(OTHERS, [sum(numbers) for numbers in zip(*(each.counts for each in others), strict=True)])]
 
 
-def sum_groups(picture: Picture, groups: Sequence[tuple[str, int]], axis: str) -> Picture:
-    """Return the picture with one bar for several: the label of each group, and the number of bars in it. `axis` is what the labels are."""
+def sum_groups(chart: StackedChart, groups: Sequence[tuple[str, int]], axis: str) -> StackedChart:
+    """Return the chart with one bar for several: the label of each group, and the number of bars in it. `axis` is what the labels are."""
     series = []
-    for each in picture.series:
+    for each in chart.series:
         counts, start = [], 0
         for _, length in groups:
             counts.append(sum(each.counts[start : start + length]))
             start += length
         series.append(Series(each.name, counts))
-    return replace(picture, labels=[label for label, _ in groups], series=series, axis=axis)
+    return replace(chart, labels=[label for label, _ in groups], series=series, axis=axis)

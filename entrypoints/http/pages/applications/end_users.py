@@ -20,7 +20,7 @@ from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -66,7 +66,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         details=details,
         path=organization_path("/users"),
         actions=_actions(details),
-        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
+        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 

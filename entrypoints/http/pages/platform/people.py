@@ -26,7 +26,7 @@ from entrypoints.http.pages.console_forms import (
     check_typed_name,
 )
 from entrypoints.http.pages.form_values import to_model
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 from ports import Ports
 
 routes = Blueprint("people_pages", __name__)
@@ -71,7 +71,7 @@ async def show_person(user_id: UUID) -> Response:
         person=details.user,
         path=f"{LIST}/{details.user.id}",
         actions=_actions(details),
-        moments=list_moments(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
+        entries=list_entries(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
         **await failure_values(None, details.user.id),
     )
 

@@ -29,7 +29,7 @@ from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_o
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import actions_on_people
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("member_pages", __name__)
 
@@ -108,7 +108,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         invited_by=details.invited_by,
         invited_at=details.invited_at,
         actions=_actions(details.account.member),
-        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
+        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 
