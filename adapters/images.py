@@ -42,20 +42,20 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
                 raise ImageDamaged
             image.draft("RGB", (LARGE, LARGE))  # a JPEG is decoded in a smaller size
             image.load()
-            turned = _turn(image)
-            plain = turned.convert("RGBA" if turned.has_transparency_data else "RGB")
+            upright = _turn(image)
+            pixels = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
     except ImageDamaged:
         raise
     except Exception:  # the decoders raise errors of many kinds for a damaged file
         raise ImageDamaged from None
     if is_square:
-        side = min(plain.size)
-        plain = ImageOps.fit(plain, (min(side, LARGE), min(side, LARGE)), Image.Resampling.LANCZOS)
+        side = min(pixels.size)
+        pixels = ImageOps.fit(pixels, (min(side, LARGE), min(side, LARGE)), Image.Resampling.LANCZOS)
     else:
-        plain.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
-    small = plain.copy()
+        pixels.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
+    small = pixels.copy()
     small.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
-    return NewImage(_encode(small), _encode(plain))
+    return NewImage(_encode(small), _encode(pixels))
 
 
 def _turn(image: "PillowImage") -> "PillowImage":

@@ -149,9 +149,9 @@ def _values(quickstart: Quickstart, service: Service, secret: str) -> list[tuple
 
 def _replaced(text: str, changes: Sequence[tuple[str, str]]) -> str:
     """Return the text with all changes made in one pass, so that no change meets the text of another."""
-    found = dict(changes)
-    pattern = "|".join(re.escape(old) for old in sorted(found, key=len, reverse=True))
-    return re.sub(pattern, lambda match: found[match[0]], text) if found else text
+    replacements = dict(changes)
+    pattern = "|".join(re.escape(old) for old in sorted(replacements, key=len, reverse=True))
+    return re.sub(pattern, lambda match: replacements[match[0]], text) if replacements else text
 
 
 def values_of(service: Service, secret: str | None) -> dict[str, Any]:
