@@ -37,7 +37,7 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
 
     try:
         with Image.open(BytesIO(content), formats=[_FORMATS[header.type]]) as image:
-            # The library reads the header by itself. What was checked must be what is decoded.
+            # The library also reads the header. It must decode the same size that was checked.
             if image.size != (header.width, header.height):
                 raise ImageDamaged
             image.draft("RGB", (LARGE, LARGE))  # a JPEG is decoded in a smaller size
@@ -59,7 +59,7 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
 
 
 def _turn(image: "PillowImage") -> "PillowImage":
-    """Return the image turned as its camera says. Without readable EXIF it stays as it is."""
+    """Return the image turned as its EXIF orientation says. Without readable EXIF, return it unchanged."""
     from PIL import ImageOps
 
     try:

@@ -136,7 +136,7 @@ async def _read_form() -> dict[str, str]:
 
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
-    """Return the fields of a form whose session has ended, and mark the request. Raises: FormNotRestorable."""
+    """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
     fields = dict(ended_forms.restore(form, signed_in(), request.path))
     g.is_restored = True
     return fields

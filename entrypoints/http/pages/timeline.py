@@ -24,7 +24,7 @@ class TimelineEntry:
     icon: str  # of Heroicons
     sentence: str = ""
     detail: str = ""
-    state: str = ""  # `bad` for what failed
+    state: str = ""  # `bad` for a failure
     change: DescribedEntry | None = None
 
 

@@ -35,7 +35,7 @@ async def keys(pool: Pool) -> set[str]:
 
 @pytest.fixture
 async def owners(storage: Postgres, pool: Pool, user: UUID) -> dict[str, ImageOwner]:
-    """An owner of each kind, each with an image whose key is the name of the kind."""
+    """An owner of each kind, with an image. The key of the image is the name of the kind."""
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org)
     owners = {

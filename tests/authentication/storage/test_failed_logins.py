@@ -144,7 +144,7 @@ async def test_failures_are_found_by_their_request(storage: Postgres, cast: Cast
     await fail(storage, cast.stranger, cast.shop, request_id="request-2")
     [mine] = await log(storage, cast.shop.org_id, request_id="request-1")
     assert (mine.user_id, mine.request_id, mine.blocked_seconds) == (cast.member, "request-1", 45)
-    assert await log(storage, cast.shop.org_id, request_id="request-2") == [], "nobody learns that it was a stranger's"
+    assert await log(storage, cast.shop.org_id, request_id="request-2") == [], "the organization does not see that it was a stranger's"
     assert [each.user_id for each in await log(storage, None, request_id="request-2")] == [cast.stranger]
 
 

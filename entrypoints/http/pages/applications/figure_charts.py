@@ -123,7 +123,7 @@ def bar_labels(period: FigurePeriod) -> list[str]:
 
 
 def axis_of(period: FigurePeriod) -> str:
-    """Return what the labels are."""
+    """Return the name of the axis: the unit of the labels."""
     return "Hour (UTC)" if period.span is FigureSpan.HOUR else "Day (UTC)"
 
 

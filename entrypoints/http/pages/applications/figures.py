@@ -31,7 +31,7 @@ RANGES: Final = [
 ]
 RECENT: Final = 10
 Tile = tuple[str, str]  # a number and its label
-Empty = tuple[str, str, str]  # what to do if there is nothing to show, and the button for it: label and path
+Empty = tuple[str, str, str]  # the advice on an empty page, and its button: label and path
 
 
 async def _page(

@@ -129,7 +129,7 @@ async def _promotion(user_id: UUID) -> Question:
 @platform_page
 @shows(f"POST {OWNERS_API}")
 async def show_promotion(user_id: UUID) -> Response:
-    """Show what it means to make a person a platform owner, and ask for a reason."""
+    """Ask for a reason before a person becomes a platform owner."""
     return await ask(await _promotion(user_id))
 
 
@@ -174,7 +174,7 @@ async def _demotion(user_id: UUID) -> Question:
 @platform_page
 @shows(f"DELETE {OWNERS_API}/<user_id>")
 async def show_demotion(user_id: UUID) -> Response:
-    """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
+    """Ask for a reason before a platform owner loses the role."""
     return await ask(await _demotion(user_id))
 
 

@@ -179,7 +179,7 @@ async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"DELETE {API}/<user_id>/sessions")
 async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
-    """Show what it means to end the sessions of a member, and ask."""
+    """Ask before the sessions of a member end."""
     member = await _find(user_id)
     question = Question(
         verb="End the sessions of",
@@ -235,7 +235,7 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
 async def show_removal(org_slug: str, user_id: UUID) -> Response:
-    """Show what the removal of a member means, and ask for their address."""
+    """Ask for the address of a member before they are removed."""
     return await ask(await _removal(user_id))
 
 
