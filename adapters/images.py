@@ -8,7 +8,7 @@ from adapters.low_priority_threads import LowPriorityThreads
 from core.kernel.images import IMAGE_PATH, LARGE, SMALL, ImageDamaged, ImageHeader, ImageType, NewImage
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PillowImage
 
 QUEUE: Final = 8  # images that wait for the thread; each has at most MAX_IMAGE_BYTES
 _FORMATS: Final = {ImageType.PNG: "PNG", ImageType.JPEG: "JPEG", ImageType.WEBP: "WEBP"}
@@ -37,29 +37,29 @@ def _reencode(content: bytes, header: ImageHeader, *, is_square: bool) -> NewIma
 
     try:
         with Image.open(BytesIO(content), formats=[_FORMATS[header.type]]) as image:
-            # The library reads the header by itself. What was checked must be what is decoded.
+            # The library also reads the header. It must decode the same size that was checked.
             if image.size != (header.width, header.height):
                 raise ImageDamaged
             image.draft("RGB", (LARGE, LARGE))  # a JPEG is decoded in a smaller size
             image.load()
-            turned = _turn(image)
-            plain = turned.convert("RGBA" if turned.has_transparency_data else "RGB")
+            upright = _turn(image)
+            pixels = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
     except ImageDamaged:
         raise
     except Exception:  # the decoders raise errors of many kinds for a damaged file
         raise ImageDamaged from None
     if is_square:
-        side = min(plain.size)
-        plain = ImageOps.fit(plain, (min(side, LARGE), min(side, LARGE)), Image.Resampling.LANCZOS)
+        side = min(pixels.size)
+        pixels = ImageOps.fit(pixels, (min(side, LARGE), min(side, LARGE)), Image.Resampling.LANCZOS)
     else:
-        plain.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
-    small = plain.copy()
+        pixels.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
+    small = pixels.copy()
     small.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
-    return NewImage(_encode(small), _encode(plain))
+    return NewImage(_encode(small), _encode(pixels))
 
 
-def _turn(image: "Picture") -> "Picture":
-    """Return the image turned as its camera says. Without readable EXIF it stays as it is."""
+def _turn(image: "PillowImage") -> "PillowImage":
+    """Return the image turned as its EXIF orientation says. Without readable EXIF, return it unchanged."""
     from PIL import ImageOps
 
     try:
@@ -68,7 +68,7 @@ def _turn(image: "Picture") -> "Picture":
         return image
 
 
-def _encode(image: "Picture") -> bytes:
+def _encode(image: "PillowImage") -> bytes:
     """Return the pixels as PNG. A new image has no metadata: it gets none of `info`."""
     output = BytesIO()
     image.info = {}

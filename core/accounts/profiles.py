@@ -20,14 +20,6 @@ async def get_own(ports: Ports, caller: Person) -> OwnProfile:
     return own.seen_by(caller)
 
 
-async def load_time_zone(ports: Ports, caller: Person) -> str | None:
-    """Return the time zone in which the caller reads times, or None if it is not known. The zone of an impersonated user is not used."""
-    if caller.impersonator_id is not None:
-        return None
-    async with ports.storage.reading() as read:
-        return await read.accounts.time_zone(caller.user_id)
-
-
 async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:
     """Change the caller's profile, and return it. Equal values change nothing."""
     now = ports.clock.now()

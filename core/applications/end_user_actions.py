@@ -1,7 +1,7 @@
 """The actions of admins on an end user of their organization.
 
 An organization has power over its own applications: it ends sessions and blocks users there. It has power over an account
-only if it created the account, and no one else uses it.
+only if it created the account, and no other organization uses it.
 """
 
 from uuid import UUID

@@ -88,7 +88,7 @@ def _organization(caller: OrganizationCaller | None) -> UUID | None:
 
 
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Delete old figures, and count what is new since the last run. Return None if another process holds the lease.
+    """Delete old figures, and count the sign-ins and attempts since the last run. Return None if another process holds the lease.
 
     The deletion is first, so that it does not depend on the counts. After an outage, the hours since then are counted
     one after the other, each in a transaction.

@@ -126,6 +126,7 @@ def _to_visitor(caller: Caller, session: BrowserSession, context: SessionContext
         is_platform_owner=context.is_platform_owner,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
+        time_zone=context.time_zone,
         address=caller.address,
         agent=caller.agent,
         request_id=caller.request_id,

@@ -45,7 +45,7 @@ def seal_owner(ports: Ports, user: Person) -> str:
     return _seal(ports, {"user": str(user.user_id), "org": org_id}, _OWNER)
 
 
-def end(ports: Ports, owner: str, path: str, fields: Mapping[str, str]) -> EndedForm | None:
+def build(ports: Ports, owner: str, path: str, fields: Mapping[str, str]) -> EndedForm | None:
     """Return the form of this owner, which was sent to this path, or None if the owner is not one that we sealed."""
     opened = _open(ports, owner, _OWNER)
     if opened is None:

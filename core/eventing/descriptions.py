@@ -1,10 +1,10 @@
-"""What the audit log and the platform's log share: names for the entries that are read, and objects for a text that is searched."""
+"""Names for entries of the audit log and the platform's log, and objects for a text that is searched."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from core.eventing.model.audit import MAX_MATCHES, MIN_SEARCH, AuditEntry, AuditFilter, SearchTooBroad, SearchTooShort
-from core.eventing.model.sentences import DescribedEntry, Names, ObjectKey, ObjectName, describe, named_objects
+from core.eventing.model.audit import MAX_MATCHES, MIN_SEARCH, AuditEntry, AuditFilter, ObjectKey, SearchTooBroad, SearchTooShort
+from core.eventing.model.sentences import DescribedEntry, Names, ObjectName, collect_objects, describe
 from core.kernel.event_catalog import Target
 from ports import Ports
 
@@ -14,7 +14,7 @@ FindObjects = Callable[[str, int], Awaitable[Sequence[ObjectKey]]]
 
 async def describe_entries(ports: Ports, load_names: LoadNames, entries: Sequence[AuditEntry]) -> list[DescribedEntry]:
     """Return the entries with their sentences. Loads the names of all of them with one statement."""
-    objects = named_objects(entries)
+    objects = collect_objects(entries)
     names = {**connection_names(ports), **(await load_names(objects) if objects else {})}
     locations = {entry.address: ports.geoip.locate(entry.address) for entry in entries}
     return [describe(entry, names, locations[entry.address]) for entry in entries]
@@ -33,16 +33,16 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
     search = filter_.search
     if search is None:
         return filter_
-    found = {text: await _find(find_objects, text) for text in {search.actor, search.target, search.either} if text is not None}
-    if not all(found.values()):
+    objects = {text: await _find(find_objects, text) for text in {search.actor, search.target, search.either} if text is not None}
+    if not all(objects.values()):
         return None
     return replace(
         filter_,
         search=None,
         since=search.range_start(filter_, ports.clock.now()),
-        actors=None if search.actor is None else found[search.actor],
-        targets=None if search.target is None else found[search.target],
-        involved=None if search.either is None else found[search.either],
+        actors=None if search.actor is None else objects[search.actor],
+        targets=None if search.target is None else objects[search.target],
+        involved=None if search.either is None else objects[search.either],
     )
 
 

@@ -57,8 +57,8 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, 
 async def search(ports: Ports, caller: OrganizationCaller, text: str) -> list[Webhook]:
     """Return the webhooks of the organization with `text` in their names, oldest first. Case is ignored."""
     async with ports.storage.reading() as read:
-        found = await read.webhooks.of_org(caller.acts_in.id)
-    return [webhook for webhook in found if text.lower() in webhook.name.lower()]
+        webhooks = await read.webhooks.of_org(caller.acts_in.id)
+    return [webhook for webhook in webhooks if text.lower() in webhook.name.lower()]
 
 
 async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Webhook:
@@ -70,9 +70,9 @@ async def find(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> We
 async def list_webhooks(ports: Ports, caller: OrganizationCaller) -> list[tuple[Webhook, WebhookHealth]]:
     """Return all webhooks of the organization, oldest first, with the health of each."""
     async with ports.storage.reading() as read:
-        found = await read.webhooks.of_org(caller.acts_in.id)
-        health = await read.deliveries.health(caller.acts_in.id, [webhook.id for webhook in found])
-    return [(webhook, health.get(webhook.id, NO_ATTEMPTS)) for webhook in found]
+        webhooks = await read.webhooks.of_org(caller.acts_in.id)
+        health = await read.deliveries.health(caller.acts_in.id, [webhook.id for webhook in webhooks])
+    return [(webhook, health.get(webhook.id, NO_ATTEMPTS)) for webhook in webhooks]
 
 
 async def find_with_health(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> tuple[Webhook, WebhookHealth]:

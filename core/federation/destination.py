@@ -22,7 +22,7 @@ class Destination:
 
     @property
     def target(self) -> str | None:
-        """Return what the user can recognize of the place where the browser goes: a host, or the scheme of an app, or None."""
+        """Return the host that the browser goes to, or the scheme of an app, so that the user can recognize it, or None."""
         if self.redirect_uri is None:
             return None
         parts = urlsplit(self.redirect_uri)

@@ -1,6 +1,6 @@
-"""What the pages about a URI that is not registered say to the user of the browser."""
+"""Facts for the pages about URIs that are not registered."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.applications.model.registered_uris import UnregisteredUri
 from core.authentication import browser
@@ -24,10 +24,11 @@ async def load_facts(ports: Ports, caller: Caller, cookie: str | None, unregiste
     """Return the facts for the user of the browser session with this cookie, who need not be signed in. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(unregistered.service.org_id) or refuse(OrganizationNotFound)
-    may_register = cookie is not None
-    if cookie is not None:
-        try:
-            await browser.authenticate_member(ports, caller, cookie, organization.slug, Capability.SERVICES_MANAGE)
-        except Refusal:
-            may_register = False
-    return UnregisteredUriFacts(organization.name, organization.slug, may_register)
+    facts = UnregisteredUriFacts(organization.name, organization.slug, may_register=False)
+    if cookie is None:
+        return facts
+    try:
+        await browser.authenticate_member(ports, caller, cookie, organization.slug, Capability.SERVICES_MANAGE)
+    except Refusal:
+        return facts
+    return replace(facts, may_register=True)

@@ -125,6 +125,7 @@ class Person(Caller):
     key_thumbprint: str | None = None  # of the key that the access token is bound to
     sign_in: SignInFacts | None = None  # the last one in the session; None during an impersonation, and for a personal access token
     openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
+    time_zone: str | None = None  # of the profile, on our own pages; None during an impersonation
 
     @property
     def actor_id(self) -> UUID:
@@ -230,6 +231,7 @@ class SessionContext:
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
     sign_in: SignInFacts | None = None
+    time_zone: str | None = None  # only of a browser's session
 
 
 def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:

@@ -32,7 +32,7 @@ class ImageTypeUnsupported(Invalid):
 
 
 class ImageTypeMismatch(Invalid):
-    """The file is an image of another type than its content type says. Send it with the content type of the file."""
+    """The type of the image is not the content type of the request. Send the content type of the file."""
 
 
 class ImageTooManyPixels(Invalid):
@@ -72,7 +72,7 @@ class ImageOwner:
 
 @dataclass(frozen=True, slots=True)
 class NewImage:
-    """An image written anew in two sizes, as PNG. `key` is the part of its address that cannot be guessed."""
+    """An image encoded again in two sizes, as PNG. `key` is the part of its address that cannot be guessed."""
 
     small: bytes = field(repr=False)
     large: bytes = field(repr=False)
@@ -149,7 +149,7 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_segments(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each segment before the first scan, and where its length stands."""
+    """Yield the marker of each segment before the first scan, and the position of its length."""
     place = 2
     while True:
         if content[place] != 0xFF:

@@ -76,7 +76,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
 async def add_for_account(
     tx: Transaction, ports: Ports, caller: Person, slug: Slug, name: str, now: datetime
 ) -> tuple[Organization, Account]:
-    """Add an organization without an owner, for the caller, whose account is then locked.
+    """Add an organization without an owner for the caller, and lock the account of the caller.
 
     Raises: SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
     """

@@ -5,6 +5,7 @@ refusal of one does not prevent the others.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
 from core.kernel.access import RoleInsufficient
@@ -13,11 +14,12 @@ from core.kernel.errors import Refusal, Unauthenticated
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import Email
-from core.tenancy import invitations, inviting, members
+from core.tenancy import members
 from core.tenancy.model.members import PersonOutcome, TooManySelected, parse_assignable_role
 from ports import Ports
 
 MAX_SELECTED = 50  # people of one change
+Change = Callable[[Ports, OrganizationCaller, UUID], Awaitable[object]]  # the use case that changes one of them
 
 
 async def load_members(ports: Ports, caller: OrganizationCaller, user_ids: Sequence[UUID]) -> dict[UUID, Email]:
@@ -44,40 +46,12 @@ def _check(caller: OrganizationCaller, ids: Sequence[UUID]) -> None:
 
 
 async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], role: str) -> list[PersonOutcome]:
-    """Give these members a role, as `members.change_role` does.
-
-    Raises: OwnershipNotAssignable, RoleUnknown; the errors of `_change_each`.
-    """
+    """Give these members a role. Raises: OwnershipNotAssignable, RoleUnknown; the errors of `change_each`."""
     parse_assignable_role(role)
-    return await _change_each(selected, lambda user_id: members.change_role(ports, caller, user_id, role))
+    return await change_each(ports, caller, selected, partial(members.change_role, role=role))
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
-    """Remove these members, as `members.remove` does. Raises: the errors of `_change_each`."""
-    return await _change_each(selected, lambda user_id: members.remove(ports, caller, user_id))
-
-
-async def revoke_sessions(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
-    """End the sessions of these members, as `members.revoke_sessions` does. Raises: the errors of `_change_each`."""
-    return await _change_each(selected, lambda user_id: members.revoke_sessions(ports, caller, user_id))
-
-
-async def send_password_resets(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
-    """Send these members a link to set a password, as `members.send_password_reset` does. Raises: the errors of `_change_each`."""
-    return await _change_each(selected, lambda user_id: members.send_password_reset(ports, caller, user_id))
-
-
-async def resend_invitations(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
-    """Send these invitations again, as `inviting.resend` does. Raises: the errors of `_change_each`."""
-    return await _change_each(selected, lambda invitation_id: inviting.resend(ports, caller, invitation_id))
-
-
-async def cancel_invitations(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email]) -> list[PersonOutcome]:
-    """Cancel these invitations, as `invitations.cancel` does. Raises: the errors of `_change_each`."""
-    return await _change_each(selected, lambda invitation_id: invitations.cancel(ports, caller, invitation_id))
-
-
-async def _change_each(selected: Mapping[UUID, Email], change: Callable[[UUID], Awaitable[object]]) -> list[PersonOutcome]:
+async def change_each(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], change: Change) -> list[PersonOutcome]:
     """Change each of the selected, and return the outcomes in the same order.
 
     Raises: SessionEnded, SignInNotRecent, if nothing has changed before.
@@ -86,7 +60,7 @@ async def _change_each(selected: Mapping[UUID, Email], change: Callable[[UUID], 
     for id_, email in selected.items():
         refusal: Refusal | None = None
         try:
-            await change(id_)
+            await change(ports, caller, id_)
         except (Unauthenticated, SignInNotRecent) as refused:
             if not any(outcome.refusal is None for outcome in outcomes):
                 raise

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
-from core.eventing.model.sentences import Names, ObjectKey
+from core.eventing.model.audit import AuditEntry, AuditFilter, ObjectKey, PlatformAuditFilter
+from core.eventing.model.sentences import Names
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
 from core.eventing.model.webhook_health import WebhookHealth
 from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook

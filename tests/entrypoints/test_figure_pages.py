@@ -1,4 +1,4 @@
-"""The pages of analytics: ranges, empty states, hostile names, and what each role sees."""
+"""The pages of analytics: ranges, empty states, hostile names, and the view of each role."""
 
 import re
 from datetime import timedelta

@@ -10,16 +10,16 @@ from markupsafe import escape
 from core.tenancy.model.settings import Color, contrast
 from entrypoints.http.base.rendering.assets import HTTP
 from entrypoints.http.pages.charts import HEIGHT
-from entrypoints.http.pages.stacked_charts import LONGEST_NAME, MOST_SERIES, OTHERS, Picture, Series, limit_series, sum_groups
+from entrypoints.http.pages.stacked_charts import LONGEST_NAME, MOST_SERIES, OTHERS, Series, StackedChart, limit_series, sum_groups
 
 CSS = {name: (HTTP / "assets" / name).read_text("utf-8") for name in ("console.css", "pages.css")}
 
 
-def picture(*series: Series, labels: int = 3) -> Picture:
-    return Picture("chart", "Sign-ins", [f"Day {number}" for number in range(1, labels + 1)], series)
+def chart(*series: Series, labels: int = 3) -> StackedChart:
+    return StackedChart("chart", "Sign-ins", [f"Day {number}" for number in range(1, labels + 1)], series)
 
 
-def parts(drawn: Picture) -> list[list[tuple[int, float, float]]]:
+def parts(drawn: StackedChart) -> list[list[tuple[int, float, float]]]:
     """Return the bar, the top and the height of each part, by series."""
     root = ElementTree.fromstring(drawn.to_svg())  # noqa: S314  (our own text)
     moves = [re.findall(r"M([\d.]+) ([\d.]+)h[\d.]+v([\d.]+)", path.get("d") or "") for path in root.iter("path")]
@@ -27,7 +27,7 @@ def parts(drawn: Picture) -> list[list[tuple[int, float, float]]]:
 
 
 def test_parts_stand_on_each_other_and_do_not_leave_the_chart() -> None:
-    drawn = parts(picture(Series("a", [0, 50, 100]), Series("b", [100, 50, 0]), Series("c", [0, 1, 1_000])))
+    drawn = parts(chart(Series("a", [0, 50, 100]), Series("b", [100, 50, 0]), Series("c", [0, 1, 1_000])))
     for bar in range(3):
         stack = [(top, height) for of_series in drawn for number, top, height in of_series if number == bar]
         bottom = float(HEIGHT)
@@ -39,7 +39,7 @@ def test_parts_stand_on_each_other_and_do_not_leave_the_chart() -> None:
 
 
 def test_the_title_of_a_bar_names_its_parts_as_one_sees_them() -> None:
-    root = ElementTree.fromstring(picture(Series("Signed in", [1_200, 0, 0]), Series("Failed", [7, 0, 0])).to_svg())  # noqa: S314
+    root = ElementTree.fromstring(chart(Series("Signed in", [1_200, 0, 0]), Series("Failed", [7, 0, 0])).to_svg())  # noqa: S314
     titles = [title.text for rect in root.iter("rect") for title in rect]
     assert titles == ["Day 1: Failed 7, Signed in 1,200", "Day 2: none", "Day 3: none"]
     texts = {element.get("id"): element.text for element in root.iter()}
@@ -50,7 +50,7 @@ def test_the_title_of_a_bar_names_its_parts_as_one_sees_them() -> None:
 
 
 def test_the_table_has_the_bars_that_are_not_empty_latest_first() -> None:
-    rows = picture(Series("a", [1, 0, 3]), Series("b", [0, 0, 2_000])).rows
+    rows = chart(Series("a", [1, 0, 3]), Series("b", [0, 0, 2_000])).rows
     assert rows == [("Day 3", ["3", "2,000"]), ("Day 1", ["1", "0"])]
 
 
@@ -58,14 +58,14 @@ def test_further_series_and_bars_are_summed() -> None:
     limited = limit_series([Series(str(number), [number, 1]) for number in range(9)])
     assert [(each.name, each.counts) for each in limited[-2:]] == [("4", [4, 1]), (OTHERS, [5 + 6 + 7 + 8, 4])]
     assert len(limited) == MOST_SERIES
-    summed = sum_groups(picture(Series("a", [1, 2, 3])), [("First two", 2), ("Last", 1)], "Days")
+    summed = sum_groups(chart(Series("a", [1, 2, 3])), [("First two", 2), ("Last", 1)], "Days")
     assert (summed.labels, summed.series[0].counts, summed.axis) == (["First two", "Last"], [3, 3], "Days")
 
 
 def test_names_are_escaped_and_short_where_they_repeat() -> None:
     for name in ("<script>alert(1)</script>" + "x" * 90, '"' * 100, "x" * 100):
         series = Series(name, [1] * 30)
-        svg = picture(series, labels=30).to_svg()
+        svg = chart(series, labels=30).to_svg()
         assert "<script" not in svg
         assert not re.search(r"style=|<style|on[a-z]+=", svg)
         assert len(escape(series.short_name)) <= LONGEST_NAME + 1
@@ -74,7 +74,7 @@ def test_names_are_escaped_and_short_where_they_repeat() -> None:
 
 
 def test_the_largest_chart_is_small() -> None:
-    drawn = picture(*(Series("x" * 100, [999_999] * 31) for _ in range(MOST_SERIES)), labels=31)
+    drawn = chart(*(Series("x" * 100, [999_999] * 31) for _ in range(MOST_SERIES)), labels=31)
     assert len(drawn.to_svg()) < 20_000
 
 

@@ -1,4 +1,4 @@
-"""Images for uploads: good ones, and hostile ones with what they try."""
+"""Images for uploads: good ones, and hostile ones."""
 
 import struct
 import zlib
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from PIL import Image
 
-SECRET: Final = b"<script>alert(1)</script>"  # what a hostile file hides, and what must not come back
+SECRET: Final = b"<script>alert(1)</script>"  # hidden in a hostile file; it must not come back
 
 
 def picture(format_: str = "PNG", size: tuple[int, int] = (300, 200), mode: str = "RGB", **options: Any) -> bytes:
@@ -32,7 +32,7 @@ def png(width: int, height: int, *chunks: bytes, pixels: bytes | None = None, is
 
 
 def with_text(content: bytes) -> bytes:
-    """Return a PNG whose chunks of text, color profile and EXIF have this content."""
+    """Return a PNG with this content in its chunks of text, color profile and EXIF."""
     return png(
         *(8, 8),
         chunk(b"tEXt", b"Comment\0" + content),

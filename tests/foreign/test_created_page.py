@@ -20,7 +20,7 @@ SNIPPET = re.compile(r'<div class="snippet">(?:<p><code>([^<]+)</code></p>)?<pre
 
 
 def create(gatehouse: Gatehouse, admin: FormBrowser, address: str) -> list[tuple[str, str]]:
-    """Create an application in the wizard. Return the name and the text of what the page shows to copy for Flask, and before."""
+    """Create an application in the wizard. Return the name and the text that the page shows to copy for Flask, and before."""
     admin.open(f"{gatehouse.address}/app/sign-in")
     admin.sign_in(EMAIL, PASSWORD)
     admin.open(f"{gatehouse.address}{APPLICATIONS}/new?kind=web")

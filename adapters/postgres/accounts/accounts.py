@@ -87,9 +87,6 @@ class Accounts(AccountClosures):
     async def by_id(self, user_id: UUID) -> Account | None:
         return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
-    async def time_zone(self, user_id: UUID) -> str | None:
-        return await self._one(lambda row: row[0], "select zoneinfo from users where id = %(user_id)s", user_id=user_id)
-
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         sql = f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s"
         return await self._one(OWN_PROFILE.read, sql, user_id=user_id, now=now)

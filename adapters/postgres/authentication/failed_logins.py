@@ -22,7 +22,7 @@ from ports.signals import Signal
 COLUMNS: Final = """
     id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country, created_at, request_id,
     blocked_seconds, attempts"""
-# A counted row has the id of what it counts, so that the second attempt finds it.
+# The id of a counted row is made of the values that it counts, so that the second attempt finds it.
 COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
 NETWORK_ID: Final = COUNTED_ID.format(seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text")
@@ -48,7 +48,7 @@ FAILED_IN_MINUTE: Final = "select l.id, l.user_id, l.seen_by, l.address from thi
 # application counts it, or else the row of the rest of the minute.
 #
 # logs: the organizations that see a new row, if one of their webhooks has the event. Other failures write no event.
-# The event has the facts of the row, which may say less than the caller knows (`events.sign_in_failed`).
+# The event has the facts of the row, which can be fewer than the caller has (`events.sign_in_failed`).
 #
 # Lock order: the account, and then the rows by id.
 RECORD_FAILURE: Final = f"""

@@ -61,7 +61,7 @@ MEMBERSHIP: Final = Record(
 def session_context(**further: Description) -> Record[SessionContext]:
     """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
     own: dict[str, Description] = {"user_id": "u.id", "email": Email, "impersonator_id": "s.impersonator_id"}
-    others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in"))
+    others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in", "time_zone"))
     return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})
 
 
@@ -71,6 +71,7 @@ OF_USER: Final[Mapping[str, Description]] = {
     "impersonated_in": "s.impersonated_in",
 }
 SESSION_CONTEXT: Final = session_context(**OF_USER)
+BROWSER_CONTEXT: Final = session_context(**OF_USER, time_zone="u.zoneinfo")
 SESSION_CONTEXT_IN: Final = session_context(**OF_USER, acts_in=MEMBERSHIP.as_field(if_any="id"))
 APPLICATION_SESSION: Final = session_context(organization="null", uses_service="r.user_id is not null", service=CONTEXT.as_field())
 SESSION_JOINS: Final = f"""
@@ -111,7 +112,7 @@ LOAD_USERINFO_OF_SERVICE: Final = f"""
 BROWSER_SESSION: Final = Record(BrowserSession, "s", proofs=proof_columns("s"))
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    select {SESSION_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
+    select {BROWSER_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 
@@ -164,7 +165,7 @@ class SessionContexts(Repository):
 
     async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
-            lambda row: (BROWSER_SESSION.read(row[SESSION_CONTEXT.width :]), SESSION_CONTEXT.read(row)),
+            lambda row: (BROWSER_SESSION.read(row[BROWSER_CONTEXT.width :]), BROWSER_CONTEXT.read(row)),
             LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
             org_id=None,

@@ -11,7 +11,7 @@ from core.kernel.values import Page, PageResult
 NEWEST: Final = "order by l.created_at desc, l.id desc"
 MANY_MEMBERS: Final = 100
 WALKED: Final = 5000
-# The rule of who sees what. The list, the count and the export of an organization read this and nothing
+# The rule for the attempts that an organization sees. The list, the count and the export of an organization read this and nothing
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
 # they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
 # that was never approved sees no attempts at the platform: anyone can create any number of them.

@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.eventing.audit_names import FIND_IN_ORGANIZATION, id_parameters, names_sql, search_parameters, to_key, to_name
-from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
-from core.eventing.model.sentences import Names, ObjectKey
+from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, ObjectKey, resolve_actor
+from core.eventing.model.sentences import Names
 from core.kernel.values import Page, PageResult
 
 # Each combination of filters is a separate statement, so that each gets a plan with the index that

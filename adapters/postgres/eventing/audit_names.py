@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 
 from adapters.postgres.engine.statements import Row
-from core.eventing.model.sentences import SCIM_TOKEN, ObjectKey, ObjectName
+from core.eventing.model.audit import ObjectKey
+from core.eventing.model.sentences import SCIM_TOKEN, ObjectName
 from core.kernel.event_catalog import Target
 
 # Each part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is

@@ -6,8 +6,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY, count_of_objects_sql, filter_values, has_objects, newest_sql, where
 from adapters.postgres.eventing.audit_names import FIND_IN_PLATFORM, id_parameters, names_sql, search_parameters, to_key, to_name
-from core.eventing.model.audit import MAX_LISTED, AuditEntry, PlatformAuditFilter
-from core.eventing.model.sentences import Names, ObjectKey
+from core.eventing.model.audit import MAX_LISTED, AuditEntry, ObjectKey, PlatformAuditFilter
+from core.eventing.model.sentences import Names
 from core.kernel.values import Page, PageResult
 
 

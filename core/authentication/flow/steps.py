@@ -65,7 +65,7 @@ class Needs:
 
     @property
     def needs_fresh_sign_in(self) -> bool:
-        """Whether an identity provider must authenticate the user again.
+        """Return whether an identity provider must authenticate the user again.
 
         A request can ask for that. A required strength needs it, too: only a fresh sign-in shows that the user cannot reach it.
         """

@@ -30,7 +30,7 @@ class RecoveryLink:
     name: str = ""
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
-        """Return what uses the link up. Raises: NameInvalid; in the transaction: RecoveryLinkInvalid."""
+        """Return the proof, which uses the link up. Raises: NameInvalid; in the transaction: RecoveryLinkInvalid."""
         changes, now = ProfileChanges.parse(name=self.name.strip() or KEEP), ports.clock.now()
 
         async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:

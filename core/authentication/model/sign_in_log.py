@@ -21,7 +21,7 @@ MAX_LOCKED: Final = 5  # of these, while the account was blocked, so that they l
 MAX_ELSEWHERE: Final = 10
 MAX_NAMED_FAILURES: Final = 2400  # at accounts that the log names, of one organization in an hour
 MAX_COUNTED_NETWORKS: Final = 10  # with a row for their attempts at unknown accounts, of one organization in a minute
-# The reason of attempts at accounts that a log must not name, whether there is an account or not. It replaces
+# The reason of attempts at accounts that a log must not name, with or without an account. It replaces
 # every other reason that depends on the account.
 UNKNOWN_ACCOUNT: Final = "unknown_account"
 MANY_ATTEMPTS: Final = "many"  # the reason of the row that counts the rest of a minute
@@ -106,7 +106,7 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceActivity:
-    """The last sign-in to an application, and the last failed attempt that the log still has. None: there is none."""
+    """The last sign-in to an application, and the last failed attempt that the log still has. None if there is none."""
 
     last_success: SignIn | None
     last_failure: SignIn | None

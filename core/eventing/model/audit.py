@@ -14,6 +14,8 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.values import parse_id
 
+ObjectKey = tuple[str, str]  # the type of an object, and its id
+
 
 class TargetTypeRequired(Invalid):
     """The parameter target_id requires the parameter target_type. Send both."""
@@ -174,9 +176,9 @@ class AuditFilter:
     until: datetime | None = None  # not included
     search: AuditSearch | None = None  # the use case replaces it by the next three and `since`
     # Types and ids of the objects that a search found
-    actors: frozenset[tuple[str, str]] | None = None
-    targets: frozenset[tuple[str, str]] | None = None
-    involved: frozenset[tuple[str, str]] | None = None  # as actor or target
+    actors: frozenset[ObjectKey] | None = None
+    targets: frozenset[ObjectKey] | None = None
+    involved: frozenset[ObjectKey] | None = None  # as actor or target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +229,7 @@ def build_filter(
     )
 
 
-def of_category(filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, EventKind]) -> AuditFilter | None:
+def restrict_to_category(filter_: AuditFilter | None, category: str | None, known_actions: Mapping[str, EventKind]) -> AuditFilter | None:
     """Return the filter for the actions of this category only, or None if no entry can match."""
     if filter_ is None or category is None:
         return filter_

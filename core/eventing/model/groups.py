@@ -37,7 +37,7 @@ class EntryGroup:
         return Counter(described.entry.action for described in self.entries[:-1]).most_common()
 
 
-def group(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
+def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
     """Return the entries of a page in groups. A failed entry stands alone, so that a reader sees it."""
     groups: list[list[DescribedEntry]] = []
     for described in entries:

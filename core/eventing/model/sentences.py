@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.accounts.model.devices import Location
-from core.eventing.model.audit import AuditActor, AuditEntry
+from core.eventing.model.audit import AuditActor, AuditEntry, ObjectKey
 from core.kernel.display import PRODUCT, to_words
 from core.kernel.event_catalog import EVENT_KINDS, Target
 from core.kernel.event_sentences import SENTENCES
@@ -57,8 +57,6 @@ _WORDS: Final[Mapping[str, str]] = {word.lower(): word for word in ("API", "ID",
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 SHORT_ID: Final = 8  # characters of an id that tell two objects without a name apart
 UNKNOWN_ACCOUNT: Final = "A deleted user"
-
-ObjectKey = tuple[str, str]  # the type of an object, and its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ class DetailRow:
     old: str | None = None
 
 
-def named_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
+def collect_objects(entries: Iterable[AuditEntry]) -> dict[str, set[str]]:
     """Return the ids of the objects whose names the sentences and details of these entries need, by type."""
     ids: dict[str, set[str]] = {}
     for entry in entries:

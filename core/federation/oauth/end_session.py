@@ -8,6 +8,7 @@ agreed. Without a session in this browser, any ID token of the application is en
 
 from urllib.parse import parse_qsl
 
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication.model.openid import IdTokenHint
 from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
@@ -57,7 +58,9 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
         registered = () if service is None else service.post_logout_redirect_uris
         uri = uris.find_registered(registered, request.post_logout_redirect_uri)
         if uri is None:
-            refusal = PostLogoutRedirectUriNotRegistered()
+            refusal = PostLogoutRedirectUriNotRegistered(
+                None if service is None else UnregisteredUri(request.post_logout_redirect_uri, POST_LOGOUT_REDIRECT_URIS, service)
+            )
         # The user signs out, but does not go on to an application of an organization that is not active.
         elif client is not None and client[1].status is OrganizationStatus.ACTIVE:
             target = uri if request.state is None else uris.add_parameters(uri, {"state": request.state})

@@ -51,7 +51,7 @@ from ports.storage import Reading
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """A request with a valid application and redirect URI. With a `refusal`, the application is told why the request is refused."""
+    """A request with a valid application and redirect URI. With a `refusal`, the application gets its error."""
 
     authorization: Authorization
     openid: OpenIdRequest = field(default_factory=OpenIdRequest)

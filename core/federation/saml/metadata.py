@@ -59,9 +59,9 @@ async def _find_duplicates(ports: Ports, service: Service, configuration: SamlCo
 
 
 async def read_source(ports: Ports, caller: OrganizationCaller, text: str, url: str) -> str:
-    """Return the text of metadata, or without it what is published at `url`.
+    """Return the text of metadata. Without it, fetch `url`.
 
-    Fetches are limited per organization: nobody may use our address to probe or load the servers of others.
+    Fetches are limited per organization, so that our address is of no use to probe or load other servers.
 
     Raises: TargetInvalid, MetadataNotFetched, Limited.
     """

@@ -44,7 +44,7 @@ async def to_sign_in_again() -> Response:
     if is_again:
         form = ended_forms.open_sealed(ports(), fields[SEALED_FORM])
     else:
-        form = ended_forms.end(ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
+        form = ended_forms.build(ports(), fields.get(OWNER, ""), request.path, without_secrets(fields))
     sealed = None if form is None or form.path != request.path else ended_forms.seal(ports(), form)
     if form is None or sealed is None:
         return to_sign_in()

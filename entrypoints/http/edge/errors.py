@@ -242,7 +242,7 @@ def _way_back() -> tuple[str, str] | None:
 
 
 async def _explained(error: Exception) -> Exception:
-    """Return the error as the user of this browser may see it: admins of an organization learn why its application is closed."""
+    """Return the error as the user of this browser may see it. Admins of an organization see why its application is closed."""
     refusal, cookie = _innermost(error), cookies.session_cookie()
     if not isinstance(refusal, ApplicationClosed) or cookie is None or not wants_page():
         return error

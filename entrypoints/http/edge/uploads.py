@@ -33,10 +33,10 @@ async def read_parts() -> list[tuple[str, str]]:
     boundary = request.mimetype_params.get("boundary", "").encode("ascii")
     parser = MultiPartParser(stream_factory=_in_memory, max_form_parts=MAX_PARTS)
     fields, files = parser.parse(BytesIO(raw), boundary, len(raw))
-    sent = files.getlist(FILE)
-    if len(sent) > 1 or len(sent) < len(files) or set(files) - {FILE}:
+    parts = files.getlist(FILE)
+    if len(parts) > 1 or len(parts) < len(files) or set(files) - {FILE}:
         raise ValueError("more than one file")
-    g.uploaded_file = sent[0].read() if sent else b""
+    g.uploaded_file = parts[0].read() if parts else b""
     return list(fields.items(multi=True))
 
 

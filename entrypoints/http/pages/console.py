@@ -12,7 +12,6 @@ from uuid import UUID
 
 from quart import Response, current_app, g, request
 
-from core.accounts import profiles
 from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
@@ -42,9 +41,8 @@ def shows(*api: str) -> Callable[[V], V]:
 
 async def console_page(name: str, images_of: Iterable[UUID] = (), **values: Any) -> Response:
     """Return a page of the console, with the message about the last change. `images_of` are the people and organizations with an avatar."""
-    await load_images(images_of)
     notice = cookies.notice_cookie()
-    values = {"problem": None, "wrong": None, **await frame_values(), **values}
+    values = {"problem": None, "wrong": None, **await frame_values(images_of), **values}
     response = page_response(render(name, scripted=True, done=_message(notice), **values))
     if notice is not None:
         cookies.clear_notice_cookie(response)
@@ -56,19 +54,19 @@ async def secret_page(heading: str, secrets: Mapping[str, str], *, advice: str, 
     return await console_page("secret.html", page_heading=heading, secrets=secrets, advice=advice, leave=done)
 
 
-async def frame_values() -> dict[str, Any]:
-    """Return the values of the frame around the page."""
+async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
+    """Return the values of the frame around the page. It loads the images of the frame, and of these people and organizations."""
     user = signed_in()
     g.form_owner = ended_forms.seal_owner(ports(), user)
-    g.time_zone = await profiles.load_time_zone(ports(), user)
+    g.time_zone = user.time_zone
     memberships = await organizations.list_own(ports(), user)
-    await load_images([user.user_id, *(organization.id for organization, _ in memberships)])
+    await load_images([*images_of, user.user_id, *(organization.id for organization, _ in memberships)])
     slug = user.acts_in.slug if isinstance(user, Member) else None
     navigation = navigation_for(user, request.path)
     frame = {
         "user_id": user.user_id,
         "email": user.email,
-        "time_zone": g.time_zone,
+        "time_zone": user.time_zone,
         "is_impersonated": user.impersonator_id is not None,
         "own_token": browser.form_token(session_secret()),
         "navigation": navigation,

@@ -125,7 +125,7 @@ async def _read_form() -> dict[str, str]:
     try:
         browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
     except FormTokenInvalid:
-        ended = ended_forms.end(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
+        ended = ended_forms.build(ports(), form.get(OWNER, ""), request.path, without_secrets(form))
         if ended is None:
             raise
         return _restore(ended)
@@ -136,7 +136,7 @@ async def _read_form() -> dict[str, str]:
 
 
 def _restore(form: EndedForm | None) -> dict[str, str]:
-    """Raises: FormNotRestorable."""
+    """Return the fields of a form of an ended session, and mark the request. Raises: FormNotRestorable."""
     fields = dict(ended_forms.restore(form, signed_in(), request.path))
     g.is_restored = True
     return fields

@@ -16,7 +16,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session, platform_page, sign_in_session
 from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.applications.figure_pictures import show_results
+from entrypoints.http.pages.applications.figure_charts import show_results
 from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH
 from entrypoints.http.pages.tenancy.organization import NEW
@@ -66,12 +66,11 @@ def _administers(membership: Membership) -> bool:
 @shows("GET /api/platform/organizations", "GET /api/platform/health", "GET /api/platform/analytics/sign-ins")
 async def show_platform() -> Response:
     """Show the overview of the platform: its organizations, and what waits for a platform owner."""
-    by_result = show_results(*await figures.load_results(ports(), FigureRange.WEEK))
     own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
     return await console_page(
         "platform/overview.html",
         counts=await governance.count_organizations(ports()),
-        chart=(by_result, None if by_result.is_empty else by_result.to_svg()),
+        chart=show_results(*await figures.load_results(ports(), FigureRange.WEEK)),
         problems=(await health.measure(ports())).find_problems(),
         own=[(each.name, ORGANIZATION_PATH.format(slug=each.slug)) for each, _ in own if each.status is OrganizationStatus.ACTIVE],
     )

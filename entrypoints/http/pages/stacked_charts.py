@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from entrypoints.http.pages.charts import BAR_SHARE, HEIGHT, LEAST_BAR, draw_grid
 
-MOST_SERIES: Final = 6  # as many as there are colors
+MOST_SERIES: Final = 6  # one for each color
 OTHERS: Final = "All others"
 RANGE: Final = " to "  # in the label of several days; the axis has their first and their last day
 LONGEST_NAME: Final = 40  # characters of a name with its escapes, in the titles of bars: they repeat it
@@ -49,18 +49,18 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class StackedChart:
     """A chart with its legend and its table. `note` is a sentence beneath the heading, `unit` follows the numbers of a bar."""
 
     id: str
     title: str
     labels: Sequence[str]  # of the bars, in the table and in the titles of the bars
     series: Sequence[Series]  # from the bottom of a bar to its top
-    axis: str = "Day (UTC)"  # what the labels are
+    axis: str = "Day (UTC)"  # the unit of the labels
     note: str = ""
     unit: str = ""
     columns: Sequence[tuple[str, Sequence[str]]] = ()  # further columns of the table: head and cells
-    has_totals: bool = True  # whether the sum over all bars means something
+    has_totals: bool = True  # whether the legend has the sum over all bars
 
     @property
     def is_empty(self) -> bool:
@@ -106,7 +106,7 @@ class Picture:
         )
 
     def _title(self, number: int) -> str:
-        """Return what stands beside the pointer on a bar: its parts from the top to the bottom, as one sees them."""
+        """Return the text beside the pointer on a bar: its parts from the top to the bottom."""
         parts = [f"{each.short_name} {each.counts[number]:,}{self.unit}" for each in reversed(self.series) if each.counts[number]]
         return f"{self.labels[number]}: {', '.join(parts) or 'none'}"
 
@@ -128,13 +128,13 @@ def limit_series(series: Sequence[Series]) -> list[Series]:
     return [*first, Series(OTHERS, [sum(numbers) for numbers in zip(*(each.counts for each in others), strict=True)])]
 
 
-def sum_groups(picture: Picture, groups: Sequence[tuple[str, int]], axis: str) -> Picture:
-    """Return the picture with one bar for several: the label of each group, and the number of bars in it. `axis` is what the labels are."""
+def sum_groups(chart: StackedChart, groups: Sequence[tuple[str, int]], axis: str) -> StackedChart:
+    """Return the chart with one bar for each group: its label, and the number of bars in it. `axis` is the unit of the labels."""
     series = []
-    for each in picture.series:
+    for each in chart.series:
         counts, start = [], 0
         for _, length in groups:
             counts.append(sum(each.counts[start : start + length]))
             start += length
         series.append(Series(each.name, counts))
-    return replace(picture, labels=[label for label, _ in groups], series=series, axis=axis)
+    return replace(chart, labels=[label for label, _ in groups], series=series, axis=axis)

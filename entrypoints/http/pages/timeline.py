@@ -13,32 +13,32 @@ from core.kernel.display import PRODUCT
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
 
-MOST: Final = 20  # moments on a page
+MOST: Final = 20  # entries on a page
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEntry:
     """An entry of the timeline. It has a sentence, or the described entry of an audit log."""
 
     at: datetime
     icon: str  # of Heroicons
     sentence: str = ""
     detail: str = ""
-    state: str = ""  # `bad` for what failed
+    state: str = ""  # `bad` for a failure
     change: DescribedEntry | None = None
 
 
-def list_moments(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> list[Moment]:
-    """Return the newest MOST moments. All sources have at least as many of their newest ones."""
-    moments = [
+def list_entries(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> list[TimelineEntry]:
+    """Return the newest MOST entries. All sources have at least as many of their newest ones."""
+    entries = [
         *(_sign_in(each) for each in timeline.sign_ins),
-        *(Moment(each.entry.created_at, "pencil-square", change=each) for each in timeline.changes),
-        *(Moment(each.device.created_at, "device-phone-mobile", f"New device: {each.device.name}") for each in devices),
+        *(TimelineEntry(each.entry.created_at, "pencil-square", change=each) for each in timeline.changes),
+        *(TimelineEntry(each.device.created_at, "device-phone-mobile", f"New device: {each.device.name}") for each in devices),
     ]
-    return sorted(moments, key=lambda moment: moment.at, reverse=True)[:MOST]
+    return sorted(entries, key=lambda entry: entry.at, reverse=True)[:MOST]
 
 
-def _sign_in(sign_in: SignIn) -> Moment:
+def _sign_in(sign_in: SignIn) -> TimelineEntry:
     to = PRODUCT if sign_in.service_id is None else sign_in.service_name or "a deleted application"
     if sign_in.success:
         icon, state, sentence = "arrow-right-end-on-rectangle", "", f"Signed in to {to}"
@@ -52,4 +52,4 @@ def _sign_in(sign_in: SignIn) -> Moment:
         place,
         sign_in.address or "",
     ]
-    return Moment(sign_in.created_at, icon, sentence, " · ".join(part for part in parts if part), state)
+    return TimelineEntry(sign_in.created_at, icon, sentence, " · ".join(part for part in parts if part), state)

@@ -26,9 +26,6 @@ class AccountsRead(Protocol):
     async def by_id(self, user_id: UUID) -> Account | None:
         """Return the account, usable or not."""
 
-    async def time_zone(self, user_id: UUID) -> str | None:
-        """Return the time zone in the profile of this user, or None."""
-
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         """Return the account's address and profile, with the address of its pending change."""
 

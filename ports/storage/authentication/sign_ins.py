@@ -49,7 +49,7 @@ class FailedLogins(Protocol):
 
         The organization of the application sees the account if it is a confirmed member or a user of the
         application. Otherwise the attempt counts with those at unknown accounts. The limits of
-        `core.authentication.model.sign_in_log` hold: what is over them is counted in a row that exists.
+        `core.authentication.model.sign_in_log` hold: attempts over them are counted in a row that exists.
 
         Each organization that sees a new row gets the event SIGN_IN_FAILED, if one of its webhooks has chosen it.
         """

@@ -35,7 +35,7 @@ async def keys(pool: Pool) -> set[str]:
 
 @pytest.fixture
 async def owners(storage: Postgres, pool: Pool, user: UUID) -> dict[str, ImageOwner]:
-    """An owner of each kind, each with an image whose key is the name of the kind."""
+    """An owner of each kind, with an image. The key of the image is the name of the kind."""
     org = await add_organization(pool, "acme")
     service = await add_service(pool, org)
     owners = {
@@ -100,10 +100,3 @@ async def test_an_image_goes_with_its_owner(pool: Pool, owners: dict[str, ImageO
     await run_sql(pool, "delete from organizations")
     await run_sql(pool, "delete from users")
     assert await keys(pool) == {"connection"}
-
-
-async def test_the_time_zone_is_that_of_the_profile(storage: Postgres, user: UUID) -> None:
-    async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.accounts.time_zone(user) is None
-        await tx.accounts.set_profile(user, Profile(zoneinfo="Europe/Berlin"), NOW)
-        assert await tx.accounts.time_zone(user) == "Europe/Berlin"

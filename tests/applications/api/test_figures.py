@@ -1,4 +1,4 @@
-"""Figures for charts: what they count, and that they agree with the analytics (decisions 220, 233, 234, 235, 450)."""
+"""Figures for charts: the numbers, which agree with the analytics (decisions 220, 233, 234, 235, 450)."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -147,7 +147,7 @@ async def test_users_count_once_a_day_and_once_a_week(ports: Ports, acme: Tenant
     assert users["active"][-9:] == [0, 1, 0, 0, 0, 0, 0, 1, 2]
     assert users["new"][-2:] == [1, 0]
     assert [(week["monday"], week["active"]) for week in users["weeks"][-2:]] == [("2026-03-02", 1), ("2026-03-09", 2)]
-    assert sum((await read(acme, "users?range=24h"))["active"]) >= 4  # each hour by itself
+    assert sum((await read(acme, "users?range=24h"))["active"]) >= 4  # each hour alone
 
 
 async def test_second_factors_are_only_shown_to_admins(ports: Ports, acme: Tenant) -> None:

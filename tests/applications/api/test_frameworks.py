@@ -172,7 +172,7 @@ async def test_the_code_is_valid(relying_party: RelyingParty, tmp_path: Path) ->
 
 
 def spring(text: str) -> Mapping[str, Any]:
-    """Return the values that Spring reads from the environment. The file is YAML, whose lists and maps are indented."""
+    """Return the values that Spring reads from the environment. The file is YAML with indented lists and maps."""
     assert not [line for line in text.splitlines() if "\t" in line or (len(line) - len(line.lstrip())) % 2]
     return dict(re.findall(r"^ +([a-z-]+): (\$\{\w+\})$", text, re.MULTILINE))
 

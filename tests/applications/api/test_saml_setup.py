@@ -144,7 +144,7 @@ async def test_metadata_replaces_only_the_values_that_it_has(owner_browser: Fake
     persistent = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
     assert await run_sql(pool, stored) == [(URL, ACS, "https://shop.example.com/slo", persistent)]
     read = await owner_browser.send(f"{page}/metadata", **fields)
-    assert 'value="https://shop.example.com/slo"' in read.text, "the form keeps what the metadata does not name"
+    assert 'value="https://shop.example.com/slo"' in read.text, "the form keeps values that the metadata does not name"
 
 
 async def test_the_page_after_a_save_shows_the_problems_that_only_the_metadata_tells(owner_browser: FakeBrowser, pool: Pool) -> None:

@@ -115,6 +115,10 @@ async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, p
         assert await read.session_contexts.load_of_browser(digest("cookie"), NOW) == (expected, context)
         assert await read.session_contexts.load_of_browser(digest("another"), NOW) is None
         assert await read.session_contexts.load_of_browser(digest("cookie"), new_session.expires_at) is None
+    await run_sql(pool, "update users set zoneinfo = 'Europe/Berlin' where id = %s", user.id)
+    async with storage.reading() as read:
+        in_berlin = replace(context, time_zone="Europe/Berlin")
+        assert await read.session_contexts.load_of_browser(digest("cookie"), NOW) == (expected, in_berlin)
 
 
 @pytest.mark.parametrize(

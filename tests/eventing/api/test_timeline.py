@@ -24,11 +24,11 @@ ROOT = "/app/organizations/acme"
 HOSTILE = "<script>alert(1)</script>"
 
 
-def moments(html: str) -> list[str]:
+def entries(html: str) -> list[str]:
     """Return the text of each entry of the timeline."""
     listed = re.search(r'<ol class="timeline">.*?</ol>', html, re.DOTALL)
-    entries = re.findall(r"<li .*?</li>", listed.group() if listed else "", re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]+>", " ", re.sub(r'<span class="unseen">[^<]*</span>', "", entry)).split()) for entry in entries]
+    items = re.findall(r"<li .*?</li>", listed.group() if listed else "", re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", re.sub(r'<span class="unseen">[^<]*</span>', "", entry)).split()) for entry in items]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def kai(owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeC
 @pytest.mark.parametrize("page", ["members", "users"])
 async def test_the_page_of_a_person_has_their_sign_ins_and_changes_newest_first(owner_browser: FakeBrowser, kai: UUID, page: str) -> None:
     answer = await owner_browser.open(f"{ROOT}/{page}/{kai}")
-    change, failure, success = moments(answer.text)
+    change, failure, success = entries(answer.text)
     assert change.startswith("ada@example.com changed kai@example.com from member to admin just now")
     assert failure.startswith("Could not sign in to Gatehouse: Wrong second factor 2 minutes ago")
     assert success.startswith(f"Signed in to {HOSTILE.replace('<', '&lt;').replace('>', '&gt;')} 3 minutes ago · Password")
@@ -67,7 +67,7 @@ async def test_the_page_of_a_person_has_their_sign_ins_and_changes_newest_first(
 
 async def test_the_timeline_shows_how_long_the_account_was_blocked(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
     await run_sql(pool, "update login_events set reason = 'locked', blocked_seconds = 45 where not success")
-    _, failure, _ = moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)
+    _, failure, _ = entries((await owner_browser.open(f"{ROOT}/members/{kai}")).text)
     assert failure.startswith("Could not sign in to Gatehouse: Blocked for 45 s after wrong attempts 2 minutes ago")
 
 
@@ -75,14 +75,14 @@ async def test_the_timeline_has_a_limit(owner_browser: FakeBrowser, ports: Ports
     ((shop,),) = await run_sql(pool, "select id from services")
     for minutes in range(MOST):
         await add_login(ports, pool, shop, kai, at=clock.now() - timedelta(minutes=minutes))
-    assert len(moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)) == MOST
+    assert len(entries((await owner_browser.open(f"{ROOT}/members/{kai}")).text)) == MOST
 
 
 async def test_only_readers_of_the_logs_see_a_timeline(owner_browser: FakeBrowser, pool: Pool, kai: UUID) -> None:
     for role, sees in ((ADMIN, True), (MEMBER, False)):
         await run_sql(pool, "update memberships set role = %s where user_id <> %s", role, kai)
         page = await owner_browser.open(f"{ROOT}/users/{kai}")
-        assert (page.status, "Timeline" in page.text, bool(moments(page.text))) == (200, sees, sees)
+        assert (page.status, "Timeline" in page.text, bool(entries(page.text))) == (200, sees, sees)
 
 
 async def test_an_organization_sees_nothing_of_others(owner_browser: FakeBrowser, ports: Ports, pool: Pool, kai: UUID) -> None:
@@ -96,7 +96,7 @@ async def test_an_organization_sees_nothing_of_others(owner_browser: FakeBrowser
     other = await add_service(pool, org, "other")
     await add_service_user(ports, other, kai)
     await add_login(ports, pool, other, kai)
-    assert len(moments((await owner_browser.open(f"{ROOT}/members/{kai}")).text)) == 3
+    assert len(entries((await owner_browser.open(f"{ROOT}/members/{kai}")).text)) == 3
 
 
 async def test_platform_owners_see_devices_too(browser: FakeBrowser, ports: Ports, kai: UUID) -> None:
@@ -104,6 +104,6 @@ async def test_platform_owners_see_devices_too(browser: FakeBrowser, ports: Port
     await browser.sign_in("kai@example.com")
     browser.cookies.clear()
     await browser.sign_in(owner.email)
-    shown = moments((await browser.open(f"/app/platform/people/{kai}")).text)
-    assert any(moment.startswith("New device: ") for moment in shown)
-    assert any(moment.startswith("Signed in to Gatehouse") for moment in shown)
+    shown = entries((await browser.open(f"/app/platform/people/{kai}")).text)
+    assert any(entry.startswith("New device: ") for entry in shown)
+    assert any(entry.startswith("Signed in to Gatehouse") for entry in shown)

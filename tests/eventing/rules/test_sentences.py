@@ -10,8 +10,8 @@ import pytest
 
 from core.accounts.model.devices import Location
 from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, SYSTEM, AuditActor, AuditEntry
-from core.eventing.model.groups import group
-from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, describe, detail_rows, named_objects
+from core.eventing.model.groups import group_entries
+from core.eventing.model.sentences import DescribedEntry, DetailRow, Names, ObjectName, PartKind, collect_objects, describe, detail_rows
 from core.kernel.event_catalog import PLATFORM_ACTIONS
 
 ORG = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
@@ -129,8 +129,8 @@ def test_a_sentence_says_who_did_what(action: str, details: Mapping[str, Any], c
 def test_the_names_of_a_page_are_those_of_actors_objects_and_details() -> None:
     changed = replace(ENTRY, details={"changes": {"owner_id": {"old": OWNER, "new": KAI}}, "service_id": KEY, "user_id": "not-an-id"})
     by_key = replace(ENTRY, actor=BY_KEY, target_type="webhook", target_id="x")
-    assert named_objects([changed, by_key]) == {"user": {OWNER, KAI}, "service": {KEY}, "api_key": {KEY}}
-    assert named_objects([replace(ENTRY, actor=SYSTEM, target_type="signing_key")]) == {}
+    assert collect_objects([changed, by_key]) == {"user": {OWNER, KAI}, "service": {KEY}, "api_key": {KEY}}
+    assert collect_objects([replace(ENTRY, actor=SYSTEM, target_type="signing_key")]) == {}
 
 
 def test_details_are_rows_with_old_and_new_values_and_names() -> None:
@@ -161,14 +161,14 @@ def _entry(seconds: float, **changes: Any) -> DescribedEntry:
 
 
 def sizes(*entries: DescribedEntry) -> list[int]:
-    return [len(each.entries) for each in group(entries)]
+    return [len(each.entries) for each in group_entries(entries)]
 
 
 def test_a_push_of_a_directory_is_one_group() -> None:
     entries = [_entry(50 * number, actor=DIRECTORY, action="user.joined", target_id=str(number)) for number in range(5)]
-    [push] = group(entries)
+    [push] = group_entries(entries)
     assert (push.newest, push.first, push.other_actions) == (entries[0], entries[-1], [("user.joined", 4)])
-    assert group([_entry(0, actor=DIRECTORY, action="user.deactivated"), *entries])[0].other_actions[-1] == ("user.deactivated", 1)
+    assert group_entries([_entry(0, actor=DIRECTORY, action="user.deactivated"), *entries])[0].other_actions[-1] == ("user.deactivated", 1)
     assert sizes(*entries, _entry(300, actor=DIRECTORY)) == [5, 1], "after a pause of more than a minute"
 
 
@@ -194,7 +194,7 @@ def test_other_entries_stand_alone() -> None:
     assert sizes(_entry(0), _entry(1, actor=AuditActor(KAI, "kai@acme.example"), target_id="z")) == [1, 1]
     assert sizes(_entry(0), _entry(1, impersonator=ADA)) == [1, 1]
     assert sizes(_entry(0, impersonator=ADA), _entry(40, impersonator=ADA)) == [2], "the requests of an impersonation"
-    assert group([]) == []
+    assert group_entries([]) == []
 
 
 def test_identity_providers_have_the_names_of_the_operator() -> None:

@@ -1,4 +1,4 @@
-"""Sign-ins and failed attempts of the access tests, and what an organization sees of them (decision 220)."""
+"""Sign-ins and failed attempts of the access tests, and those that an organization sees (decision 220)."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from ports import Ports
 from tests.support.builders import run_sql
 from tests.support.rows import failed_login
 
-# What the rival organization has counted, in both worlds. `hide_in_counts` names some of it for the platform.
+# The counted attempts of the rival organization, in both worlds. `hide_in_counts` names some of them for the platform.
 NETWORK = "192.0.2.77"
 ATTEMPTS = 3
 

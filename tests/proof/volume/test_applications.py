@@ -53,7 +53,7 @@ async def test_logins_of_a_deleted_service_are_not_scanned(storage: Postgres, po
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_the_activity_of_an_application_is_found_among_many_sign_ins(storage: Postgres, pool: Pool, mode: str) -> None:
-    """Of an application without failures, and of one that nobody has used for long, in an organization with a busy one."""
+    """Of an application without failures, and of one without recent sign-ins, in an organization with a busy one."""
     user = await add(storage, account())
     org = await add_organization(pool, "acme")
     busy, quiet = [await add_service(pool, org, slug) for slug in ("busy", "quiet")]

@@ -1,4 +1,4 @@
-"""Figures for charts: an hour is counted without reading older sign-ins, and charts do not read sign-ins at all."""
+"""Figures for charts: an hour is counted without reading older sign-ins, and charts read no sign-ins."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri
+from core.applications.model.registered_uris import UriNotRegistered
 from core.applications.model.services import Service
 from core.kernel.errors import Invalid
 
@@ -19,7 +19,7 @@ class PostLogoutClientMissing(Invalid):
     """This post_logout_redirect_uri has no application. Send id_token_hint or client_id with it."""
 
 
-class PostLogoutRedirectUriNotRegistered(Invalid):
+class PostLogoutRedirectUriNotRegistered(UriNotRegistered):
     """This post_logout_redirect_uri is not registered for the application, so the user is not sent there. Send a registered one."""
 
 
@@ -59,13 +59,6 @@ class LogoutRequestFacts:
     has_hint: bool  # the request has an ID token of the application, of any session
     is_proven: bool  # the hint names a session that was authorized in this browser
     refusal: PostLogoutRedirectUriNotRegistered | None = None
-
-    @property
-    def unregistered(self) -> UnregisteredUri | None:
-        """The post_logout_redirect_uri, if the application does not have it. None for our own frontend."""
-        if self.refusal is None or self.service is None:
-            return None
-        return UnregisteredUri(self.request.post_logout_redirect_uri or "", POST_LOGOUT_REDIRECT_URIS, self.service)
 
     @property
     def cannot_return(self) -> bool:

@@ -85,11 +85,11 @@ class SignInFilters(Query):
     until: DateTime | None = Field(default=None, description="Only attempts before this time.", examples=["2026-04-01T00:00:00Z"])
 
     def to_filter(self) -> SignInFilter:
-        given = {name: getattr(self, name) for name in SignInFilters.model_fields if name != "period"}
+        filters = {name: getattr(self, name) for name in SignInFilters.model_fields if name != "period"}
         if self.period is not None:
             start = ports().clock.now() - self.period.length
-            given["since"] = start if self.since is None else max(start, self.since)
-        return SignInFilter(**given)
+            filters["since"] = start if self.since is None else max(start, self.since)
+        return SignInFilter(**filters)
 
 
 class SignInQuery(SignInFilters, PageQuery):

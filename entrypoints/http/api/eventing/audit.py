@@ -122,7 +122,9 @@ class AuditFilters(Query):
     def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
         fields = {name: getattr(self, name) for name in BUILT}
-        filter_ = audit_model.of_category(audit_model.build_filter(**fields, known_actions=known_actions), self.category, known_actions)
+        filter_ = audit_model.restrict_to_category(
+            audit_model.build_filter(**fields, known_actions=known_actions), self.category, known_actions
+        )
         search = AuditSearch(actor=self.actor, target=self.target, either=self.search, period=self.period)
         return filter_ if filter_ is None or search == AuditSearch() else replace(filter_, search=search)
 

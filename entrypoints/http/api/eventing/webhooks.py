@@ -342,7 +342,7 @@ class ResendResponse(ResponseModel):
 async def resend_failed(org_slug: str, webhook_id: UUID, data: ResendRequest) -> ResendResponse:
     """Send all failed deliveries of a webhook again, oldest first.
 
-    These are the deliveries whose attempts ran out, without tests. Each is sent again once, as a new delivery with the same payload.
+    These are the deliveries without further attempts, except tests. Each is sent again once, as a new delivery with the same payload.
     """
     resent = await webhooks.resend_failed(ports(), acting(), webhook_id, data.since)
     return ResendResponse(queued=resent.queued, remaining=resent.remaining)

@@ -1,7 +1,7 @@
 """Uploaded images on pages, and the initials on a color of people and organizations that have none."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 from unicodedata import normalize
@@ -31,18 +31,14 @@ def hue(key: object) -> int:
 
 async def load_images(owner_ids: Iterable[UUID]) -> None:
     """Load the addresses of the images of these owners, which the user sees, for the templates of this request."""
-    missing = {*owner_ids} - {*(loaded := _loaded())}
-    if missing:
-        g.images = {**loaded, **dict.fromkeys(missing), **await images.find_keys(ports(), missing)}
-
-
-def _loaded() -> Mapping[UUID, str | None]:
-    return g.get("images", {}) if has_app_context() else {}
+    if ids := {*owner_ids}:
+        g.images = await images.find_keys(ports(), ids)
 
 
 def image_of(owner_id: object, size: int = SMALL) -> str | None:
     """Return the path of the image of this owner, if it has one and `load_images` has loaded it."""
-    key = _loaded().get(owner_id) if isinstance(owner_id, UUID) else None
+    keys = g.get("images", {}) if has_app_context() else {}
+    key = keys.get(owner_id) if isinstance(owner_id, UUID) else None
     return None if key is None else f"{IMAGE_PATH}{key}/{size}"
 
 

@@ -1,4 +1,4 @@
-"""The quickstarts of the documentation as data: what a reader registers, saves and runs.
+"""The quickstarts of the documentation as data: the settings to register, the files to save and the commands to run.
 
 The console shows them filled in with the values of an application. The comments in front of the blocks are those that the tests follow.
 """

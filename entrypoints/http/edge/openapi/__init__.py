@@ -90,7 +90,7 @@ def takes(model: type[BaseModel]) -> Callable[[V], V]:
 
 
 def takes_image(view: V) -> V:
-    """Mark a route whose request body is an uploaded image."""
+    """Mark a route that takes an uploaded image as its request body."""
     return _document(takes_image=True)(view)
 
 

@@ -252,7 +252,7 @@ async def confirm_membership(org_slug: str) -> Response:
 @page_session
 @describes_page({200: "The page.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"])
 async def show_leaving(org_slug: str) -> Response:
-    """Show what leaving an organization means."""
+    """Ask before you leave an organization."""
     return await ask(await _leaving(org_slug))
 
 

@@ -152,7 +152,7 @@ async def _deletion_values(_: Form) -> dict[str, Any]:
 @page_session
 @describes_page({200: "The page."}, api=["DELETE /api/user"])
 async def show_deletion() -> Response:
-    """Show what the deletion of your account does."""
+    """Ask before your account is deleted."""
     return await console_page("accounts/delete.html", **await _deletion_values({}))
 
 

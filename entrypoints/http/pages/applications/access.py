@@ -145,7 +145,7 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPrevi
 @member_page(Capability.ORGANIZATION_OWN)
 @shows(f"DELETE {SERVICE}")
 async def show_deletion(org_slug: str, service_slug: str) -> Response:
-    """Show what the deletion of an application means, and ask for its name."""
+    """Ask for the name of an application before it is deleted."""
     return await ask(await _deletion(service_slug))
 
 

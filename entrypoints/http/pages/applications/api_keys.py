@@ -90,7 +90,7 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
 @member_page(Capability.API_KEYS_MANAGE)
 @shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
 async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
-    """Show what the revocation of an API key means."""
+    """Ask before an API key is revoked."""
     service = await services.find(ports(), acting_member(), service_slug)
     key = await api_keys.find(ports(), acting_member(), service_slug, api_key_id)
     used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."

@@ -1,5 +1,6 @@
 """The pages of the users of an organization's applications: the list, a user, and a page for each action."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -65,7 +66,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         details=details,
         path=organization_path("/users"),
         actions=_actions(details),
-        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
+        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 
@@ -84,26 +85,52 @@ def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
     ]
 
 
-async def _question(user_id: UUID, **parts: Any) -> Question:
-    email = await end_users.find_address(ports(), acting_member(), user_id)
-    path = organization_path(f"/users/{user_id}")
-    return Question(target=email, **{"back": (email, path), "dangerous": False, **parts})
+def _make_question(
+    verb: str, button: str, *consequences: str, has_page: bool = True, **parts: Any
+) -> Callable[[UUID], Awaitable[Question]]:
+    """Return the function that loads the question of an action. Without `has_page`, the user can have left the applications."""
+
+    async def load(user_id: UUID) -> Question:
+        email = await end_users.find_address(ports(), acting_member(), user_id)
+        back = (email, organization_path(f"/users/{user_id}")) if has_page else ("Users", organization_path("/users"))
+        return Question(verb=verb, target=email, consequences=consequences, button=button, back=back, **{"dangerous": False, **parts})
+
+    return load
 
 
-async def _sessions_question(user_id: UUID) -> Question:
-    return await _question(
-        user_id,
-        verb="End the sessions of",
-        consequences=("Their sessions in your applications end. They can sign in again.",),
-        button="End sessions",
-    )
+_sessions_question = _make_question(
+    "End the sessions of", "End sessions", "Their sessions in your applications end. They can sign in again."
+)
+_reset_question = _make_question("Send a reset link to", "Send reset link", RESET_LINK)
+_block_question = _make_question(
+    "Block",
+    "Block user",
+    "Their sessions in your applications end at once, and they cannot sign in to any of them, or use your API resources. Their account, "
+    "and other organizations, are not touched. You can unblock them at any time.",
+    keep="Keep user",
+    dangerous=True,
+)
+_unblock_question = _make_question(
+    "Unblock",
+    "Unblock user",
+    "They can sign in to your applications again, as far as the access rules of each application admit them.",
+    has_page=False,
+)
+_second_factor_question = _make_question(
+    "Remove the second factor of",
+    "Remove second factor",
+    "They sign in without a code, until they set up another second factor. Their sessions end, and they get an email.",
+    "This is possible only for accounts that your organization created, and that no other organization uses.",
+    keep="Keep second factor",
+    dangerous=True,
+)
 
 
 @routes.get(f"{ONE}/end-sessions")
 @member_page(Capability.END_USERS_MANAGE)
 @shows(f"DELETE {API}/<user_id>/sessions")
 async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
-    """Show what it means to end the sessions of a user, and ask."""
+    """Ask before the sessions of a user end."""
     return await ask(await _sessions_question(user_id))
 
 
@@ -114,15 +141,6 @@ async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a user in an organization's applications."""
     count = await end_user_actions.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)
-
-
-async def _reset_question(user_id: UUID) -> Question:
-    return await _question(
-        user_id,
-        verb="Send a reset link to",
-        consequences=(RESET_LINK,),
-        button="Send reset link",
-    )
 
 
 @routes.get(f"{ONE}/password-reset")
@@ -143,25 +161,11 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
     return redirect_with_notice("reset-sent", organization_path(f"/users/{user_id}"))
 
 
-async def _block_question(user_id: UUID) -> Question:
-    return await _question(
-        user_id,
-        verb="Block",
-        consequences=(
-            "Their sessions in your applications end at once, and they cannot sign in to any of them, or use your API resources. Their "
-            "account, and other organizations, are not touched. You can unblock them at any time.",
-        ),
-        button="Block user",
-        keep="Keep user",
-        dangerous=True,
-    )
-
-
 @routes.get(f"{ONE}/block")
 @member_page(Capability.END_USERS_MANAGE)
 @shows(f"PUT {API}/<user_id>/block")
 async def show_block(org_slug: str, user_id: UUID) -> Response:
-    """Show what it means to block a user, and ask."""
+    """Ask before a user is blocked."""
     return await ask(await _block_question(user_id))
 
 
@@ -173,16 +177,6 @@ async def block(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Block a user at an organization's applications."""
     await end_user_actions.block(ports(), acting_member(), user_id)
     return redirect_with_notice("user-blocked", organization_path(f"/users/{user_id}"))
-
-
-async def _unblock_question(user_id: UUID) -> Question:
-    return await _question(
-        user_id,
-        verb="Unblock",
-        consequences=("They can sign in to your applications again, as far as the access rules of each application admit them.",),
-        button="Unblock user",
-        back=("Users", organization_path("/users")),  # users who have left the applications have no page
-    )
 
 
 @routes.get(f"{ONE}/unblock")
@@ -203,25 +197,11 @@ async def unblock(org_slug: str, user_id: UUID, form: Form) -> Response:
     return redirect_with_notice("user-unblocked", organization_path(f"/users/{user_id}" if is_end_user else "/users"))
 
 
-async def _second_factor_question(user_id: UUID) -> Question:
-    return await _question(
-        user_id,
-        verb="Remove the second factor of",
-        consequences=(
-            "They sign in without a code, until they set up another second factor. Their sessions end, and they get an email.",
-            "This is possible only for accounts that your organization created, and that no other organization uses.",
-        ),
-        button="Remove second factor",
-        keep="Keep second factor",
-        dangerous=True,
-    )
-
-
 @routes.get(f"{ONE}/second-factor")
 @member_page(Capability.END_USERS_MANAGE)
 @shows(f"DELETE {API}/<user_id>/mfa")
 async def show_second_factor_removal(org_slug: str, user_id: UUID) -> Response:
-    """Show what it means to remove the second factor of a user, and ask."""
+    """Ask before the second factor of a user is removed."""
     return await ask(await _second_factor_question(user_id))
 
 

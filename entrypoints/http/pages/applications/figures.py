@@ -13,9 +13,9 @@ from entrypoints.http.api.applications.figures import FigureQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import sign_in_methods
 from entrypoints.http.edge.access import member_page, platform_page
-from entrypoints.http.pages.applications.figure_pictures import percent, show_sign_ins, show_traffic, show_users, sum_of
+from entrypoints.http.pages.applications.figure_charts import percent, show_sign_ins, show_traffic, show_users, sum_of
 from entrypoints.http.pages.console import console_page, may, organization_path, shows
-from entrypoints.http.pages.stacked_charts import Picture
+from entrypoints.http.pages.stacked_charts import StackedChart
 
 routes = Blueprint("figure_pages", __name__)
 
@@ -31,19 +31,19 @@ RANGES: Final = [
 ]
 RECENT: Final = 10
 Tile = tuple[str, str]  # a number and its label
-Empty = tuple[str, str, str]  # what to do if there is nothing to show, and the button for it: label and path
+Empty = tuple[str, str, str]  # the advice on an empty page, and its button: label and path
 
 
 async def _page(
-    range_: FigureRange, pictures: Sequence[Picture], tiles: Sequence[Tile], empty: Empty, *, recent: object = None
+    range_: FigureRange, charts: Sequence[StackedChart], tiles: Sequence[Tile], empty: Empty, *, recent: object = None
 ) -> Response:
     return await console_page(
         "applications/figures.html",
         ranges=RANGES,
         chosen=range_.value,
-        pictures=[(picture, None if picture.is_empty else picture.to_svg()) for picture in pictures],
+        charts=charts,
         tiles=tiles,
-        is_empty=all(picture.is_empty for picture in pictures),
+        is_empty=all(chart.is_empty for chart in charts),
         empty=empty,
         recent=recent,
         methods=sign_in_methods(),
@@ -151,13 +151,13 @@ async def show_platform_directory_figures(query_args: FigureQuery) -> Response:
     return await _page(query_args.range, _directory(loaded), _traffic_tiles(loaded, "Requests"), empty)
 
 
-def _webhooks(loaded: TrafficFigures) -> list[Picture]:
+def _webhooks(loaded: TrafficFigures) -> list[StackedChart]:
     return show_traffic(
         loaded, "Webhook attempts by outcome", "An event that is not accepted is sent again. Each attempt counts.", timed=True
     )
 
 
-def _directory(loaded: TrafficFigures) -> list[Picture]:
+def _directory(loaded: TrafficFigures) -> list[StackedChart]:
     return show_traffic(loaded, "SCIM requests by outcome", "Refused are requests that your directory should change.", timed=False)
 
 

@@ -15,7 +15,7 @@ from entrypoints.http.base.rendering import quickstarts
 from entrypoints.http.base.rendering.documentation import HOME
 from entrypoints.http.base.rendering.quickstarts import Quickstart
 
-NO_SECRET: Final = "PASTE_THE_CLIENT_SECRET"  # noqa: S105  (what the page shows when the secret is unknown)
+NO_SECRET: Final = "PASTE_THE_CLIENT_SECRET"  # noqa: S105  (the page shows it if the secret is unknown)
 EXAMPLE_ISSUER: Final = "https://login.example.com"
 # A URI with other characters is not written into code: it could end a text there.
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9:/._~\[\]-]+")
@@ -50,7 +50,7 @@ FRAMEWORKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What connects the application with a framework. `missing` is the query that shows the URIs to register in the settings."""
+    """A guide to connect the application with a framework. `missing` is the query that shows the URIs to register in the settings."""
 
     name: str
     label: str
@@ -133,7 +133,7 @@ def _moved(quickstart: Quickstart, new: str, sign_out_address: str | None) -> li
 
 
 def _values(quickstart: Quickstart, service: Service, secret: str) -> list[tuple[str, str]]:
-    """Return the replacements of what the commands of a quickstart read from the answer of the API."""
+    """Return replacements for the values that the commands of a quickstart read from the answer of the API."""
     values = [
         ('$(echo "$answer" | get service client_id)', str(service.client_id)),
         ('$(echo "$answer" | get client_secret)', secret),
@@ -149,9 +149,9 @@ def _values(quickstart: Quickstart, service: Service, secret: str) -> list[tuple
 
 def _replaced(text: str, changes: Sequence[tuple[str, str]]) -> str:
     """Return the text with all changes made in one pass, so that no change meets the text of another."""
-    found = dict(changes)
-    pattern = "|".join(re.escape(old) for old in sorted(found, key=len, reverse=True))
-    return re.sub(pattern, lambda match: found[match[0]], text) if found else text
+    replacements = dict(changes)
+    pattern = "|".join(re.escape(old) for old in sorted(replacements, key=len, reverse=True))
+    return re.sub(pattern, lambda match: replacements[match[0]], text) if replacements else text
 
 
 def values_of(service: Service, secret: str | None) -> dict[str, Any]:

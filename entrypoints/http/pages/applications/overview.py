@@ -12,7 +12,7 @@ from core.applications.model.figures import FigureRange
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.applications.figure_pictures import show_users
+from entrypoints.http.pages.applications.figure_charts import show_users
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import console_page, shows
 
@@ -56,14 +56,13 @@ async def show_overview(org_slug: str) -> Response:
     """Show the overview of an organization."""
     view = await overview.load(ports(), acting_member())
     users = await figures.load_users(ports(), acting_member(), FigureRange.WEEK, with_populations=False)
-    active = show_users(users)[0]
     chart = draw_days("Sign-ins of the last 30 days", view.sign_ins)
     return await console_page(
         "applications/overview.html",
         members=view.members,
         applications=view.services,
         active=users.weeks[-1].active,
-        users=(active, None if active.is_empty else active.to_svg()),
+        users=show_users(users)[0],
         total=sum(each.count for each in view.sign_ins),
         chart=chart.to_svg("sign-ins"),
         days=[each for each in reversed(view.sign_ins) if each.count],

@@ -184,7 +184,7 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
 
 
 async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProblem]) -> Response:
-    """Return the page after a save, with the problems that only the metadata tells. `notice` is a key of NOTICES."""
+    """Return the page after a save, with the problems that only the metadata has. `notice` is a key of NOTICES."""
     problems = [*problems, *await metadata.check(ports(), acting_member(), service_slug)]
     return await console_page(
         "applications/saml.html", **{**await _values(None, service_slug), "problems": problems, "saved": NOTICES[notice]}
@@ -223,7 +223,7 @@ async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Respons
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"POST {API}/certificate")
 async def show_replacement(org_slug: str, service_slug: str) -> Response:
-    """Show what the replacement of the certificate for signatures means. 404 without a certificate."""
+    """Ask before the certificate for signatures is replaced. 404 without a certificate."""
     service = await services.find(ports(), acting_member(), service_slug)
     await saml.get_certificate(ports(), acting_member(), service_slug)  # there is one to replace
     return await ask(_replacement(service))

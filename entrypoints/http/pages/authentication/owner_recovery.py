@@ -38,7 +38,7 @@ async def recover_owner_page() -> Response:
 
 
 async def _values(token: str, name: str = "") -> dict[str, Any]:
-    """Raises: RecoveryLinkInvalid."""
+    """Return the values of the page. Raises: RecoveryLinkInvalid."""
     return {"token": token, "asks_name": await owner_recovery.lacks_name(ports(), token), "typed_name": name}
 
 

@@ -64,8 +64,8 @@ def _narrowed(chosen: Mapping[str, str], sign_ins: Sequence[SignIn]) -> list[tup
     first = sign_ins[0] if sign_ins else None
     person = (first and first.email) or "one user"
     application = (first and first.service_name) or "one application"
-    shown = [("Person", "user_id", person), ("Application", "service_id", application)]
-    return [(f"{title}: {text}", with_query(page=None, **{name: None})) for title, name, text in shown if chosen[name]]
+    filters = [("Person", "user_id", person), ("Application", "service_id", application)]
+    return [(f"{title}: {text}", with_query(page=None, **{name: None})) for title, name, text in filters if chosen[name]]
 
 
 async def failure_values(member: Member | None, user_id: UUID) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def show_subscriptions() -> Response:
 @page_session
 @describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
 async def show_subscription(subscription_id: UUID) -> Response:
-    """Show what the cancellation of one of your subscriptions does.
+    """Ask before one of your subscriptions is canceled.
 
     The page has the form that cancels it.
     """

@@ -9,7 +9,7 @@ from quart import Blueprint, Response, request
 
 from core.eventing import audit, platform_log
 from core.eventing.model.audit import Period, SearchTooBroad, SearchTooShort
-from core.eventing.model.groups import group
+from core.eventing.model.groups import group_entries
 from core.eventing.model.sentences import DescribedEntry, detail_rows
 from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
@@ -69,7 +69,7 @@ async def _list_page(
     chosen = {name: request.args.get(name, "") for name in FILTERS}
     return await console_page(
         "eventing/log.html",
-        groups=group(entries.items),
+        groups=group_entries(entries.items),
         problem=problem,
         categories=_categories(kinds.values()),
         periods=PERIODS,

@@ -67,10 +67,10 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 @shows(f"GET {API}")
 async def show_webhooks(org_slug: str) -> Response:
     """List the webhooks of an organization."""
-    found = await webhooks.list_webhooks(ports(), acting_member())
+    rows = await webhooks.list_webhooks(ports(), acting_member())
     return await console_page(
         "eventing/webhooks.html",
-        webhooks=[(webhook, health, health.state(is_active=webhook.is_active)) for webhook, health in found],
+        webhooks=[(webhook, health, health.state(is_active=webhook.is_active)) for webhook, health in rows],
         path=webhooks_path(),
     )
 

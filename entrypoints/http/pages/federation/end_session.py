@@ -85,8 +85,8 @@ async def answer_question() -> Response:
     if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
         facts = await _check(EndSessionRequest.from_fields(fields))
-        if facts.refusal is not None and facts.unregistered is not None:
-            return await unregistered_page(facts.refusal, facts.unregistered, facts.request.path)
+        if facts.refusal is not None:
+            return await unregistered_page(facts.refusal, facts.request.path)
         return redirect(facts.request.path)
     form, user = await read_form(), await visitor()
     facts = await _check(EndSessionRequest.from_fields(request.args))
@@ -97,9 +97,12 @@ async def answer_question() -> Response:
 
 
 async def _check(logout_request: EndSessionRequest) -> LogoutRequestFacts:
-    """Raises: the refusal of the facts, if the client does not want a page, or the request is one of our own frontend."""
+    """Check a logout request.
+
+    Raises: the refusal of the facts, if the client does not want a page, or the request is one of our own frontend.
+    """
     facts = await oauth_end_session.check(ports(), logout_request, cookies.session_cookie())
-    if facts.refusal is not None and (facts.unregistered is None or not wants_page()):
+    if facts.refusal is not None and (facts.refusal.unregistered is None or not wants_page()):
         raise facts.refusal
     return facts
 
@@ -119,7 +122,7 @@ async def _signed_out(facts: LogoutRequestFacts) -> Response:
     if facts.has_hint and facts.return_url is not None:
         return redirect(facts.return_url)
     application = None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
-    unregistered = None if facts.unregistered is None else await unregistered_values(facts.unregistered)
+    unregistered = await unregistered_values(facts.refusal)
     return end_page(application, cannot_return=facts.cannot_return, refusal=facts.refusal, unregistered=unregistered)
 
 
@@ -133,7 +136,7 @@ async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
         "organization": design.organization_name if design else "",
         "email": user.email,
         "cannot_return": facts.cannot_return,
-        "unregistered": None if facts.unregistered is None else await unregistered_values(facts.unregistered),
+        "unregistered": await unregistered_values(facts.refusal),
     }
     if facts.refusal is not None:
         return refused_page(facts.refusal, "federation/end_session.html", **values)

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from quart import Response
 
-from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UnregisteredUri, UriNotRegistered
+from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, UriNotRegistered
 from core.federation import unregistered_uris
-from core.kernel.errors import Refusal
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import anonymous, ports, request_record
 from entrypoints.http.edge.bodies import MAX_TEXT
@@ -25,9 +24,9 @@ LONGEST_SHOWN: Final = 8192  # characters; longer URIs are cut
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-async def unregistered_page(refusal: Refusal, unregistered: UnregisteredUri, sign_out: str | None = None) -> Response:
+async def unregistered_page(refusal: UriNotRegistered, sign_out: str | None = None) -> Response:
     """Return the page about a URI that is not registered. `sign_out` is the path that continues a sign-out."""
-    values = {"unregistered": await unregistered_values(unregistered), "request_id": request_record().request_id, "sign_out": sign_out}
+    values = {"unregistered": await unregistered_values(refusal), "request_id": request_record().request_id, "sign_out": sign_out}
     return refused_page(refusal, "federation/unregistered_uri.html", **values)
 
 
@@ -41,20 +40,23 @@ def shows_unregistered_uri(view: V) -> V:
         except UriNotRegistered as refusal:
             if refusal.unregistered is None or not wants_page():
                 raise
-            return await unregistered_page(refusal, refusal.unregistered)
+            return await unregistered_page(refusal)
 
     return cast("V", run)
 
 
-async def unregistered_values(unregistered: UnregisteredUri) -> dict[str, Any]:
-    """Return the values of the part of a page that shows the URI. Admins also get the way to the settings."""
+async def unregistered_values(refusal: UriNotRegistered | None) -> dict[str, Any] | None:
+    """Return the values of the part of a page that shows the URI, or None without one. Admins also get the way to the settings."""
+    unregistered = None if refusal is None else refusal.unregistered
+    if unregistered is None:
+        return None
     facts = await unregistered_uris.load_facts(ports(), anonymous(), cookies.session_cookie(), unregistered)
     uri, setting = unregistered.uri, unregistered.setting
     can_stand_in_field = unregistered.flaw is None and len(uri) <= MAX_TEXT
     path = f"{ORGANIZATION_PATH.format(slug=facts.org_slug)}/applications/{unregistered.service.slug}"
     query = f"?{urlencode({setting: uri})}" if can_stand_in_field else ""
     return {
-        "uri": visible(uri),
+        "uri": escape_invisible(uri),
         "length": len(uri) if len(uri) > LONGEST_SHOWN else None,
         "application": unregistered.service.name,
         "organization": facts.organization_name,
@@ -67,6 +69,6 @@ async def unregistered_values(unregistered: UnregisteredUri) -> dict[str, Any]:
     }
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return the start of a text, with escapes for characters that are not seen or that change the order of others."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:LONGEST_SHOWN])

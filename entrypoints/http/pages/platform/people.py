@@ -26,7 +26,7 @@ from entrypoints.http.pages.console_forms import (
     check_typed_name,
 )
 from entrypoints.http.pages.form_values import to_model
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 from ports import Ports
 
 routes = Blueprint("people_pages", __name__)
@@ -71,7 +71,7 @@ async def show_person(user_id: UUID) -> Response:
         person=details.user,
         path=f"{LIST}/{details.user.id}",
         actions=_actions(details),
-        moments=list_moments(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
+        entries=list_entries(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
         **await failure_values(None, details.user.id),
     )
 
@@ -129,7 +129,7 @@ async def _promotion(user_id: UUID) -> Question:
 @platform_page
 @shows(f"POST {OWNERS_API}")
 async def show_promotion(user_id: UUID) -> Response:
-    """Show what it means to make a person a platform owner, and ask for a reason."""
+    """Ask for a reason before a person becomes a platform owner."""
     return await ask(await _promotion(user_id))
 
 
@@ -174,7 +174,7 @@ async def _demotion(user_id: UUID) -> Question:
 @platform_page
 @shows(f"DELETE {OWNERS_API}/<user_id>")
 async def show_demotion(user_id: UUID) -> Response:
-    """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
+    """Ask for a reason before a platform owner loses the role."""
     return await ask(await _demotion(user_id))
 
 

@@ -213,7 +213,7 @@ async def _impersonation(user_id: UUID) -> Question:
 @platform_page
 @shows(IMPERSONATION)
 async def show_impersonation(user_id: UUID) -> Response:
-    """Show what an impersonation means, and ask for a reason."""
+    """Ask for a reason before an impersonation."""
     return await ask(await _impersonation(user_id))
 
 
@@ -283,7 +283,7 @@ async def _anonymization(user_id: UUID) -> Question:
 @platform_page
 @shows(FORGET)
 async def show_anonymization(user_id: UUID) -> Response:
-    """Show what it means to anonymize a person, and ask for their address."""
+    """Ask for the address of a person before they are anonymized."""
     return await ask(await _anonymization(user_id))
 
 

@@ -77,7 +77,7 @@ async def create_token(org_slug: str, form: Form) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"DELETE {TOKENS}/<token_id>")
 async def show_revocation(org_slug: str, token_id: UUID) -> Response:
-    """Show what the revocation of a SCIM token means."""
+    """Ask before a SCIM token is revoked."""
     end = await scim_tokens.describe_end(ports(), acting_member(), token_id)
     users = count(end.users, "user")
     return await ask(

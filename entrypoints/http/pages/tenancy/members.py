@@ -29,7 +29,7 @@ from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_o
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import actions_on_people
-from entrypoints.http.pages.timeline import MOST, list_moments
+from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("member_pages", __name__)
 
@@ -108,7 +108,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         invited_by=details.invited_by,
         invited_at=details.invited_at,
         actions=_actions(details.account.member),
-        moments=list_moments(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
+        entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 
@@ -179,7 +179,7 @@ async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"DELETE {API}/<user_id>/sessions")
 async def show_sessions_end(org_slug: str, user_id: UUID) -> Response:
-    """Show what it means to end the sessions of a member, and ask."""
+    """Ask before the sessions of a member end."""
     member = await _find(user_id)
     question = Question(
         verb="End the sessions of",
@@ -235,7 +235,7 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: Form) -> Respo
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
 async def show_removal(org_slug: str, user_id: UUID) -> Response:
-    """Show what the removal of a member means, and ask for their address."""
+    """Ask for the address of a member before they are removed."""
     return await ask(await _removal(user_id))
 
 

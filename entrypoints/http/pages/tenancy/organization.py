@@ -132,7 +132,7 @@ async def transfer(org_slug: str, form: Form) -> Response:
 @member_page(Capability.ORGANIZATION_OWN)
 @shows(f"DELETE {API_OF_ONE}")
 async def show_deletion(org_slug: str) -> Response:
-    """Show what the deletion of an organization means, and ask for its name."""
+    """Ask for the name of an organization before it is deleted."""
     return await ask(await _deletion())
 
 

@@ -1,19 +1,18 @@
 """The actions on several members or pending invitations that were selected in the list: a page that names them and asks, and its forms."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response, request
 
-from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.tenancy import selected_people
-from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, PersonOutcome, RoleUnknown, TooManySelected
+from core.tenancy import invitations, inviting, members, selected_people
+from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
+from core.tenancy.selected_people import Change
 from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -22,7 +21,6 @@ from entrypoints.http.pages.consequences import TEMPLATE, Question, ask, count, 
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import REDIRECTED, Fields, Form, accepts, answers_with, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, checked
-from ports import Ports
 
 routes = Blueprint("selected_people_pages", __name__)
 
@@ -32,7 +30,6 @@ INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
 USER: Final = "user:"  # names of the checkboxes begin with these
 INVITED: Final = "invitation:"
 ROLE_FIELDS: Final[Fields] = {RoleUnknown: "role", OwnershipNotAssignable: "role"}
-Change = Callable[[Ports, OrganizationCaller, Mapping[UUID, Email]], Awaitable[list[PersonOutcome]]]
 ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them, if some were refused.")}
 
 
@@ -40,6 +37,10 @@ ANSWERS: Final = {303: REDIRECTED, **answers_with("The outcome for each of them,
 class Action:
     """An action on several people. `verb`, `consequence` and `button` are those of its question."""
 
+    name: str  # of the view of its form
+    summary: str
+    api: str
+    change: Change | None  # None: the role of the form is given
     label: str
     verb: str
     consequence: str
@@ -48,6 +49,7 @@ class Action:
     noun: str = "member"
     capability: Capability = Capability.MEMBERS_MANAGE
     dangerous: bool = False
+    outlives: bool = False  # see `Access`
 
     @property
     def of_invitations(self) -> bool:
@@ -61,6 +63,11 @@ class Action:
 
 ACTIONS: Final[Mapping[str, Action]] = {
     "role": Action(
+        name="change_roles",
+        summary="Change the role of the selected members.",
+        api=f"PATCH {MEMBER}",
+        change=None,
+        outlives=True,
         label="Change role",
         verb="Change the role of",
         consequence="Admins manage the organization and its applications. Members see them. The credentials that an admin created for "
@@ -70,6 +77,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
         capability=Capability.ROLES_MANAGE,
     ),
     "end-sessions": Action(
+        name="end_sessions",
+        summary="End the sessions of the selected members.",
+        api=f"DELETE {MEMBER}/sessions",
+        change=members.revoke_sessions,
         label="End sessions",
         verb="End the sessions of",
         consequence="Their sessions in this organization and its applications end. They can sign in again.",
@@ -77,6 +88,11 @@ ACTIONS: Final[Mapping[str, Action]] = {
         notice="sessions-of-members-ended",
     ),
     "password-reset": Action(
+        name="send_password_resets",
+        summary="Send the selected members a link to set a new password.",
+        api=f"POST {MEMBER}/password-reset",
+        change=members.send_password_reset,
+        outlives=True,
         label="Send reset link",
         verb="Send a reset link to",
         consequence="We send each of them a link to their own address, with which they set a new password.",
@@ -84,6 +100,11 @@ ACTIONS: Final[Mapping[str, Action]] = {
         notice="resets-sent",
     ),
     "remove": Action(
+        name="remove",
+        summary="Remove the selected members from the organization.",
+        api=f"POST {MEMBER}",
+        change=members.remove,
+        outlives=True,
         label="Remove",
         verb="Remove",
         consequence="We end their sessions here at once, and cancel pending invitations from and to them. They lose access to the "
@@ -94,6 +115,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
         dangerous=True,
     ),
     "resend": Action(
+        name="resend_invitations",
+        summary="Send the selected invitations again.",
+        api=f"POST {INVITATION}/resend",
+        change=inviting.resend,
         label="Send invitation again",
         verb="Send again",
         consequence="Each of them gets a new email. The links of the earlier one no longer work.",
@@ -102,6 +127,10 @@ ACTIONS: Final[Mapping[str, Action]] = {
         noun="invitation",
     ),
     "cancel": Action(
+        name="cancel_invitations",
+        summary="Cancel the selected invitations.",
+        api=f"POST {INVITATION}",
+        change=invitations.cancel,
         label="Cancel invitation",
         verb="Cancel",
         consequence="The links in their emails no longer work.",
@@ -124,15 +153,7 @@ def actions_on_people(*, with_invitations: bool) -> list[tuple[str, str, str, bo
 
 @routes.get(SELECTED)
 @member_page(Capability.MEMBERS_MANAGE)
-@shows(
-    f"GET {MEMBER}",
-    f"PATCH {MEMBER}",
-    f"DELETE {MEMBER}/sessions",
-    f"POST {MEMBER}/password-reset",
-    f"POST {MEMBER}",
-    f"POST {INVITATION}/resend",
-    f"POST {INVITATION}",
-)
+@shows(f"GET {MEMBER}", *(action.api for action in ACTIONS.values()))
 async def show_question(org_slug: str) -> Response:
     """Name the people that were selected in the list of members, and ask before an action on them."""
     name = request.args.get("action", "")
@@ -174,74 +195,36 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
     )
 
 
-def _values_of(name: str) -> Callable[[Form], Awaitable[dict[str, Any]]]:
+async def _act(name: str, form: Form) -> Response:
+    """Change the selected people. Return the page with the outcome for each of them, or to the list if all were changed."""
+    action, selected = ACTIONS[name], await _load(name, form)
+    if (typed_name := _question(name, selected).typed_name) is not None:
+        check_typed_name(form, typed_name)
+    if action.change is None:
+        outcomes = await selected_people.change_roles(ports(), acting_member(), selected, form.get("role", ""))
+    else:
+        outcomes = await selected_people.change_each(ports(), acting_member(), selected, action.change)
+    changed = sum(outcome.refusal is None for outcome in outcomes)
+    if changed == len(outcomes):
+        return redirect_with_notice(action.notice, organization_path("/members"), count=changed)
+    return await console_page("tenancy/selected_people.html", action=action.label, outcomes=outcomes, changed=changed)
+
+
+def _add_form(name: str, action: Action) -> None:
+    """Add the route of the form of an action."""
+
     async def values(form: Form) -> dict[str, Any]:
         return question_values(_question(name, await _load(name, form)), form)
 
-    return values
+    @member_page(action.capability, outlives=action.outlives)
+    @accepts(action.api, answers=ANSWERS)
+    @on_refusal(TEMPLATE, values, ROLE_FIELDS, refusals=(FieldInvalid, *ROLE_FIELDS))
+    async def act(org_slug: str, form: Form) -> Response:
+        return await _act(name, form)
+
+    act.__doc__ = action.summary
+    routes.add_url_rule(f"{SELECTED}/{name}", endpoint=action.name, view_func=act, methods=["POST"])
 
 
-async def _act(name: str, form: Form, change: Change) -> Response:
-    """Change the selected people. Return the page with the outcome for each of them, or to the list if all were changed."""
-    selected = await _load(name, form)
-    if (typed_name := _question(name, selected).typed_name) is not None:
-        check_typed_name(form, typed_name)
-    outcomes = await change(ports(), acting_member(), selected)
-    changed = sum(outcome.refusal is None for outcome in outcomes)
-    if changed == len(outcomes):
-        return redirect_with_notice(ACTIONS[name].notice, organization_path("/members"), count=changed)
-    return await console_page("tenancy/selected_people.html", action=ACTIONS[name].label, outcomes=outcomes, changed=changed)
-
-
-@routes.post(f"{SELECTED}/role")
-@member_page(Capability.ROLES_MANAGE, outlives=True)
-@accepts(f"PATCH {MEMBER}", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("role"), ROLE_FIELDS, refusals=(RoleUnknown, OwnershipNotAssignable))
-async def change_roles(org_slug: str, form: Form) -> Response:
-    """Change the role of the selected members."""
-    return await _act("role", form, partial(selected_people.change_roles, role=form.get("role", "")))
-
-
-@routes.post(f"{SELECTED}/end-sessions")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
-@accepts(f"DELETE {MEMBER}/sessions", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("end-sessions"), refusals=())
-async def end_sessions(org_slug: str, form: Form) -> Response:
-    """End the sessions of the selected members."""
-    return await _act("end-sessions", form, selected_people.revoke_sessions)
-
-
-@routes.post(f"{SELECTED}/password-reset")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
-@accepts(f"POST {MEMBER}/password-reset", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("password-reset"), refusals=())
-async def send_password_resets(org_slug: str, form: Form) -> Response:
-    """Send the selected members a link to set a new password."""
-    return await _act("password-reset", form, selected_people.send_password_resets)
-
-
-@routes.post(f"{SELECTED}/remove")
-@member_page(Capability.MEMBERS_MANAGE, outlives=True)
-@accepts(f"POST {MEMBER}", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("remove"), refusals=(FieldInvalid,))
-async def remove(org_slug: str, form: Form) -> Response:
-    """Remove the selected members from the organization."""
-    return await _act("remove", form, selected_people.remove)
-
-
-@routes.post(f"{SELECTED}/resend")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
-@accepts(f"POST {INVITATION}/resend", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("resend"), refusals=())
-async def resend_invitations(org_slug: str, form: Form) -> Response:
-    """Send the selected invitations again."""
-    return await _act("resend", form, selected_people.resend_invitations)
-
-
-@routes.post(f"{SELECTED}/cancel")
-@member_page(Capability.MEMBERS_MANAGE, outlives=False)
-@accepts(f"POST {INVITATION}", answers=ANSWERS)
-@on_refusal(TEMPLATE, _values_of("cancel"), refusals=())
-async def cancel_invitations(org_slug: str, form: Form) -> Response:
-    """Cancel the selected invitations."""
-    return await _act("cancel", form, selected_people.cancel_invitations)
+for _name, _action in ACTIONS.items():
+    _add_form(_name, _action)

@@ -1,4 +1,4 @@
-"""What admins do with an end user: reset links, blocks, and the removal of a second factor (decision 462)."""
+"""The actions of admins on an end user: reset links, blocks, and the removal of a second factor (decision 462)."""
 
 import pytest
 

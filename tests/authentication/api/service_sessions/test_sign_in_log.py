@@ -1,4 +1,4 @@
-"""Why a sign-in failed, as the API and its exports say it (decision 220)."""
+"""Why a sign-in failed, in the API and its exports (decision 220)."""
 
 import ast
 import csv
@@ -65,7 +65,7 @@ async def test_an_account_that_is_blocked_for_a_while_is_said_so(shop: Shop) -> 
 
 
 async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other_tenant: Tenant) -> None:
-    """A confirmed member of another organization is a stranger here, and their organization does not learn where they failed."""
+    """A confirmed member of another organization is a stranger here, and their organization does not see where they failed."""
     member = other_tenant.people["member"]
     assert (await shop.login(email=member.email, password=WRONG)).status == 401
     assert [each["reason"] for each in await log_of(shop.tenant, "?success=false")] == ["unknown_account"]

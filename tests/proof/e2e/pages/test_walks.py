@@ -1,4 +1,4 @@
-"""How many pages and clicks an admin needs for what support asks every day, in a real browser from the first page of the task."""
+"""The pages and clicks that an admin needs for the daily tasks of support, in a real browser from the first page of the task."""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -61,7 +61,7 @@ async def acme(app: QuartTrio, api: Api, ports: Ports, pool: Pool) -> Acme:
     return Acme(app, api, people, pool)
 
 
-async def test_the_question_names_everyone_who_was_selected(acme: Acme) -> None:
+async def test_the_question_names_each_selected_person(acme: Acme) -> None:
     await acme.sign_in("grace")
     listed = main_of(await acme.browser.open(MEMBERS))
     assert listed.count('type="checkbox"') == 4
@@ -128,7 +128,7 @@ async def test_selected_invitations_are_sent_again_and_canceled(acme: Acme, pool
     assert await run_sql(pool, "select 1 from invitations where status = 'pending'") == []
 
 
-async def test_nobody_and_too_many_are_refused(acme: Acme) -> None:
+async def test_an_empty_or_too_large_selection_is_refused(acme: Acme) -> None:
     await acme.sign_in("grace")
     for boxes in ({}, {f"user:{uuid4()}": "yes"}, {f"invitation:{uuid4()}": "yes"}):
         assert leads_to(await acme.ask("remove", boxes)) == MEMBERS

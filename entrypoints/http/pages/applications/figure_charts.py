@@ -1,4 +1,4 @@
-"""The pictures of figures: their titles, parts and labels."""
+"""The charts of figures: their titles, parts and labels."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from core.applications.model.figures import (
     start_of_week,
 )
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS, label, sign_in_methods
-from entrypoints.http.pages.stacked_charts import RANGE, Picture, Series, limit_series, sum_groups
+from entrypoints.http.pages.stacked_charts import RANGE, Series, StackedChart, limit_series, sum_groups
 
 MOST_BARS: Final = 31  # of charts with many parts; longer periods have a bar for each week
 SUNDAY: Final = 6
@@ -23,41 +23,41 @@ RESULTS: Final = {**FAILURE_REASONS, SUCCESS: "Signed in", UNRECORDED: "Reason n
 OUTCOMES: Final = {"delivered": "Delivered", "accepted": "Accepted", "refused": "Refused (4xx)", "failed": "Failed"}
 
 
-def show_sign_ins(figures: SignInFigures, platform: str) -> list[Picture]:
+def show_sign_ins(figures: SignInFigures, platform: str) -> list[StackedChart]:
     """Return the sign-ins by result, by application and by method. `platform` is the name of this installation."""
-    period, pictures = figures.period, []
+    period, charts = figures.period, []
     labels, axis = bar_labels(period), axis_of(period)
     if figures.by_result is not None:
-        pictures.append(show_results(period, figures.by_result))
+        charts.append(show_results(period, figures.by_result))
     if figures.by_application:
         applications = [
             Series(platform if each.is_platform else each.service_name or "All other applications", each.counts)
             for each in figures.by_application
         ]
-        pictures.append(Picture("by-application", "Sign-ins by application", labels, limit_series(applications), axis))
+        charts.append(StackedChart("by-application", "Sign-ins by application", labels, limit_series(applications), axis))
     methods = [Series(label(name, sign_in_methods()), counts) for name, counts in figures.by_method.items()]
     if methods:
-        pictures.append(Picture("by-method", "Sign-ins by method", labels, limit_series(methods), axis))
+        charts.append(StackedChart("by-method", "Sign-ins by method", labels, limit_series(methods), axis))
     if period.count <= MOST_BARS:
-        return pictures
-    return [sum_groups(picture, _weeks(period), "Days (UTC)") for picture in pictures]
+        return charts
+    return [sum_groups(chart, _weeks(period), "Days (UTC)") for chart in charts]
 
 
-def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> Picture:
+def show_results(period: FigurePeriod, by_result: Mapping[str, Sequence[int]]) -> StackedChart:
     """Return the sign-ins by SUCCESS and the reasons of failures."""
     success = Series(RESULTS[SUCCESS], by_result.get(SUCCESS) or [0] * period.count)
     failures = [Series(label(name, RESULTS), counts) for name, counts in by_result.items() if name != SUCCESS]
     note = "Successful sign-ins, and failed attempts by their reason."
-    return Picture("by-result", "Sign-ins by result", bar_labels(period), limit_series([success, *failures]), axis_of(period), note)
+    return StackedChart("by-result", "Sign-ins by result", bar_labels(period), limit_series([success, *failures]), axis_of(period), note)
 
 
-def show_users(figures: UserFigures) -> list[Picture]:
+def show_users(figures: UserFigures) -> list[StackedChart]:
     """Return the active users, those of each week, and the second factors."""
     period = figures.period
     returning = [active - new for active, new in zip(figures.active, figures.new, strict=True)]
     word = "hour" if period.span is FigureSpan.HOUR else "day"
-    pictures = [
-        Picture(
+    charts = [
+        StackedChart(
             "active",
             f"Active users by {word}",
             bar_labels(period),
@@ -66,7 +66,7 @@ def show_users(figures: UserFigures) -> list[Picture]:
             f"A user who signs in counts once each {word}. New users joined on this day.",
             has_totals=False,
         ),
-        Picture(
+        StackedChart(
             "weekly",
             "Active users by week",
             [f"Week of {_day(week.monday)}" for week in figures.weeks],
@@ -81,8 +81,8 @@ def show_users(figures: UserFigures) -> list[Picture]:
         if len(days) > MOST_BARS:  # the state at the end of each week is enough
             days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
         with_factor = [each.second_factor for each in days]
-        pictures.append(
-            Picture(
+        charts.append(
+            StackedChart(
                 "second-factor",
                 "Second factor",
                 [_day(each.day) for each in days],
@@ -96,22 +96,23 @@ def show_users(figures: UserFigures) -> list[Picture]:
             )
         )
         if any(each.organizations for each in days):
-            organizations = [Series("Organizations", [each.organizations or 0 for each in days])]
-            pictures.append(Picture("organizations", "Organizations", [_day(each.day) for each in days], organizations, has_totals=False))
-    return pictures
+            organizations = Series("Organizations", [each.organizations or 0 for each in days])
+            labels = [_day(each.day) for each in days]
+            charts.append(StackedChart("organizations", "Organizations", labels, [organizations], has_totals=False))
+    return charts
 
 
-def show_traffic(figures: TrafficFigures, title: str, note: str, *, timed: bool) -> list[Picture]:
+def show_traffic(figures: TrafficFigures, title: str, note: str, *, timed: bool) -> list[StackedChart]:
     """Return the requests by outcome, and if they are `timed`, how long they took."""
     labels, axis = bar_labels(figures.period), axis_of(figures.period)
     series = [Series(OUTCOMES[outcome], counts) for outcome, counts in figures.outcomes.items()]
-    pictures = [Picture("by-outcome", title, labels, series, axis, note)]
+    charts = [StackedChart("by-outcome", title, labels, series, axis, note)]
     if timed:
         average = [Series("Average time", [each or 0 for each in figures.average])]
         slowest = [("Slowest attempt", ["" if each is None else f"{each:,} ms" for each in figures.slowest])]
         note = "The average time of an attempt, from the request to the answer."
-        pictures.append(Picture("time", "Response time", labels, average, axis, note, unit=" ms", columns=slowest, has_totals=False))
-    return pictures
+        charts.append(StackedChart("time", "Response time", labels, average, axis, note, unit=" ms", columns=slowest, has_totals=False))
+    return charts
 
 
 def bar_labels(period: FigurePeriod) -> list[str]:
@@ -122,7 +123,7 @@ def bar_labels(period: FigurePeriod) -> list[str]:
 
 
 def axis_of(period: FigurePeriod) -> str:
-    """Return what the labels are."""
+    """Return the name of the axis: the unit of the labels."""
     return "Hour (UTC)" if period.span is FigureSpan.HOUR else "Day (UTC)"
 
 
