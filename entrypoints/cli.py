@@ -5,7 +5,6 @@ Modules are imported by the command that needs them, because help must be quick.
 
 import gc
 import json
-import logging
 import os
 import pwd
 import sys
