@@ -72,8 +72,11 @@ def serve(workers: int | None, welcome: bool, show_password: bool) -> None:
 @main.command(epilog="Example: gatehouse migrate")
 def migrate() -> None:
     """Migrate the database to this release. `serve` does the same when it starts."""
+    import logging
+
     from entrypoints.main import migrate_database
 
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # names each index while it is built
     applied = _run(migrate_database, _settings())
     click.echo(f"Applied {len(applied)}: {', '.join(applied)}." if applied else "Nothing to do: the database is up to date.")
 

@@ -1,5 +1,8 @@
 """Migrations: the baseline and the numbered `.sql` files after it, applied in order, each in its own transaction.
 
+A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction. Then others
+write to the table meanwhile. A build that was interrupted is continued by the next call.
+
 The baseline creates the schema of version 0.9.0. A database of that version has this schema already,
 so the baseline is only recorded there (docs/adr/0035).
 
@@ -10,8 +13,9 @@ accepted. A file that changed after it was applied is refused.
 
 import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -36,7 +40,13 @@ CREATE_TABLE: Final = """create table if not exists schema_migrations (
     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
 INSERT_MIGRATION: Final = "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)"
 
+CONCURRENTLY: Final = b"-- concurrently\n"
+_COMMENT: Final = re.compile(r"--.*")
+_INDEX: Final = re.compile(r"\s*create (?:unique )?index concurrently if not exists (\w+) on [^;]+;\s*")
+INVALID: Final = "select from pg_index where indexrelid = to_regclass(%(name)s) and not indisvalid"
+
 _CONNECT_TIMEOUT: Final = 5.0  # seconds
+_LOCK_POLL: Final = 0.1  # seconds
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +61,11 @@ class Migration:
 
     number: int
     name: str
-    sql: bytes
+    sql: bytes  # for a transaction
     sha256: str
+    # If not empty: the statements that build these indexes without a transaction, by name. `sql` builds
+    # them in a new database, where no one waits.
+    indexes: Mapping[str, str] = field(default_factory=dict)
 
 
 async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 30.0) -> list[str]:
@@ -65,26 +78,57 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
     migrations = read_migrations(directory)
     applied: list[str] = []
     async with await _connect(conninfo, patience) as connection:
-        for migration in _missing(migrations, await _applied(connection)):
-            # The lock ends with the transaction. So it works through a pooler, and a killed process
-            # does not keep it.
-            connection.begin()
-            await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
-            await connection.execute(CREATE_TABLE)
-            present = await _applied(connection)
-            if migration in _missing(migrations, present):  # otherwise another process was faster
-                try:
-                    if migration.number != BASELINE or not present:  # version 0.9.0 has created the tables
-                        await connection.execute(migration.sql)
-                except errors.Error as error:
-                    error.add_note(f"in the migration {migration.name}")
-                    raise
-                if connection.is_idle:
-                    raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
-                await connection.run(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
-                applied.append(migration.name)
-            await connection.commit()
+        if not _missing(migrations, await _applied(connection)):
+            return []
+        await _lock(connection)
+        present = await _applied(connection)  # another process may have been faster
+        for migration in _missing(migrations, present):
+            try:
+                if migration.indexes and present:
+                    await _build_indexes(connection, migration)
+                else:
+                    await _apply(connection, migration, is_created=migration.number == BASELINE and bool(present))
+            except errors.Error as error:
+                error.add_note(f"in the migration {migration.name}")
+                raise
+            applied.append(migration.name)
     return applied
+
+
+async def _lock(connection: Connection) -> None:
+    """Wait until no other process migrates. The lock ends with the session, and a killed process has none."""
+    # A statement that waits for the lock would have a snapshot, for which a concurrent build of an index
+    # waits: both would wait forever.
+    while True:
+        if await connection.row("select where pg_try_advisory_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK}) is not None:
+            return
+        await trio.sleep(_LOCK_POLL)
+
+
+async def _apply(connection: Connection, migration: Migration, *, is_created: bool) -> None:
+    """Apply a migration in a transaction. `is_created`: version 0.9.0 has created the tables."""
+    connection.begin()
+    await connection.run(CREATE_TABLE)
+    if not is_created:
+        await connection.execute(migration.sql)
+    if connection.is_idle:
+        raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
+    await _record(connection, migration)
+    await connection.commit()
+
+
+async def _build_indexes(connection: Connection, migration: Migration) -> None:
+    """Build the indexes that do not exist yet. Writers do not wait for them."""
+    for name, statement in migration.indexes.items():
+        if await connection.row(INVALID, {"name": name}) is not None:  # of an interrupted build
+            await connection.execute(f"drop index concurrently {name}".encode())
+        _log.info("building the index %s", name)
+        await connection.execute(statement.encode())
+    await _record(connection, migration)
+
+
+async def _record(connection: Connection, migration: Migration) -> None:
+    await connection.run(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
 
 
 async def pending(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 0.0) -> list[str]:
@@ -101,12 +145,22 @@ def read_migrations(directory: Path) -> list[Migration]:
         number, _, title = path.stem.partition("_")
         if not (len(number) == 4 and number.isdecimal() and title):
             raise MigrationRefused(f"{path.name} is not named like 0078_title.sql")
-        sql = path.read_bytes()
-        migrations.append(Migration(int(number), path.stem, sql, hashlib.sha256(sql).hexdigest()))
+        migrations.append(_parse(int(number), path.stem, path.read_bytes()))
     for one, next_one in pairwise(migrations):
         if one.number == next_one.number:
             raise MigrationRefused(f"{one.name} and {next_one.name} have the same number")
     return migrations
+
+
+def _parse(number: int, name: str, sql: bytes) -> Migration:
+    sha256 = hashlib.sha256(sql).hexdigest()
+    if not sql.startswith(CONCURRENTLY):
+        return Migration(number, name, sql, sha256)
+    text = _COMMENT.sub("", sql.decode())
+    indexes = {match[1]: match[0].strip() for match in _INDEX.finditer(text)}
+    if _INDEX.sub("", text).strip() or not indexes:
+        raise MigrationRefused(f"{name} is concurrent: it may only have statements `create index concurrently if not exists name on ...;`")
+    return Migration(number, name, sql.replace(b" index concurrently ", b" index "), sha256, indexes)
 
 
 def is_version_0_9_0(applied: Mapping[int, tuple[str, str]]) -> bool:

@@ -2,5 +2,3 @@
 alter table login_events
     add column request_id text,
     add column blocked_seconds integer;
--- The id of a counted row is a hash of what it counts.
-drop index login_events_unknown;

@@ -1,1 +1,2 @@
-create index login_events_on_platform on login_events (created_at desc, id desc) where org_id is null and seen_by = 'all';
+-- concurrently
+create index concurrently if not exists login_events_on_platform on login_events (created_at desc, id desc) where org_id is null and seen_by = 'all';
