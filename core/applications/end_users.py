@@ -24,7 +24,7 @@ async def list_end_users(
 ) -> PageResult[EndUserSummary]:
     """Return a page of the organization's end users, newest first, optionally of one service only.
 
-    `search` matches any part of an email address. Case is ignored, and a domain matches in its
+    `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
     are left out.
 

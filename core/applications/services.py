@@ -187,7 +187,7 @@ async def list_services(
 ) -> tuple[Batches[ServiceSummary], ServiceQuota]:
     """Return the services of this type, and the quota, which counts all services. None means all types.
 
-    `search` matches any part of the name or the slug. Case is ignored.
+    `search` matches any part of the name or the slug, or the client id. Case is ignored.
 
     Raises: OrganizationNotFound.
     """

@@ -1,12 +1,14 @@
 """Reading the sign-in logs of organizations and of the platform (decision 220)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
 from core.kernel.callers import OrganizationCaller
-from core.kernel.values import Batches, Page, PageResult
+from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult
 from ports import Ports
+from ports.storage.reading import Reading
 
 
 async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter, page: Page) -> PageResult[SignIn]:
@@ -15,14 +17,15 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     Without a caller, return those of the platform.
     """
     async with ports.storage.reading() as read:
-        return await read.sign_in_log.page(None if caller is None else caller.acts_in.id, filter_, page)
+        resolved = await _resolve(read, caller, filter_)
+        return PageResult([], 0) if resolved is None else await read.sign_in_log.page(_org_id(caller), resolved, page)
 
 
 async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_id: UUID) -> SignIn | None:
     """Return the newest failure of the user that the caller's organization may see, or the platform without a caller, if any."""
     failures = SignInFilter(user_id=user_id, success=False)
     async with ports.storage.reading() as read:
-        newest = await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, failures, None, 1)
+        newest = await read.sign_in_log.batch(_org_id(caller), failures, None, 1)
     return newest[0] if newest else None
 
 
@@ -32,11 +35,30 @@ async def load_activity(ports: Ports, caller: OrganizationCaller, service_id: UU
         return await read.sign_in_log.last_of_service(caller.acts_in.id, service_id)
 
 
-def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:
+async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:
     """Return all matching attempts, newest first, without those that are recorded after the first batch was read."""
+    async with ports.storage.reading() as read:
+        resolved = await _resolve(read, caller, filter_)
 
     async def load_next(last: SignIn | None, count: int) -> Sequence[SignIn]:
+        if resolved is None:
+            return ()
         async with ports.storage.reading() as read:
-            return await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, filter_, last, count)
+            return await read.sign_in_log.batch(_org_id(caller), resolved, last, count)
 
     return Batches(load_next, size=EXPORT_BATCH)
+
+
+def _org_id(caller: OrganizationCaller | None) -> UUID | None:
+    return None if caller is None else caller.acts_in.id
+
+
+async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: SignInFilter) -> SignInFilter | None:
+    """Return the filter with the id of the user who has its address, or None if no attempt can match."""
+    if filter_.email is None:
+        return filter_
+    try:
+        user_id = await read.sign_in_log.find_user(_org_id(caller), Email.parse(filter_.email))
+    except EmailInvalid:
+        return None
+    return replace(filter_, email=None, user_id=user_id) if user_id is not None and filter_.user_id in (None, user_id) else None

@@ -59,7 +59,7 @@ async def list_page(
 ) -> MembersPage:
     """Return one page of the members with this role and state, in this order.
 
-    `search` matches any part of an email address. Case is ignored, and a domain matches in its
+    `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
     internationalized form, too.
 
     Raises: OrganizationNotFound; RoleInsufficient if the state needs the right to manage members.

@@ -26,7 +26,7 @@ TOTAL_OF_SERVICE: Final = f"""
     - (select count(*) from service_users where {OF_SERVICE} and deactivated)
     - (select count(*) from ({BLOCKED}) d join service_users e on e.{OF_SERVICE} and e.user_id = d.user_id and not e.deactivated)"""
 # Emails are stored in lower case. strpos needs no escaping of wildcards.
-MATCHING: Final = "and strpos(email, %(search)s) > 0"
+MATCHING: Final = "and (strpos(email, %(search)s) > 0 or user_id::text = %(search)s)"
 
 
 def _page(table: LiteralString, which: LiteralString, total: LiteralString | None) -> LiteralString:
@@ -65,7 +65,7 @@ ADDRESS_OF_BLOCKED: Final = "coalesce((select email from end_users e where e.org
 def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
     # Also users who have left the applications: the organization sees only their address at the time of the block.
     # As in `_page`, the page comes before any join.
-    search = f"and strpos({ADDRESS_OF_BLOCKED}, %(search)s) > 0" if matching else ""
+    search = f"and (strpos({ADDRESS_OF_BLOCKED}, %(search)s) > 0 or b.user_id::text = %(search)s)" if matching else ""
     service = f"and exists (select 1 from service_users s where s.{OF_SERVICE} and s.user_id = b.user_id)" if of_service else ""
     listed = f"from end_user_blocks b where b.org_id = %(org_id)s {search} {service}"
     return f"""

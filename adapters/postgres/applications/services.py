@@ -155,7 +155,8 @@ class Services(Repository):
         order: ServiceOrder = ServiceOrder.CREATED,
     ) -> list[ServiceSummary]:
         of_type = "and v.service_type = %(service_type)s" if service_type is not None else ""
-        matching = "and (strpos(lower(v.name), %(search)s) > 0 or strpos(v.slug, %(search)s) > 0)" if search else ""
+        found = "strpos(lower(v.name), %(search)s) > 0 or strpos(v.slug, %(search)s) > 0 or v.client_id::text = %(search)s"
+        matching = f"and ({found})" if search else ""
         # Only this organization's services are read and sorted. Its tier limits their number.
         position: LiteralString = "v.created_at" if order is ServiceOrder.CREATED else "lower(v.name)"
         start: LiteralString = "%(created_at)s" if order is ServiceOrder.CREATED else "lower(%(name)s)"

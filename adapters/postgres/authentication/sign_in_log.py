@@ -6,7 +6,7 @@ from uuid import UUID
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
-from core.kernel.values import Page, PageResult
+from core.kernel.values import Email, Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
 MANY_MEMBERS: Final = 100
@@ -69,6 +69,19 @@ EMAIL_IN_ORGANIZATION: Final = """coalesce(
     (select coalesce(s.email, u.email) from scim_users s join users u on u.id = s.user_id
      where s.org_id = %(org_id)s and s.user_id = l.user_id))"""
 EMAIL: Final = "(select u.email from users u where u.id = l.user_id)"
+# The same users by their address, each by an index.
+USER_IN_ORGANIZATION: Final = """
+    select user_id from (
+        select 1 as place, user_id from memberships where org_id = %(org_id)s and email = %(email)s and confirmed_at is not null
+        union all
+        select 2, user_id from end_users where org_id = %(org_id)s and email = %(email)s
+        union all
+        select 3, user_id from scim_users where org_id = %(org_id)s and email = %(email)s
+        union all
+        select 3, s.user_id from users u join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id and s.email is null
+        where u.email = %(email)s) known
+    order by place limit 1"""
+USER: Final = "select id from users where email = %(email)s"
 FILTERS: Final[dict[str, LiteralString]] = {
     "user_id": "and l.user_id = %(user_id)s",
     "service_id": "and l.service_id = %(service_id)s",
@@ -120,6 +133,9 @@ class SignInLog(Repository):
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._newest(org_id, values, limit, 0)
+
+    async def find_user(self, org_id: UUID | None, email: Email) -> UUID | None:
+        return await self._one(lambda row: row[0], USER if org_id is None else USER_IN_ORGANIZATION, org_id=org_id, email=email)
 
     async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
         rows = await self._all(IN_ORGANIZATION.read, LAST_OF_SERVICE, org_id=org_id, service_id=service_id)

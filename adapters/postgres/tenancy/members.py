@@ -31,6 +31,12 @@ STATES: Final[Mapping[MemberState, LiteralString]] = {
     MemberState.WITHOUT_MFA: _WITHOUT_MFA,
     MemberState.ADMINS_WITHOUT_MFA: f"m.role in ({ADMINS}) and {_WITHOUT_MFA}",
 }
+# Only a text of this length is an id. Other searches read the addresses from an index that has no ids of users.
+ID_LENGTH: Final = 36
+MATCHING: Final[Mapping[bool, LiteralString]] = {
+    False: "and strpos(m.email, %(search)s) > 0",
+    True: "and (strpos(m.email, %(search)s) > 0 or m.user_id::text = %(search)s)",
+}
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
 # The last sign-in of a member to the platform itself that the organization sees (decision 220).
 LAST_AT_PLATFORM: Final = """
@@ -54,7 +60,7 @@ class Members(Repository):
         # and the limits if the page is empty. Emails are stored in lower case, and strpos needs no
         # escaping of wildcards.
         of_role = "and m.role = %(role)s" if selected.role is not None else ""
-        matching = "and strpos(m.email, %(search)s) > 0" if selected.search is not None else ""
+        matching = MATCHING[len(selected.search) == ID_LENGTH] if selected.search is not None else ""
         in_state = "" if selected.state is None else f"and {STATES[selected.state]}"
         conditions = f"{of_role} {matching} {in_state}".strip()
         counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {conditions})"

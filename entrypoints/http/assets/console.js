@@ -2,7 +2,7 @@
 // works without it.
 "use strict";
 
-for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.secret, code[data-copy]")) {
+for (const code of document.querySelectorAll(".copy dd > code, .curl code, code.copied, code.secret, code[data-copy]")) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "link copy-button";

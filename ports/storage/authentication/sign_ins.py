@@ -13,7 +13,7 @@ from core.authentication.model.sessions import (
 )
 from core.authentication.model.sign_in_log import FailedLogin, ServiceActivity, SignIn, SignInFilter
 from core.kernel.connections import ConnectionSlug
-from core.kernel.values import Page, PageResult
+from core.kernel.values import Email, Page, PageResult
 
 
 class Logins(Protocol):
@@ -63,6 +63,12 @@ class SignInLogRead(Protocol):
 
     async def batch(self, org_id: UUID | None, filter_: SignInFilter, last: SignIn | None, limit: int) -> list[SignIn]:
         """Return the next matching attempts, newest first. `last` is the last one of the batch before, or None."""
+
+    async def find_user(self, org_id: UUID | None, email: Email) -> UUID | None:
+        """Return the user that the log shows with this address today, or None.
+
+        For an organization, this is a confirmed member, a user of its applications, or a user that its directory knows.
+        """
 
     async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
         """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""

@@ -75,6 +75,8 @@ async def test_the_list_is_complete_without_a_limit(shops: Workshop, acme: Tenan
         listing = await shops.list_services(f"?{query}")
         assert slugs(listing) == expected, query
         assert listing["usage"] == {"current_services": 120, "max_services": 3, "tier": "Free"}
+    [second] = (await shops.list_services("?limit=1&offset=1"))["services"]
+    assert slugs(await shops.list_services(f"?search={second['client_id'].upper()}")) == [second["slug"]]
 
 
 async def test_invalid_queries_are_refused(shops: Workshop, acme: Tenant) -> None:

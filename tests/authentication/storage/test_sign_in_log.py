@@ -14,7 +14,7 @@ from core.applications.model.figures import FigurePeriod, FigureSpan, start_of_d
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MAX_FAILURES, UNKNOWN_ACCOUNT, SignInFilter
 from core.kernel.causes import SYSTEM
-from core.kernel.values import Page, digest, new_id
+from core.kernel.values import Email, Page, digest, new_id
 from core.maintenance.model.housekeeping import Sweep
 from ports.storage import Transaction
 from tests.authentication.storage.sign_ins import CLIENT, Cast, fail, log, named
@@ -137,6 +137,26 @@ async def test_an_organization_knows_the_people_of_its_directory(storage: Postgr
     )
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.DIRECTORY)
     assert named(await log(storage, cast.shop.org_id)) == [(cast.stranger, "kai@acme.example", "directory", 1)]
+
+
+async def test_a_user_is_found_by_the_address_that_the_log_shows(storage: Postgres, pool: Pool, cast: Cast) -> None:
+    async def find(org_id: UUID | None, name: str) -> UUID | None:
+        async with storage.reading() as read:
+            return await read.sign_in_log.find_user(org_id, Email.parse(f"{name}@example.com"))
+
+    people = {"member": cast.member, "invited": cast.invited, "customer": cast.customer, "stranger": cast.stranger, "nobody": None}
+    assert {name: await find(None, name) for name in people} == people
+    known = people | {"invited": None, "stranger": None}
+    assert {name: await find(cast.shop.org_id, name) for name in people} == known
+    assert {await find(cast.rival.org_id, name) for name in people} == {None}
+    for email, name in ((None, "stranger"), ("kai@example.com", "kai")):
+        await run_sql(
+            pool,
+            "insert into scim_users (org_id, user_id, provisioned, email, updated_at) values (%s, %s, true, %s, %s)",
+            *(cast.shop.org_id, cast.stranger, email, NOW),
+        )
+        assert await find(cast.shop.org_id, name) == cast.stranger
+        await run_sql(pool, "delete from scim_users")
 
 
 async def test_successes_are_in_the_log_of_the_application_and_of_the_members(storage: Postgres, cast: Cast) -> None:

@@ -84,7 +84,7 @@ async def test_the_health_of_a_webhook_follows_its_newest_attempts(acme: Tenant,
 
 
 async def test_the_list_shows_the_rate_the_last_failure_and_the_state(acme: Tenant, relying_party: RelyingParty, clock: FakeClock) -> None:
-    await create_webhook(acme)
+    webhook = await create_webhook(acme)
     browser = relying_party.browser
     await sign_in_browser(relying_party, acme.people["owner"])
     assert "nothing sent yet" in page_text(await browser.open(PAGES))
@@ -93,6 +93,9 @@ async def test_the_list_shows_the_rate_the_last_failure_and_the_state(acme: Tena
     assert "66 % of the last 3" in page_text(page)
     assert "status 500" in page_text(page)
     assert '<span class="tag tag-wait">Failing</span>' in page.text
+    listed = page_text(await browser.open(f"{PAGES}/{webhook['id']}/deliveries"))
+    assert listed.count(" 500 the response was not a success") == 1
+    assert listed.count("Delivered 204") == 2
     await run_sql(acme.pool, "update webhook_deliveries set status = 'done', delivered = false")
     assert '<span class="tag tag-bad">Broken</span>' in (await browser.open(PAGES)).text
     await run_sql(acme.pool, "update webhooks set is_active = false")

@@ -39,9 +39,12 @@ _MARKS: Final = re.compile(r'nonce="[^"]+"|name="form_[a-z]+" value="[^"]+"')  #
 async def everything(
     app: QuartTrio, api: Caller, browser: Caller, accounts: Sequence[str] = (), filters: Sequence[Mapping[str, str]] = FILTERS
 ) -> dict[str, str]:
-    """Return all that the organization of these callers can see of its log: list, count, filters, export and page."""
+    """Return all that the organization of these callers can see of its log: list, count, filters, export and page.
+
+    `accounts` are ids and email addresses.
+    """
     seen: dict[str, str] = {}
-    for query in (*filters, *({"user_id": account} for account in accounts)):
+    for query in (*filters, *({"email" if "@" in account else "user_id": account} for account in accounts)):
         answers = {
             "list": await call(app, LIST, Request(query=query), api),
             "page": await call(app, PAGE, Request(query=query), browser),
@@ -66,7 +69,7 @@ async def test_unknown_accounts_look_alike_and_no_other_organization_sees_them(a
         "a user of the other's application": world.home.people["end-user"],
     }
     addresses = {name: str(person and person.email) for name, person in people.items()} | {"no account": "nobody@nowhere.example"}
-    accounts = [str(person and person.id) for person in people.values()]
+    accounts = [*(str(person and person.id) for person in people.values()), *addresses.values()]
     shop = {"org_slug": rival.things["org_slug"], "service_slug": rival.things["service_slug"]}
     of_rival = (world.callers["foreign-owner"], world.callers["foreign-browser"])
     of_home = (world.callers["owner"], world.callers["browser"])

@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, RoleName
-from core.kernel.values import Email, Page
+from core.kernel.values import Email, Page, new_id
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Limit, LimitSource, Membership
 from tests.support.builders import add_organization, run_concurrently, run_sql
@@ -68,6 +68,8 @@ async def test_a_search_and_an_order_go_by_the_current_address(storage: Postgres
     assert await found("eve@") == ([eve.id], 1)
     assert await found("example", page=Page(2, 1)) == ([ada.id], 2)
     assert await found("100%") == ([], 0)
+    assert await found(str(eve.id)) == ([eve.id], 1)
+    assert await found(str(new_id())) == ([], 0)
     await run_sql(pool, "update users set email = 'zoe@example.com' where id = %s", ada.id)
     assert await found("zoe") == ([ada.id], 1)
     assert await found(order=MemberOrder.EMAIL) == ([eve.id, ada.id], 2)

@@ -23,7 +23,9 @@ routes = Blueprint("end_users", __name__)
 class EndUsersQuery(PageQuery):
     """A page of end users, and optional filters."""
 
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+    search: Text | None = Field(
+        default=None, description="Return only users with this text in their email address, or the user with this id. Case is ignored."
+    )
     service_id: Text | None = Field(default=None, description="Return only users of the service with this id.")
     blocked: Flag = Field(
         default=False,

@@ -158,7 +158,10 @@ class ServicesQuery(Query):
     """Filters for the list of services."""
 
     service_type: ServiceType | None = Field(default=None, description="Return only services of this type.")
-    search: Text | None = Field(default=None, description="Return only services with this text in their name or slug. Case is ignored.")
+    search: Text | None = Field(
+        default=None,
+        description="Return only services with this text in their name or slug, or the service with this client id. Case is ignored.",
+    )
     sort: ServiceOrder = Field(default=ServiceOrder.CREATED, description="`created`: oldest first. `name`: by name; case is ignored.")
     limit: AnyLimit = None
     offset: Offset = 0

@@ -76,6 +76,12 @@ class SignInFilters(Query):
     """The filters of the sign-in log. An attempt must match all of them."""
 
     user_id: Id | None = Field(default=None, description="Only attempts of this user.")
+    email: Text | None = Field(
+        default=None,
+        description="Only attempts of the user with this address: a confirmed member, a user of your applications, or a user that your "
+        "directory knows. On the platform, any user. The whole address, in any case.",
+        examples=["ada@example.com"],
+    )
     service_id: Id | None = Field(default=None, description="Only attempts at this application.")
     success: Flag | None = Field(default=None, description="Only sign-ins (`true`) or failures (`false`).")
     reason: Text | None = Field(default=None, description="Only failures with this reason.", examples=["credentials"])
@@ -124,7 +130,7 @@ async def export(org_slug: str, query_args: SignInExportQuery) -> Response:
     The export has all attempts that match, newest first. A line of JSON has the fields of the list.
     In CSV, a cell that a spreadsheet would run as a formula has an apostrophe before it.
     """
-    batches = sign_in_log.export(ports(), acting(), query_args.to_filter())
+    batches = await sign_in_log.export(ports(), acting(), query_args.to_filter())
     return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
 
 
@@ -148,7 +154,7 @@ async def export_all(query_args: SignInExportQuery) -> Response:
 
     The formats are those of the export of an organization.
     """
-    return await stream_sign_ins(sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
+    return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
 
 
 async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:

@@ -29,6 +29,7 @@ class ScimTokenResponse(ResponseModel):
     name: str = Field(description="The name of the token.", examples=["Okta"])
     prefix: str = Field(description="The first characters of the secret, to recognize the token.", examples=["scim_live_k2v7qa"])
     created_at: Timestamp = Field(description="The time when the token was created.")
+    created_by: UUID = Field(description="The id of the member or service account that created the token. It may no longer exist.")
     expires_at: Timestamp | None = Field(description="The time when the token expires, or null if it does not expire.")
 
 

@@ -28,7 +28,10 @@ class MembersQuery(PageQuery):
     """The page of the list, the filters and the order."""
 
     role: Role | None = Field(None, description="Return only members with this role.")
-    search: Text | None = Field(default=None, description="Return only members with this text in their email address. Case is ignored.")
+    search: Text | None = Field(
+        default=None,
+        description="Return only members with this text in their email address, or the member with this user id. Case is ignored.",
+    )
     state: MemberState | None = Field(
         None,
         description="Return only members in this state. `unconfirmed`: they have not used the organization yet. `without_mfa`: confirmed "

@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 
 from core.applications import api_keys, services
 from core.applications.model import api_keys as model
+from core.eventing.authors import load_authors
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
@@ -41,8 +42,14 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     """List the API keys of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     result = await api_keys.list_keys(ports(), acting_member(), service_slug, query_args.limit, query_args.offset)
-    values = {"keys": result.items, "now": ports().clock.now(), **application_values(service), **neighbors(query_args, result.total)}
-    return await console_page("applications/api_keys.html", **values)
+    return await console_page(
+        "applications/api_keys.html",
+        keys=result.items,
+        authors=await load_authors(ports(), acting_member(), {key.created_by for key in result.items}),
+        now=ports().clock.now(),
+        **application_values(service),
+        **neighbors(query_args, result.total),
+    )
 
 
 async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:

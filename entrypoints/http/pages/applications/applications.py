@@ -104,7 +104,7 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
 class ApplicationsQuery(Query):
     """The search, the filter, the order, and the position in the list."""
 
-    search: Text | None = Field(None, description="A part of the name or the slug.")
+    search: Text | None = Field(None, description="A part of the name or the slug, or the client id.")
     service_type: ServiceType | None = Field(None, description="Only applications of this type.")
     sort: ServiceOrder = Field(ServiceOrder.NAME, description="The order: `name` or `created`.")
     offset: Offset = 0

@@ -33,7 +33,7 @@ STATE_FILTER: Final = [(None, "All"), ("true", "Blocked")]
 class UsersQuery(PageQuery):
     """The search, and the page."""
 
-    search: Text | None = Field(None, description="A part of the email address.")
+    search: Text | None = Field(None, description="A part of the email address, or the user id.")
     blocked: Flag = Field(False, description="Whether only blocked users are listed.")
 
 

@@ -31,7 +31,7 @@ KINDS: Final = ("pages", "applications", "webhooks", "members", "users", "guides
 class SearchQuery(Query):
     """The text to search for."""
 
-    search: Text = Field("", description="A part of a name, a slug or an email address.")
+    search: Text = Field("", description="A part of a name, a slug or an email address, a user id or a client id.")
 
 
 @routes.get("/app/organizations/<org_slug>/search")

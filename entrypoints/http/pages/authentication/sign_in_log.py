@@ -92,7 +92,7 @@ async def show_sign_ins(org_slug: str, query_args: SignInQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_sign_ins(org_slug: str, query_args: SignInExportQuery) -> Response:
     """Export the attempts of an organization's sign-in log that match the filters."""
-    batches = sign_in_log.export(ports(), acting_member(), query_args.to_filter())
+    batches = await sign_in_log.export(ports(), acting_member(), query_args.to_filter())
     return await stream_sign_ins(batches, query_args.format, f"sign-ins-{org_slug}")
 
 
@@ -110,4 +110,4 @@ async def show_all_sign_ins(query_args: SignInQuery) -> Response:
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_all_sign_ins(query_args: SignInExportQuery) -> Response:
     """Export the attempts of the platform's sign-in log that match the filters."""
-    return await stream_sign_ins(sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
+    return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")

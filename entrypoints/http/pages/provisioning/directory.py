@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.eventing.authors import load_authors
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
@@ -35,10 +36,12 @@ def _path() -> str:
 
 async def _values(typed: Form) -> dict[str, Any]:
     requests = await request_log.list_last(ports(), acting_member())
+    tokens = await scim_tokens.list_tokens(ports(), acting_member())
     return {
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
-        "tokens": await scim_tokens.list_tokens(ports(), acting_member()),
+        "tokens": tokens,
+        "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
         "last": requests[0] if requests else None,
         "now": ports().clock.now(),
         "typed": typed,

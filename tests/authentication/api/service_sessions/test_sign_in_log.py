@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -47,6 +48,15 @@ async def test_strangers_unconfirmed_members_and_no_account_are_one_number(shop:
     assert {each["service_name"] for each in failures} == {"Shop"}
     assert [each["reason"] for each in await log_of(shop.tenant, f"?user_id={shop.user.id}&success=true")] == [None]
     assert await log_of(shop.tenant, f"?user_id={invited.id}") == []
+    of_user = await log_of(shop.tenant, f"?user_id={shop.user.id}")
+    assert (
+        of_user
+        == await log_of(shop.tenant, f"?email=%20{EMAIL.upper()}")
+        == await log_of(shop.tenant, f"?email={EMAIL}&user_id={shop.user.id}")
+    )
+    assert await log_of(shop.tenant, f"?email={EMAIL}&user_id={invited.id}") == []
+    for email in ("invited@example.com", "stranger@example.com", "nobody@example.com", "a part"):
+        assert await log_of(shop.tenant, f"?email={quote(email)}") == []
     # The other organization has neither the attempts nor the people.
     assert await log_of(other_tenant, "?success=false") == []
     assert await log_of(other_tenant, f"?service_id={shop.id}") == []

@@ -103,6 +103,11 @@ async def test_an_invitation_is_sent_again_with_a_button(admin: FakeBrowser) -> 
 async def test_the_search_finds_members_and_says_if_nothing_matches(admin: FakeBrowser) -> None:
     assert f'href="{MEMBERS}/' in (await admin.open(f"{SEARCH}?search=zoe")).text
     assert f'href="{MEMBERS}"' in (await admin.open(f"{SEARCH}?search=memb")).text
+    [path] = set(re.findall(rf'href="({MEMBERS}/[^"]+)"', (await admin.open(f"{SEARCH}?search=zoe")).text))
+    user_id = path.rpartition("/")[2]
+    for text in (user_id, user_id.upper()):
+        assert f'href="{path}"' in (await admin.open(f"{SEARCH}?search={text}")).text
+    assert f'<code class="copied">{user_id}</code>' in (await admin.open(path)).text
     nothing = (await admin.open(f"{SEARCH}?search={HOSTILE}")).text
     assert "Nothing matches" in nothing
     assert HOSTILE not in nothing
