@@ -9,11 +9,11 @@ import pytest
 
 from tests.foreign.gatehouse import EMAIL, PASSWORD, Client, Gatehouse
 from tests.foreign.programs import Program
-from tests.proof.e2e.conftest import browser, chromium, launcher_ends, service_home, settings_of_own_database
+from tests.proof.e2e.conftest import browser, chromium, home, launcher_ends, own_database, service_home, settings_of_own_database
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.process import Service
 
-__all__ = ["browser", "chromium", "launcher_ends"]
+__all__ = ["browser", "chromium", "home", "launcher_ends", "own_database"]
 
 SETTINGS: Final = {
     "SSO_PLATFORM_OWNER_EMAIL": EMAIL,

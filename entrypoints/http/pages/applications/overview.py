@@ -13,6 +13,7 @@ from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.figure_charts import show_users
+from entrypoints.http.pages.applications.new_application import KINDS
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import console_page, shows
 
@@ -65,6 +66,7 @@ async def show_overview(org_slug: str) -> Response:
         users=show_users(users)[0],
         total=sum(each.count for each in view.sign_ins),
         chart=chart.to_svg("sign-ins"),
+        kinds=KINDS,
         days=[each for each in reversed(view.sign_ins) if each.count],
         tasks=[
             (TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2], task in BROKEN) for task, count in view.tasks.items()
