@@ -101,7 +101,7 @@ DEVICE_REQUEST: dict[str, object] = {
     "organization": "Acme & Sons",
     "address": "203.0.113.9",
     "agent": "curl/8.5.0",
-    "requested_at": TIME,
+    "requested_at": AT,
 }
 BY_EMAIL = {"flow": "/app/flow/8f14e45f", "form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
 REQUEST_ORIGIN = {"browser": "Firefox on Linux", "location": "Berlin, DE", "address": "203.0.113.9"}
@@ -177,7 +177,7 @@ PAGES: dict[str, dict[str, object]] = {
         "inviter": "grace@example.org",
         "email": "ada@example.org",
         "role": "an administrator",
-        "until": TIME,
+        "until": AT,
         "chooses_password": True,
         "other_user": "eve@example.org",
         "form_token": "c4ca4238",
@@ -301,7 +301,7 @@ PAGES: dict[str, dict[str, object]] = {
     "authentication/email_sign_in_link.html": {
         **BY_EMAIL,
         "token": "8f14e45f",
-        "origin": {**REQUEST_ORIGIN, "time": TIME},
+        "origin": {**REQUEST_ORIGIN, "time": AT},
         "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},
@@ -364,7 +364,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/deleted.html": {"erase_at": TIME},
     "accounts/email.html": {
         **ACCOUNT,
-        **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": TIME, "typed": "ada"},
+        **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": AT, "typed": "ada"},
         "problem": "It is not valid.",
     },
     "accounts/password.html": {
@@ -667,7 +667,7 @@ def test_an_invitation_shows_its_data_and_both_answers() -> None:
         "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body
     )
     assert "as <strong>an administrator</strong>." in body
-    assert f"This invitation expires on {TIME}." in body
+    assert f'This invitation expires <time datetime="{AT.isoformat()}" title="{TIME}">' in body
     for answer, label in (("accept", "Accept"), ("decline", "Decline")):
         form = body.partition(f'<form method="post" action="/app/invitations/{answer}">')[2].partition("</form>")[0]
         assert '<input type="hidden" name="token" value="8f14e45f">' in form

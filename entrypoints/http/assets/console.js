@@ -72,6 +72,10 @@ if (field) {
   });
 }
 
+// On a phone, the tabs scroll. The current one is in view.
+const tab = document.querySelector(".tabs [aria-current]");
+if (tab) tab.closest(".tabs").scrollLeft = tab.offsetLeft - tab.closest(".tabs").offsetLeft;
+
 // A new application waits for its first sign-in: every 3 seconds for two minutes, then every 15, for half an hour. It also looks when the
 // user comes back to the page.
 const waiting = document.querySelector("[data-polls]");

@@ -155,8 +155,8 @@ OF_PERSON: Final[Sequence[Group]] = (
     (
         "",
         (
-            _page("My applications", "squares-2x2", "/applications"),
-            _page("My organizations", "building-office-2", "/organizations"),
+            _page("Your applications", "squares-2x2", "/applications"),
+            _page("Your organizations", "building-office-2", "/organizations"),
         ),
     ),
     (

@@ -63,7 +63,7 @@ def check_page(browser: Browser, acme: Acme) -> None:
     """Check that the link opens our page, and that it shows the invitation."""
     assert browser.address.startswith(f"{acme.service.address}/app/invitations/accept?token=")
     assert browser.heading == "You are invited to Acme & Sons"
-    for words in (OWNER, INVITED, "This invitation expires on"):
+    for words in (OWNER, INVITED, "This invitation expires in 6 days"):
         assert words in browser.text
     assert browser.find("script") == []
     assert browser.complaints() == []

@@ -5,7 +5,6 @@ from typing import Any
 from quart import Blueprint, Response
 
 from core.accounts import accounts, email_changes
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
@@ -28,7 +27,7 @@ async def _values(typed: Form) -> dict[str, Any]:
         "email": user.email,
         "verified": user.email_verified,
         "pending": None if pending is None else pending.new_email,
-        "until": None if pending is None else format_utc(pending.expires_at),
+        "until": pending and pending.expires_at,
     }
 
 

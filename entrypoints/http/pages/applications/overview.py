@@ -47,7 +47,7 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
         ),
     }
 )
-BROKEN: Final = frozenset({PendingTask.WEBHOOKS_FAILING, PendingTask.SIEM_FAILING})  # the other tasks only wait for a person
+BROKEN: Final = frozenset({PendingTask.SIEM_FAILING})  # the other tasks wait for a person
 
 
 @routes.get("/app/organizations/<org_slug>")

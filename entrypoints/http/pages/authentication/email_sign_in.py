@@ -1,5 +1,6 @@
 """The pages of sign-in by email: request an email, enter its code, and confirm its link."""
 
+from datetime import datetime
 from typing import Final
 
 from quart import Blueprint, Response
@@ -11,7 +12,6 @@ from core.authentication.methods.email import EmailCode, EmailLink
 from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, LastEmailCodeWrong
 from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, NotFound, Refusal
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, HOME_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
@@ -152,12 +152,12 @@ async def link_page() -> Response:
     )
 
 
-def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:
-    """Return where the request came from, as texts, or None in the browser that asked."""
+def _origin_fields(link: OpenedLink) -> dict[str, str | datetime | None] | None:
+    """Return where the request came from and when, or None in the browser that asked."""
     origin = link.origin
     if origin is None:
         return None
-    return {"browser": origin.browser, "location": origin.location, "address": origin.address, "time": format_utc(origin.at)}
+    return {"browser": origin.browser, "location": origin.location, "address": origin.address, "time": origin.at}
 
 
 @routes.post(EMAIL_SIGN_IN_LINK_PATH)

@@ -22,7 +22,6 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, Visitor
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
@@ -136,7 +135,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         organization=device.organization,
         address=device.address,
         agent=device.agent,
-        requested_at=format_utc(device.created_at),
+        requested_at=device.created_at,
         scopes=device.scope,
         api=device.api,
     )

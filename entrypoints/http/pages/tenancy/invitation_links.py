@@ -17,7 +17,6 @@ from core.authentication.methods.invitation import InvitationPassword
 from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
 from core.kernel.callers import Visitor
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.roles import ROLES
@@ -110,7 +109,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "inviter": received.inviter_email,
         "email": invitation.email,
         "role": ROLES[invitation.role].phrase,
-        "until": format_utc(invitation.expires_at),
+        "until": invitation.expires_at,
         "chooses_password": chooses_password,
         "other_user": user.email if user is not None and not is_signed_in else None,
         "providers": {},

@@ -148,7 +148,7 @@ async def _deletion() -> Question:
         ),
         button="Delete organization",
         keep="Keep organization",
-        back=("General", organization_path("/settings")),
+        back=("Settings", organization_path("/settings")),
         typed_name=organization.name,
         name_label="Name of the organization",
     )
