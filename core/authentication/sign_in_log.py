@@ -1,7 +1,8 @@
 """Reading the sign-in logs of organizations and of the platform (decision 220)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
@@ -33,6 +34,12 @@ async def load_activity(ports: Ports, caller: OrganizationCaller, service_id: UU
     """Return the last sign-in to an application of the caller's organization, and the last failed attempt."""
     async with ports.storage.reading() as read:
         return await read.sign_in_log.last_of_service(caller.acts_in.id, service_id)
+
+
+async def load_last_sign_ins(ports: Ports, caller: OrganizationCaller, service_ids: Collection[UUID]) -> Mapping[UUID, datetime]:
+    """Return the time of the last sign-in to each of these applications of the caller's organization that had one."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_log.last_successes(caller.acts_in.id, service_ids)
 
 
 async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilter) -> Batches[SignIn]:

@@ -1,5 +1,7 @@
 """Storage of the sign-in logs: who sees which records of logins (decision 220)."""
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -107,12 +109,20 @@ ON_PLATFORM: Final = _record(EMAIL)
 # attempts of the whole organization.
 OF_SERVICE: Final = """
     (select l.* from login_events l
-     where l.service_id >= %(service_id)s and l.service_id <= %(service_id)s and l.org_id = %(org_id)s and l.seen_by <> 'platform'
+     where l.service_id >= {service} and l.service_id <= {service} and l.org_id = %(org_id)s and l.seen_by <> 'platform'
        and l.attempts > 0 and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
 LAST_OF_SERVICE: Final = f"""
     select {IN_ORGANIZATION.columns}
-    from ({OF_SERVICE.format(result="l.success")} union all {OF_SERVICE.format(result="not l.success")}) l
+    from ({OF_SERVICE.format(service="%(service_id)s", result="l.success")}
+          union all {OF_SERVICE.format(service="%(service_id)s", result="not l.success")}) l
     left join services v on v.id = l.service_id and v.org_id = l.org_id"""
+# The search starts at the last day with a sign-in: many failures may be newer.
+BEFORE_END_OF_LAST_DAY: Final = """
+    l.created_at < (select (max(t.day) + 1)::timestamp at time zone 'UTC' from login_totals t
+                    where t.org_id = %(org_id)s and t.service_id = named.id)"""
+LAST_OF_SERVICES: Final = f"""
+    select named.id, l.created_at from unnest(%(service_ids)s::uuid[]) as named (id)
+    cross join lateral {OF_SERVICE.format(service="named.id", result=f"l.success and {BEFORE_END_OF_LAST_DAY}")} l"""
 
 
 class SignInLog(Repository):
@@ -142,6 +152,10 @@ class SignInLog(Repository):
         return ServiceActivity(
             last_success=next((row for row in rows if row.success), None), last_failure=next((row for row in rows if not row.success), None)
         )
+
+    async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> dict[UUID, datetime]:
+        rows = await self._all(lambda row: (row[0], row[1]), LAST_OF_SERVICES, org_id=org_id, service_ids=list(service_ids))
+        return dict(rows)
 
     async def _newest(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[SignIn]:
         record = ON_PLATFORM if org_id is None else IN_ORGANIZATION

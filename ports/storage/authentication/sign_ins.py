@@ -1,5 +1,6 @@
 """Storage of logins, sign-ins that are not complete, and reauthentications with their forms."""
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -72,6 +73,9 @@ class SignInLogRead(Protocol):
 
     async def last_of_service(self, org_id: UUID, service_id: UUID) -> ServiceActivity:
         """Return the last sign-in to a service and the last failed attempt, as its organization sees them."""
+
+    async def last_successes(self, org_id: UUID, service_ids: Collection[UUID]) -> Mapping[UUID, datetime]:
+        """Return the time of the last sign-in to each of these services. Those without one are left out."""
 
 
 class ReauthenticationsRead(Protocol):

@@ -52,6 +52,16 @@ async def test_the_page_names_how_the_client_authenticates(
     assert f"Token endpoint authentication {method} " in page
 
 
+@pytest.mark.parametrize(("reader", "shown"), [("admin", "Type Last sign-in Created"), ("member", "Type Created")])
+async def test_readers_of_the_sign_in_log_see_the_last_sign_in_to_each_application(
+    relying_party: RelyingParty, acme: Tenant, reader: str, shown: str
+) -> None:
+    await sign_in_browser(relying_party, acme.people[reader])
+    page = page_text(await relying_party.browser.open(APPLICATIONS))
+    assert shown in page.replace("↓", "").replace("  ", " ")
+    assert ("never" in page) == (reader == "admin")
+
+
 async def test_a_long_list_has_more_pages(acme: Tenant, relying_party: RelyingParty) -> None:
     await sign_in_browser(relying_party, acme.people["admin"])
     for number in range(50):

@@ -272,6 +272,10 @@ async def test_the_activity_of_an_application_is_its_last_success_and_failure(st
         for user, moment in ((cast.customer, NOW), (cast.member, NOW + SECOND)):
             await tx.logins.record_success(session(user, service=cast.shop, created_at=moment), "password")
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, "mfa")
+    async with storage.reading() as read:
+        both = [cast.shop.id, cast.rival.id]
+        assert await read.sign_in_log.last_successes(cast.shop.org_id, both) == {cast.shop.id: NOW + SECOND}
+        assert await read.sign_in_log.last_successes(cast.rival.org_id, both) == {}
     await fail(storage, cast.stranger, cast.shop, reason=LoginFailure.MFA, at=NOW + DAY)
     assert await activity(cast.shop.org_id, cast.shop.id) == (cast.member, UNKNOWN_ACCOUNT)
     assert await activity(cast.rival.org_id, cast.shop.id) == (None, None), "the application belongs to another organization"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from hashlib import md5
 from typing import Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.repositories import Repositories
 from core.authentication.model.sign_in_log import SignInFilter
+from core.kernel.values import Email
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database
 from tests.support.builders import make_vault
@@ -52,3 +54,44 @@ async def test_a_batch_of_an_export_reads_no_older_attempts_of_each_member(large
     assert [(NOW - each.created_at).total_seconds() / 60 for each in batch] == list(range(size))
     # The newest one of each member, and the batch a few times
     assert reads.rows["login_events"] <= MEMBERS + 4 * size, reads.rows
+
+
+SERVICES, SUCCESSES, FAILURES = 20, 500, 500
+# An organization with many applications. After the last sign-in to each, attempts failed on later days.
+MANY_SERVICES: Final = """
+    insert into organizations (id, slug, name, status, approved_at, created_at, updated_at)
+    values (%(org)s, 'acme', 'acme', 'active', %(now)s, %(now)s, %(now)s);
+    insert into users (id, email, origin, created_at, updated_at)
+    select md5('u' || n)::uuid, n || '@example.com', 'platform', %(now)s, %(now)s from generate_series(1, 20000) n;
+    insert into end_users (org_id, user_id, email, deactivated, created_at)
+    select %(org)s, md5('u' || n)::uuid, n || '@example.com', false, %(now)s from generate_series(1, 20000) n;
+    insert into login_events (id, user_id, org_id, service_id, provider, success, address, created_at)
+    select gen_random_uuid(), md5('u' || (1 + n))::uuid, %(org)s, md5('s' || n %% %(services)s)::uuid, 'password',
+           n < %(services)s * %(successes)s, '203.0.113.9',
+           %(now)s - case when n < %(services)s * %(successes)s then interval '9 days' else interval '1 day' end - n * interval '1 sec'
+    from generate_series(0, %(services)s * (%(successes)s + %(failures)s) - 1) n;
+    insert into login_totals (org_id, service_id, day, provider, shard, total)
+    select %(org)s, md5('s' || n)::uuid, (%(now)s::timestamptz at time zone 'UTC')::date - 9, 'password', 0, 500
+    from generate_series(0, %(services)s - 1) n"""
+
+
+@pytest.fixture(scope="module")
+def many_services(server: str) -> Iterator[str]:
+    values = {"org": ORG, "services": SERVICES, "successes": SUCCESSES, "failures": FAILURES, "now": NOW}
+    tables = ("organizations", "users", "end_users", "login_events", "login_totals")
+    with filled_database(server, MANY_SERVICES, values, *tables) as conninfo:
+        yield conninfo
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_last_sign_ins_of_applications_and_a_user_are_found_by_index(many_services: str, mode: str) -> None:
+    async with await connect(many_services, timeout=5) as connection:
+        log = Repositories(connection, make_vault(), NoSignals()).sign_in_log
+        ids = [UUID(md5(f"s{number}".encode(), usedforsecurity=False).hexdigest()) for number in range(SERVICES)]
+        last, reads = await count_reads(connection, mode, partial(log.last_successes, ORG, ids))
+        assert set(last) == set(ids)
+        assert {(NOW - at).days for at in last.values()} == {9}
+        assert reads.rows["login_events"] <= 2 * SERVICES, reads.rows
+        found, reads = await count_reads(connection, mode, partial(log.find_user, ORG, Email.parse("77@example.com")))
+        assert found == UUID(md5(b"u77", usedforsecurity=False).hexdigest())
+        assert sum(reads.rows.values()) <= 10, reads.rows

@@ -12,6 +12,7 @@ from core.applications import services
 from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
 from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, REDIRECT_URIS, UnregisteredUri
 from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
+from core.authentication import sign_in_log
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, NotFound
@@ -129,6 +130,11 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         order=query_args.sort,
     )
     result = [summary.service async for batch in batches for summary in batch]
+    last = (
+        await sign_in_log.load_last_sign_ins(ports(), acting_member(), [each.id for each in result])
+        if may(Capability.SIGN_INS_VIEW)
+        else None
+    )
     return await console_page(
         "applications/applications.html",
         path=organization_path("/applications"),
@@ -138,10 +144,12 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
                 "type": label(each.service_type),
                 "path": application_path(each.slug),
                 "created": each.created_at,
+                "last_sign_in": last.get(each.id) if last is not None else None,
                 "logo_url": each.logo_url,
             }
             for each in result[:PAGE_SIZE]
         ],
+        shows_sign_ins=last is not None,
         quota=quota,
         types=[("", "All types"), *LABELS[ServiceType].items()],
         query=query_args,
