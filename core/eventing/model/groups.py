@@ -38,7 +38,7 @@ class EntryGroup:
 
 
 def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
-    """Return the entries of a page in groups. A failed entry stands alone, so that a reader sees it."""
+    """Return the entries of a page in groups. A failed entry has only its repetitions beside it, so that a reader sees it."""
     groups: list[list[DescribedEntry]] = []
     for described in entries:
         if groups and _belongs_to(described.entry, [member.entry for member in groups[-1]]):
@@ -51,9 +51,11 @@ def group_entries(entries: Iterable[DescribedEntry]) -> list[EntryGroup]:
 def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
     """Return whether the entry before those of the group belongs to them."""
     newer = group[-1]
-    if not (older.success and newer.success) or (older.address, older.impersonator) != (newer.address, newer.impersonator):
+    if (older.success, older.address, older.impersonator) != (newer.success, newer.address, newer.impersonator):
         return False
     pause = newer.created_at - older.created_at
+    if not older.success and (older.action, older.details) != (newer.action, newer.details):
+        return False
     if (older.actor.kind, older.actor.id) != (newer.actor.kind, newer.actor.id):
         # A sign-up begins without an account and ends with a signed-in user.
         return (

@@ -193,6 +193,8 @@ def test_other_entries_stand_alone() -> None:
     assert sizes(_entry(0), _entry(1, success=False), _entry(2)) == [1, 1, 1]
     assert sizes(_entry(0), _entry(1, actor=AuditActor(KAI, "kai@acme.example"), target_id="z")) == [1, 1]
     assert sizes(_entry(0), _entry(1, impersonator=ADA)) == [1, 1]
+    assert sizes(*(_entry(number, success=False) for number in range(3))) == [3], "a repeated refusal"
+    assert sizes(_entry(0, success=False), _entry(1, success=False, details={})) == [1, 1]
     assert sizes(_entry(0, impersonator=ADA), _entry(40, impersonator=ADA)) == [2], "the requests of an impersonation"
     assert group_entries([]) == []
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response, request
 
+from core.kernel.access import RoleInsufficient
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email
@@ -166,10 +167,12 @@ async def show_question(org_slug: str) -> Response:
 
 
 async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
-    """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected."""
+    """Return the selected people that the action can change, by their ids. Raises: NoneSelected, TooManySelected, RoleInsufficient."""
     if name not in ACTIONS:
         raise NoneSelected
     action = ACTIONS[name]
+    if not may(action.capability):
+        raise RoleInsufficient
     load = selected_people.load_invitations if action.of_invitations else selected_people.load_members
     ids = [path_id(text) for text in checked(form, action.prefix)]
     return await load(ports(), acting_member(), ids) or refuse(NoneSelected)

@@ -97,6 +97,7 @@ async def test_a_refusal_of_one_does_not_prevent_the_others(acme: Acme) -> None:
 async def test_only_owners_change_the_role_of_several_members(acme: Acme) -> None:
     await acme.sign_in("alan")
     assert 'value="role"' not in (await acme.browser.open(MEMBERS)).text
+    assert (await acme.ask("role", acme.boxes("zoe"))).status == 403
     assert (await acme.send("role", acme.boxes("zoe"), role="admin")).status == 403
     await acme.sign_in("grace")
     assert (await acme.send("role", acme.boxes("zoe"), role="owner")).status == 400
