@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
-from core.kernel.callers import OrganizationCaller
+from core.kernel.callers import OrganizationCaller, organization_of
 from core.kernel.values import Batches, Page, PageResult
 from ports import Ports
 
@@ -15,14 +15,14 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     Without a caller, return those of the platform.
     """
     async with ports.storage.reading() as read:
-        return await read.sign_in_log.page(None if caller is None else caller.acts_in.id, filter_, page)
+        return await read.sign_in_log.page(organization_of(caller), filter_, page)
 
 
 async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_id: UUID) -> SignIn | None:
     """Return the newest failure of the user that the caller's organization may see, or the platform without a caller, if any."""
     failures = SignInFilter(user_id=user_id, success=False)
     async with ports.storage.reading() as read:
-        newest = await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, failures, None, 1)
+        newest = await read.sign_in_log.batch(organization_of(caller), failures, None, 1)
     return newest[0] if newest else None
 
 
@@ -37,6 +37,6 @@ def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignInFilte
 
     async def load_next(last: SignIn | None, count: int) -> Sequence[SignIn]:
         async with ports.storage.reading() as read:
-            return await read.sign_in_log.batch(None if caller is None else caller.acts_in.id, filter_, last, count)
+            return await read.sign_in_log.batch(organization_of(caller), filter_, last, count)
 
     return Batches(load_next, size=EXPORT_BATCH)
