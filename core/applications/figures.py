@@ -24,7 +24,7 @@ from core.applications.model.figures import (
     summarize_traffic,
     weeks_of,
 )
-from core.kernel.callers import OrganizationCaller
+from core.kernel.callers import OrganizationCaller, organization_of
 from core.kernel.roles import Capability
 from core.maintenance.housekeeping import process_in_batches
 from core.maintenance.model.housekeeping import BATCH, LEASE
@@ -40,7 +40,7 @@ async def load_sign_ins(ports: Ports, caller: OrganizationCaller | None, range_:
     The results of an organization are only for callers that may read its sign-in log.
     """
     period = period_of(range_, ports.clock.now())
-    org_id = _organization(caller)
+    org_id = organization_of(caller)
     async with ports.storage.reading() as read:
         sees_results = caller is None or Capability.SIGN_INS_VIEW in caller.acts_in.rights
         return SignInFigures(
@@ -62,7 +62,7 @@ async def load_users(ports: Ports, caller: OrganizationCaller | None, range_: Fi
     """Return the users of the caller's organization who signed in, or all users. Second factors need `members.manage`."""
     now = ports.clock.now()
     period = period_of(range_, now)
-    org_id = _organization(caller)
+    org_id = organization_of(caller)
     async with ports.storage.reading() as read:
         sees_factors = with_populations and (caller is None or Capability.MEMBERS_MANAGE in caller.acts_in.rights)
         active, new = await read.figures.users(org_id, period)
@@ -79,12 +79,8 @@ async def load_traffic(ports: Ports, caller: OrganizationCaller | None, kind: Tr
     """Return the webhook attempts or SCIM requests of the caller's organization, or of all organizations."""
     period = period_of(range_, ports.clock.now())
     async with ports.storage.reading() as read:
-        counts = await read.figures.traffic(_organization(caller), kind, period)
+        counts = await read.figures.traffic(organization_of(caller), kind, period)
     return summarize_traffic(period, counts, OUTCOMES[kind])
-
-
-def _organization(caller: OrganizationCaller | None) -> UUID | None:
-    return None if caller is None else caller.acts_in.id
 
 
 async def count(ports: Ports, holder: UUID) -> dict[str, int] | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
-from core.kernel.callers import OrganizationCaller
+from core.kernel.callers import OrganizationCaller, organization_of
 from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult
 from ports import Ports
 from ports.storage.reading import Reading
@@ -19,14 +19,14 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     """
     async with ports.storage.reading() as read:
         resolved = await _resolve(read, caller, filter_)
-        return PageResult([], 0) if resolved is None else await read.sign_in_log.page(_org_id(caller), resolved, page)
+        return PageResult([], 0) if resolved is None else await read.sign_in_log.page(organization_of(caller), resolved, page)
 
 
 async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_id: UUID) -> SignIn | None:
     """Return the newest failure of the user that the caller's organization may see, or the platform without a caller, if any."""
     failures = SignInFilter(user_id=user_id, success=False)
     async with ports.storage.reading() as read:
-        newest = await read.sign_in_log.batch(_org_id(caller), failures, None, 1)
+        newest = await read.sign_in_log.batch(organization_of(caller), failures, None, 1)
     return newest[0] if newest else None
 
 
@@ -51,13 +51,9 @@ async def export(ports: Ports, caller: OrganizationCaller | None, filter_: SignI
         if resolved is None:
             return ()
         async with ports.storage.reading() as read:
-            return await read.sign_in_log.batch(_org_id(caller), resolved, last, count)
+            return await read.sign_in_log.batch(organization_of(caller), resolved, last, count)
 
     return Batches(load_next, size=EXPORT_BATCH)
-
-
-def _org_id(caller: OrganizationCaller | None) -> UUID | None:
-    return None if caller is None else caller.acts_in.id
 
 
 async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: SignInFilter) -> SignInFilter | None:
@@ -65,7 +61,7 @@ async def _resolve(read: Reading, caller: OrganizationCaller | None, filter_: Si
     if filter_.email is None:
         return filter_
     try:
-        user_id = await read.sign_in_log.find_user(_org_id(caller), Email.parse(filter_.email))
+        user_id = await read.sign_in_log.find_user(organization_of(caller), Email.parse(filter_.email))
     except EmailInvalid:
         return None
     return replace(filter_, email=None, user_id=user_id) if user_id is not None and filter_.user_id in (None, user_id) else None

@@ -193,6 +193,11 @@ class ActingServiceAccount(ServiceAccountCaller):
 OrganizationCaller = Member | ActingServiceAccount
 
 
+def organization_of(caller: OrganizationCaller | None) -> UUID | None:
+    """Return the id of the organization that the caller acts in, or None without a caller: then the whole platform is meant."""
+    return None if caller is None else caller.acts_in.id
+
+
 # The callers of the routes of the platform.
 PlatformCaller = Person | ServiceAccountCaller
 

@@ -32,7 +32,7 @@ class ImageTypeUnsupported(Invalid):
 
 
 class ImageTypeMismatch(Invalid):
-    """The type of the image is not the content type of the request. Send the content type of the file."""
+    """The file is an image of another type than its content type says. Send it with the content type of the file."""
 
 
 class ImageTooManyPixels(Invalid):

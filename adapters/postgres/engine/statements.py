@@ -112,7 +112,7 @@ class SealingRepository(Repository):
 
 
 class DeliveringRepository(Repository):
-    """A repository whose statements queue deliveries to webhooks."""
+    """A repository with statements that queue deliveries to webhooks."""
 
     __slots__ = ("_delivery_values",)
 

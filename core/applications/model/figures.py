@@ -149,17 +149,17 @@ def period_of(range_: FigureRange, now: datetime) -> FigurePeriod:
     return FigurePeriod(FigureSpan.DAY, start_of_day(now) - (range_.days - 1) * DAY, range_.days)
 
 
-def start_of_hour(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+def start_of_hour(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def start_of_day(moment: datetime) -> datetime:
-    return start_of_hour(moment).replace(hour=0)
+def start_of_day(time: datetime) -> datetime:
+    return start_of_hour(time).replace(hour=0)
 
 
-def start_of_week(moment: datetime) -> datetime:
+def start_of_week(time: datetime) -> datetime:
     """Return the start of the Monday of the week (UTC)."""
-    day = start_of_day(moment)
+    day = start_of_day(time)
     return day - day.weekday() * DAY
 
 

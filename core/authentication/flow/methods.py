@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import ApplicationIds, Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import FailedLogin
@@ -52,36 +52,16 @@ async def record_failure(
     reason: LoginFailure,
     provider: str,
     user_id: UUID | None,
-    flow: Flow | None = None,
+    application: ApplicationIds = (None, None),
     *,
     blocked_until: datetime | None = None,
 ) -> None:
-    """Count a failed sign-in, and record it in the sign-in log. Without a flow, no application waits."""
-    ports.metrics.login_failed(reason)
-    org_id, service_id = (None, None) if flow is None else _application(flow)
-    await log_failure(ports, caller, reason, provider, user_id, org_id, service_id, blocked_until=blocked_until)
-
-
-def _application(flow: Flow) -> tuple[UUID | None, UUID | None]:
-    """Return the ids of the organization and the application that the sign-in is for."""
-    return (flow.org_id, flow.service_id) if flow.service is None else (flow.service.org_id, flow.service.id)
-
-
-async def log_failure(
-    ports: Ports,
-    caller: Caller,
-    reason: LoginFailure,
-    provider: str,
-    user_id: UUID | None,
-    org_id: UUID | None = None,
-    service_id: UUID | None = None,
-    *,
-    blocked_until: datetime | None = None,
-) -> None:
-    """Record a failed sign-in to this application, or to the platform itself.
+    """Count a failed sign-in, and record it in the sign-in log.
 
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """
+    ports.metrics.login_failed(reason)
+    org_id, service_id = application
     failure = FailedLogin(
         id=new_id(),
         user_id=user_id,

@@ -20,6 +20,7 @@ from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, new_id
 
 T = TypeVar("T")
+ApplicationIds = tuple[UUID | None, UUID | None]  # an organization and its application, or None for the platform itself
 
 FLOW_TTL: Final = timedelta(hours=24)  # of a browser, after the last step that was stored
 CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
@@ -70,6 +71,11 @@ class Flow:
     closed_at: datetime | None = None
     is_stored: bool = True
     service: ServiceContext | None = None  # of the session that the flow starts, for an API client
+
+    @property
+    def application(self) -> ApplicationIds:
+        """The organization and the application that the sign-in is for."""
+        return (self.org_id, self.service_id) if self.service is None else (self.service.org_id, self.service.id)
 
     @property
     def in_browser(self) -> bool:

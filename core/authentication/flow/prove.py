@@ -44,14 +44,14 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
     except AccountClosed as refusal:
         name = first_method_of((proved.proof,)) or ""
-        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id, flow)
+        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id, flow.application)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService)):
             user_id = flow.user_id if proved.account is None else proved.account.id
-            await record_failure(ports, caller, failure_of(refusal), first_method_of((proved.proof,)) or "", user_id, flow)
+            await record_failure(ports, caller, failure_of(refusal), first_method_of((proved.proof,)) or "", user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)

@@ -123,11 +123,11 @@ class EmailCode:
         user_id = challenge.user_id or challenge.id
         if attempt.blocked_until is not None:
             ended = attempt.blocked_until
-            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow, blocked_until=ended)
+            await record_failure(ports, caller, LoginFailure.LOCKED, Method.EMAIL, user_id, challenge.flow.application, blocked_until=ended)
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:
-            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, user_id, challenge.flow)
+            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, user_id, challenge.flow.application)
             raise LastEmailCodeWrong if challenge.flow.failures + 1 == MAX_EMAIL_CODE_ATTEMPTS else EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)

@@ -44,16 +44,18 @@ class Password:
         account = attempt.account
         user_id = None if account is None else account.id
         if attempt.blocked_until is not None:
-            await record_failure(ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow, blocked_until=attempt.blocked_until)
+            await record_failure(
+                ports, caller, LoginFailure.LOCKED, Method.PASSWORD, user_id, flow.application, blocked_until=attempt.blocked_until
+            )
         attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
         if usable is None or not is_right:
             reason = LoginFailure.CREDENTIALS if account is None or account.is_usable else LoginFailure.CLOSED
-            await record_failure(ports, caller, reason, Method.PASSWORD, user_id, flow)
+            await record_failure(ports, caller, reason, Method.PASSWORD, user_id, flow.application)
             raise CredentialsInvalid
         if usable.email_verified_at is None:
-            await record_failure(ports, caller, LoginFailure.UNVERIFIED, Method.PASSWORD, usable.id, flow)
+            await record_failure(ports, caller, LoginFailure.UNVERIFIED, Method.PASSWORD, usable.id, flow.application)
             await attempt_limits.clear(ports, kind, attempt.subject)  # the password was right
             raise EmailNotVerified
         password_hash = usable.password_hash or ""

@@ -46,14 +46,16 @@ class Code:
         stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
         first_method = first_method_of(stored.proofs) or ""
         if attempt.blocked_until is not None:
-            await record_failure(ports, caller, LoginFailure.LOCKED, first_method, user_id, stored, blocked_until=attempt.blocked_until)
+            await record_failure(
+                ports, caller, LoginFailure.LOCKED, first_method, user_id, stored.application, blocked_until=attempt.blocked_until
+            )
         attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
         first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
 
         async def refused(refusal: Refusal) -> None:
             if isinstance(refusal, CodeWrong) and await mfa.is_enabled(ports, user_id):
                 await codes.log_failure(ports, caller, user_id)
-                await record_failure(ports, caller, LoginFailure.MFA, first_method, user_id, stored)
+                await record_failure(ports, caller, LoginFailure.MFA, first_method, user_id, stored.application)
                 if attempt.flow.failures + 1 == MAX_CODE_ATTEMPTS:
                     raise LastCodeWrong from None
             elif isinstance(refusal, (CodeWrong, PreAuthInvalid, *SERVICE_REFUSALS)):  # the code was right, or may have been

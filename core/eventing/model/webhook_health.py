@@ -11,7 +11,7 @@ COUNTED_TO_RESEND: Final = 10_000  # the largest number of failed deliveries tha
 
 
 class WebhookState(StrEnum):
-    """How the deliveries of a webhook go."""
+    """The state of a webhook, from the outcomes of its deliveries."""
 
     OFF = "off"
     UNUSED = "unused"  # no delivery has been attempted

@@ -17,7 +17,7 @@ from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
-from core.authentication.flow.methods import log_failure
+from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
@@ -142,9 +142,8 @@ async def exchange_code(
     try:
         return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, requested, key)
     except AuthorizationCodeInvalid:
-        ports.metrics.login_failed(LoginFailure.AUTHORIZATION_CODE)
-        org_id, service_id = (None, None) if client.context is None else (client.context.org_id, client.context.id)
-        await log_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, org_id, service_id)
+        application = (None, None) if client.context is None else (client.context.org_id, client.context.id)
+        await record_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, application)
         raise
 
 

@@ -18,7 +18,7 @@ from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import NoAccessToService
-from core.authentication.flow.methods import log_failure
+from core.authentication.flow.methods import record_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
@@ -151,7 +151,7 @@ async def redeem(
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)
     except DeviceCodeInvalid:
-        await _record_failure(ports, caller, None, poll.service.org_id, poll.service.id)
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", None, (poll.service.org_id, poll.service.id))
         raise
     oauth.require_granted(ports, poll.openid or NO_GRANT, requested)
     key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
@@ -170,7 +170,7 @@ async def redeem(
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
     except DeviceCodeDenied:
-        await _record_failure(ports, person, person.user_id, poll.service.org_id, poll.service.id)
+        await record_failure(ports, person, LoginFailure.DEVICE_CODE, "", person.user_id, (poll.service.org_id, poll.service.id))
         raise
     return issue_first_tokens(ports, signed_in, requested.scope)
 
@@ -260,13 +260,13 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     async with ports.storage.reading() as read:
         request = None if letters is None else await read.device_codes.by_user_code(digest(letters))
     if request is None:
-        await _record_failure(ports, caller, caller.user_id)
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id)
         raise UserCodeUnknown
     # A used or expired code is not a guess, because a device has shown it.
     for key in (address_key, account_key):
         await attempt_limits.uncount(ports, SecretKind.USER_CODE, key)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:
-        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id)
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, (request.org_id, request.service_id))
         raise UserCodeUnknown
     if request.expires_at <= now:
         raise DeviceCodeExpired
@@ -293,23 +293,11 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     except NotFound:  # the service or its organization was deleted
         raise UserCodeUnknown from None
     except (BlockedByDirectory, NoAccessToService, NoAccessToResource) as refusal:
-        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id, failure_of(refusal))
+        await record_failure(ports, caller, failure_of(refusal), "", caller.user_id, (request.org_id, request.service_id))
         raise
     if decision is DeviceDecision.DENY:
-        await _record_failure(ports, caller, caller.user_id, request.org_id, request.service_id)
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, (request.org_id, request.service_id))
     return request
-
-
-async def _record_failure(
-    ports: Ports,
-    caller: Caller,
-    user_id: UUID | None,
-    org_id: UUID | None = None,
-    service_id: UUID | None = None,
-    reason: LoginFailure = LoginFailure.DEVICE_CODE,
-) -> None:
-    ports.metrics.login_failed(reason)
-    await log_failure(ports, caller, reason, "", user_id, org_id, service_id)
 
 
 async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, user_code_hash: bytes, decision: DeviceDecision) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.authentication.flow import flows
-from core.authentication.flow.methods import log_failure
+from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
@@ -120,8 +120,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
-        ports.metrics.login_failed(reason)
-        await log_failure(ports, visitor, reason, method, visitor.user_id, context.org_id, context.id)
+        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, context.id))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
-from core.authentication.flow.methods import log_failure
+from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
@@ -158,8 +158,7 @@ async def _respond_with_assertion(
         if reason is LoginFailure.ACCESS:
             async with ports.storage.reading() as read:
                 reason = failure_of(await find_refusal(read, service.org_id, visitor.user_id))
-        ports.metrics.login_failed(reason)
-        await log_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, service.org_id, service.id)
+        await record_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, (service.org_id, service.id))
         raise
     response = SamlResponse(
         id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=recorded.after_commit()

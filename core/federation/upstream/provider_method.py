@@ -44,7 +44,7 @@ class ProviderIdentity:
 
         async def refused(refusal: Refusal) -> None:
             if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
-                await record_failure(ports, caller, LoginFailure.ADDRESS, trip.provider, None, trip.flow)
+                await record_failure(ports, caller, LoginFailure.ADDRESS, trip.provider, None, trip.flow.application)
 
         proof = first_proof(trip.provider, ports.clock.now(), is_fresh=identity.is_fresh)
         return Proved(proof=proof, lock=lock, refused=refused)

@@ -362,5 +362,5 @@ async def _fetch_identity(
         request = await _authentication_request(ports, trip, state, device_cookie, base_url)
         return await ports.providers.identify(trip.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
-        await record_failure(ports, caller, LoginFailure.PROVIDER, trip.provider, None, trip.flow)
+        await record_failure(ports, caller, LoginFailure.PROVIDER, trip.provider, None, trip.flow.application)
         raise

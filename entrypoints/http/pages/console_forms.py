@@ -14,7 +14,7 @@ from core.authentication import browser, ended_forms, sent_forms
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.ended_forms import EndedForm
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
-from core.kernel.errors import Refusal, SessionEnded
+from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import FORM_NOT_SENT, page_of_form, redirect
@@ -23,6 +23,7 @@ from entrypoints.http.edge.ended_sessions import OWNER, RESTORES_ATTRIBUTE, SEAL
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
+from entrypoints.http.edge.uploads import FILE, uploads
 from entrypoints.http.pages.console import frame_values, impersonation_session, session_secret
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
@@ -49,7 +50,7 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
     """Decorate a form of the console: read it, and document it, as in `shows`. Every form can be refused as foreign.
 
     Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
-    A form whose session ended is only shown again, by `on_refusal` or a view with `restores`. Other views do not run.
+    A form of an ended session is only shown again, by `on_refusal` or a view with `restores`. Other views do not run.
     """
 
     def decorate(view: V) -> V:
@@ -207,6 +208,16 @@ def on_refusal(
                 return await refused_console_page(refusal, template, fields, **loaded)
 
         return restores(cast("V", run))
+
+    return decorate
+
+
+def accepts_image(api: str, template: str, values: Callable[..., Awaitable[dict[str, Any]]]) -> Callable[[V], V]:
+    """Decorate a form with an image, which `uploaded_file` returns, as `accepts` and `on_refusal` do."""
+
+    def decorate(view: V) -> V:
+        shown_again = on_refusal(template, values, lambda _, __: FILE, refusals=(Invalid, Limited))(uploads(view))
+        return accepts(api, form=["form_token", FILE])(shown_again)
 
     return decorate
 

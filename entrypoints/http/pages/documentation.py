@@ -12,7 +12,7 @@ from entrypoints.http.base.rendering import documentation
 from entrypoints.http.base.rendering.templates import Page, documentation_page
 from entrypoints.http.edge.access import anyone, operations
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import Query
 
 routes = Blueprint("documentation", __name__)
@@ -37,7 +37,6 @@ async def show_start() -> Response:
 
 @routes.get("/docs/search")
 @anyone(limit=DOCUMENTATION_SEARCH)
-@refuses(429)
 @describes_page({200: "The page.", 304: "The browser has this page already."})
 async def search(query_args: SearchQuery) -> Response:
     """Search the documentation.

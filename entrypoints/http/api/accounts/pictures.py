@@ -12,7 +12,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import anyone, person
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import describes, refuses, takes_image
+from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("images", __name__)
@@ -30,7 +30,6 @@ class PictureResponse(ResponseModel):
 
 @routes.put("/api/user/picture")
 @person(outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
-@refuses(429)
 @takes_image
 async def set_picture() -> PictureResponse:
     """Upload your picture.
@@ -56,7 +55,6 @@ async def remove_picture() -> None:
 
 @routes.get(f"{IMAGE_PATH}<image_key>/<size>")
 @anyone(limit=IMAGE)
-@refuses(429)
 @describes({200: "The image.", 304: "The browser has the image."}, content_type=CONTENT_TYPE)
 async def get_image(image_key: str, size: str) -> Response:
     """Return an uploaded image.

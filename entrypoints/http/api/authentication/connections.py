@@ -10,7 +10,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import describes, refuses, takes_image
+from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("connections", __name__)
@@ -36,7 +36,6 @@ async def list_connections() -> list[ConnectionResponse]:
 
 @routes.put("/api/platform/connections/<provider>/logo")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
-@refuses(429)
 @takes_image
 async def set_logo(provider: str) -> ConnectionResponse:
     """Upload the logo of an identity provider.

@@ -12,7 +12,7 @@ from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional
-from entrypoints.http.edge.openapi import describes, refuses, takes_image
+from entrypoints.http.edge.openapi import describes, takes_image
 from entrypoints.http.edge.uploads import read_image
 
 routes = Blueprint("branding", __name__)
@@ -69,7 +69,6 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
 
 @routes.put("/api/organizations/<org_slug>/branding/logo")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
-@refuses(429)
 @takes_image
 async def set_logo(org_slug: str) -> BrandingResponse:
     """Upload the organization's logo.

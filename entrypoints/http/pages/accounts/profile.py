@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from core.accounts import accounts, images, profiles
 from core.accounts.model.profiles import DETAILS, Profile, ProfileChanges, time_zones
 from core.kernel.display import format_utc
-from core.kernel.errors import Forbidden, Invalid, Limited, Refusal
+from core.kernel.errors import Forbidden, Invalid, Refusal
 from core.kernel.images import LARGE
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.sign_in_age import SignInAge
@@ -22,10 +22,10 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, accepts_image, answers_with, on_refusal
 
 routes = Blueprint("account_profile", __name__)
 
@@ -108,10 +108,7 @@ async def change_profile(form: Form) -> Response:
 
 @routes.post(PICTURE)
 @page_session(outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
-@refuses(429)
-@accepts("PUT /api/user/picture", form=["form_token", FILE])
-@on_refusal("accounts/profile.html", _stored_values, lambda _, __: FILE, refusals=(Invalid, Limited))
-@uploads
+@accepts_image("PUT /api/user/picture", "accounts/profile.html", _stored_values)
 async def upload_picture(form: Form) -> Response:
     """Upload your picture.
 

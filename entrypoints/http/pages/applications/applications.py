@@ -15,7 +15,7 @@ from core.applications.model.services import FormerSecretWorks, NoClientSecret, 
 from core.authentication import sign_in_log
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.errors import Invalid, NotFound
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
@@ -25,13 +25,14 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, Query
-from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
+from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.applications.activity import activity_values
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, secret_page, with_query
 from entrypoints.http.pages.console_forms import (
     Form,
     accepts,
+    accepts_image,
     answers_with,
     is_restored,
     on_refusal,
@@ -289,10 +290,7 @@ async def _logo_values(_: Form, service_slug: str) -> dict[str, Any]:
 
 @routes.post(f"{APPLICATION}/logo")
 @member_page(Capability.SERVICES_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
-@refuses(429)
-@accepts(f"PUT {SERVICE}/logo", form=["form_token", FILE])
-@on_refusal("applications/application.html", _logo_values, lambda _, __: FILE, refusals=(Invalid, Limited))
-@uploads
+@accepts_image(f"PUT {SERVICE}/logo", "applications/application.html", _logo_values)
 async def upload_logo(org_slug: str, service_slug: str, form: Form) -> Response:
     """Upload the logo of an application. Users see it on the pages on which they sign in."""
     await services.set_logo(ports(), acting_member(), service_slug, uploaded_file())

@@ -29,7 +29,7 @@ class SetupQuery(Query):
 
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_VIEW)
-@refuses(400, 403)
+@refuses(400)
 @describes_page({200: "The page."}, api=[f"GET {SERVICE}", "GET /api/organizations/<org_slug>/sign-ins"])
 async def show_setup(org_slug: str, service_slug: str, query_args: SetupQuery) -> Response:
     """Show how to connect an application, and whether a user has signed in to it yet."""

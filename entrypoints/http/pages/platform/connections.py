@@ -5,15 +5,13 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.authentication import connections
-from core.kernel.errors import Invalid, Limited
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
+from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import Form, accepts, accepts_image
 
 routes = Blueprint("connection_pages", __name__)
 
@@ -45,10 +43,7 @@ async def show_connection(provider: str) -> Response:
 
 @routes.post(f"{ONE}/logo")
 @platform_page(sign_in=SignInAge.ANY, limit=IMAGE_UPLOAD)
-@refuses(404, 429)
-@accepts(f"PUT {LOGO}", form=["form_token", FILE])
-@on_refusal("platform/connection.html", _values, lambda _, __: FILE, refusals=(Invalid, Limited))
-@uploads
+@accepts_image(f"PUT {LOGO}", "platform/connection.html", _values)
 async def upload_logo(provider: str, form: Form) -> Response:
     """Upload the logo of an identity provider. The buttons of the provider show it."""
     await connections.set_logo(ports(), signed_in(), provider, uploaded_file())
@@ -57,7 +52,6 @@ async def upload_logo(provider: str, form: Form) -> Response:
 
 @routes.post(f"{ONE}/logo/remove")
 @platform_page(sign_in=SignInAge.ANY)
-@refuses(404)
 @accepts(f"DELETE {LOGO}")
 async def remove_logo(provider: str) -> Response:
     """Remove the logo of an identity provider."""

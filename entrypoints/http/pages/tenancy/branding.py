@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Invalid, Limited
 from core.kernel.images import LARGE
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
@@ -16,10 +15,9 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import email_page, page_response, render
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.uploads import FILE, uploaded_file, uploads
+from entrypoints.http.edge.uploads import uploaded_file
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, accepts_image, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
@@ -88,10 +86,7 @@ async def _logo_values(_: Form) -> dict[str, Any]:
 
 @routes.post(f"{PAGE}/logo")
 @member_page(Capability.ORGANIZATION_MANAGE, outlives=False, limit=IMAGE_UPLOAD)
-@refuses(429)
-@accepts(f"PUT {API}/logo", form=["form_token", FILE])
-@on_refusal("tenancy/branding.html", _logo_values, lambda _, __: FILE, refusals=(Invalid, Limited))
-@uploads
+@accepts_image(f"PUT {API}/logo", "tenancy/branding.html", _logo_values)
 async def upload_logo(org_slug: str, form: Form) -> Response:
     """Upload the logo of an organization."""
     await branding.set_logo(ports(), acting_member(), uploaded_file())
