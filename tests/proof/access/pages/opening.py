@@ -17,6 +17,7 @@ from tests.support.builders import Answer, run_sql
 # An email, which has another structure than a page.
 EMAIL_PREVIEW: Final = "GET /app/organizations/<org_slug>/branding/email/preview"
 IN_CONSOLE: Final = frozenset({"member_page", "platform_page", "page_session"})
+LARGEST: Final = 100_000  # bytes of a page
 EMPTY: Final = "#empty"  # marks a form that was sent without its fields
 
 

@@ -20,7 +20,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.edge.openapi import docs_of
 from tests.proof.access.calls import Request, call, routes
-from tests.proof.access.pages.opening import Opened, open_all, operations
+from tests.proof.access.pages.opening import LARGEST, Opened, open_all, operations
 from tests.proof.access.state import mark, undo
 from tests.proof.access.table import AUTHORIZATION, BROWSER, REQUESTS
 from tests.proof.access.world import Caller, World
@@ -85,6 +85,8 @@ def findings(page: Opened) -> list[str]:
             found.append(f"{element} has the {attribute} {link[:60]}")
     if page.answer.status >= 500 and page.route.startswith("GET"):  # a form can fail, because no stored URL is like this one
         found.append(f"its status is {page.answer.status}")
+    if len(page.answer.text.encode()) > LARGEST:
+        found.append(f"it has {len(page.answer.text.encode())} bytes")
     return [f"{page.route} {each}" for each in found]
 
 

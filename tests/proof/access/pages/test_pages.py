@@ -12,14 +12,13 @@ from werkzeug.routing import RequestRedirect
 
 from adapters.postgres.engine.pool import Pool
 from tests.proof.access.calls import Request, call, prepare
-from tests.proof.access.pages.opening import Opened, caller_of, open_all, operations
+from tests.proof.access.pages.opening import LARGEST, Opened, caller_of, open_all, operations
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
 
 pytestmark = pytest.mark.slow
 
-LARGEST: Final = 100_000  # bytes
 REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner has no subscription"}
 # They answer with a file, or lead elsewhere.
 WITHOUT_PAGE: Final = {
