@@ -6,6 +6,7 @@ The rules are those of decision 199 and security R-1, R-2, R-6.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from core.accounts import accounts
@@ -16,7 +17,7 @@ from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, Role
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, find_role, may_give, needs_roles_manage, rights_of
-from core.kernel.values import Email, Page
+from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
     AlreadyOwner,
@@ -46,6 +47,8 @@ from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
 from ports.storage import Transaction
 
+EXPORT_BATCH: Final = 500  # members of an export that are read at once
+
 
 async def list_page(
     ports: Ports,
@@ -64,17 +67,39 @@ async def list_page(
 
     Raises: OrganizationNotFound; RoleInsufficient if the state needs the right to manage members.
     """
-    if state is not None and Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
-        raise RoleInsufficient
-    selected = MemberFilter(role, Email.parse_part(search or "") or None, state)
+    if state is not None:
+        _require_management(caller)
+    selected = _select(role, search, state)
     async with ports.storage.reading() as read:
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
 
 
-async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
-    """Return what the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
+def _require_management(caller: OrganizationCaller) -> None:
     if Capability.MEMBERS_MANAGE not in caller.acts_in.rights:
         raise RoleInsufficient
+
+
+def _select(role: RoleName | None, search: str | None, state: MemberState | None) -> MemberFilter:
+    return MemberFilter(role, Email.parse_part(search or "") or None, state)
+
+
+async def export(
+    ports: Ports, caller: OrganizationCaller, role: RoleName | None, *, search: str | None = None, state: MemberState | None = None
+) -> Batches[MemberAccount]:
+    """Return all members that `list_page` selects, in the order in which they joined, with their accounts. Raises: RoleInsufficient."""
+    _require_management(caller)
+    org_id, selected = caller.acts_in.id, _select(role, search, state)
+
+    async def load_next(last: MemberAccount | None, count: int) -> Sequence[MemberAccount]:
+        async with ports.storage.reading() as read:
+            return await read.members.batch(org_id, selected, None if last is None else last.member.membership, count)
+
+    return Batches(load_next, size=EXPORT_BATCH)
+
+
+async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
+    """Return what the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
+    _require_management(caller)
     async with ports.storage.reading() as read:
         return await read.members.accounts(caller.acts_in.id, [member.user_id for member in members])
 

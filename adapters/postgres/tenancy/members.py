@@ -45,6 +45,26 @@ LAST_AT_PLATFORM: Final = """
       and l.created_at >= m.confirmed_at
     order by l.created_at desc limit 1"""
 
+# What an organization sees of the account `u` of its member `m`.
+ACCOUNT: Final = f"""
+    case when m.confirmed_at is not null then u.email_verified_at is not null end,
+    case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
+    greatest(
+        (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
+        ({LAST_AT_PLATFORM})),
+    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}"""
+
+
+def to_account(row: Row) -> MemberAccount:
+    return MemberAccount(to_listed_member(row[3:]), *row[:3])
+
+
+def _conditions(selected: MemberFilter) -> LiteralString:
+    of_role = "and m.role = %(role)s" if selected.role is not None else ""
+    matching = MATCHING[len(selected.search) == ID_LENGTH] if selected.search is not None else ""
+    in_state = "" if selected.state is None else f"and {STATES[selected.state]}"
+    return f"{of_role} {matching} {in_state}".strip()
+
 
 class Members(Repository):
     """Implements `ports.storage.tenancy.organizations.Members` and `Confirmations`."""
@@ -59,10 +79,7 @@ class Members(Repository):
         # joined, and not those of all earlier pages. The outer join returns one row with the total
         # and the limits if the page is empty. Emails are stored in lower case, and strpos needs no
         # escaping of wildcards.
-        of_role = "and m.role = %(role)s" if selected.role is not None else ""
-        matching = MATCHING[len(selected.search) == ID_LENGTH] if selected.search is not None else ""
-        in_state = "" if selected.state is None else f"and {STATES[selected.state]}"
-        conditions = f"{of_role} {matching} {in_state}".strip()
+        conditions = _conditions(selected)
         counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {conditions})"
         total = counted if conditions else "o.member_count"
         by = ORDERS[order]
@@ -92,16 +109,21 @@ class Members(Repository):
 
     async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
         sql = f"""
-            select case when m.confirmed_at is not null then u.email_verified_at is not null end,
-                   case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
-                   greatest(
-                       (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
-                       ({LAST_AT_PLATFORM})),
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
-            from memberships m join users u on u.id = m.user_id
+            select {ACCOUNT} from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
-        rows = await self._all(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_ids=list(user_ids))
+        rows = await self._all(to_account, sql, org_id=org_id, user_ids=list(user_ids))
         return {account.member.user_id: account for account in rows}
+
+    async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
+        later = "and (m.created_at, m.id) > (%(created_at)s, %(id)s)" if last is not None else ""
+        sql = f"""
+            with page as materialized (
+                select m.* from memberships m where m.org_id = %(org_id)s {_conditions(selected)} {later}
+                order by m.created_at, m.id limit %(limit)s)
+            select {ACCOUNT} from page m join users u on u.id = m.user_id order by m.created_at, m.id"""
+        values = {"role": selected.role, "search": selected.search, "limit": limit}
+        start = {} if last is None else {"created_at": last.created_at, "id": last.id}
+        return await self._all(to_account, sql, org_id=org_id, **values, **start)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"

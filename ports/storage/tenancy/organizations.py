@@ -110,6 +110,9 @@ class MembersRead(Protocol):
     async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
         """Return these members, by the id of the user, with what the organization may see of their accounts."""
 
+    async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
+        """Return the next selected members, in the order in which they joined. `last` is the last one of the batch before, or None."""
+
 
 class Confirmations(Protocol):
     """The confirmation of memberships."""

@@ -38,6 +38,7 @@ DELETE {org}                                  403  403  403  403  403  403*
 POST   {org}/select                           403  403  403  403  403  403*
 
 GET    {org}/members                          200  200  200  200  200  403*
+GET    {org}/members/export                   200  200  403  200  200  403*
 GET    {org}/members/<user_id>                200  200  403  200  200  403*
 DELETE {org}/members/<user_id>/sessions       200  200  403  200  403  403*
 PATCH  {org}/members/<user_id>                403  403  403  200  403  403*

@@ -56,6 +56,7 @@ READS_MEMBERS: Final = frozenset(
     {
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
+        f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",
         f"GET {ORG}/personal-tokens",

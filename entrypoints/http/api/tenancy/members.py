@@ -3,14 +3,16 @@
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint
+from quart import Blueprint, Response
 
 from core.kernel.roles import ADMIN, OWNER, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder, MemberState
 from core.tenancy.model.organizations import LimitSource
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat
 from entrypoints.http.api.tenancy.invitations import InviterResponse
+from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, acting_member, ports
@@ -18,14 +20,14 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination, Query
 from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("members", __name__)
 
 
-class MembersQuery(PageQuery):
-    """The page of the list, the filters and the order."""
+class MemberFilters(Query):
+    """The filters of the members. A member must match all of them."""
 
     role: Role | None = Field(None, description="Return only members with this role.")
     search: Text | None = Field(
@@ -37,7 +39,18 @@ class MembersQuery(PageQuery):
         description="Return only members in this state. `unconfirmed`: they have not used the organization yet. `without_mfa`: confirmed "
         "members without a second factor. `admins_without_mfa`: owners and admins without one. It needs `members.manage`.",
     )
+
+
+class MembersQuery(MemberFilters, PageQuery):
+    """The page of the list, the filters and the order."""
+
     sort: MemberOrder = Field(MemberOrder.JOINED, description="The order: `joined`, with the first members first, or `email`.")
+
+
+class MemberExportQuery(MemberFilters):
+    """The filters of the members, and the format. A member must match all filters."""
+
+    format: ExportFormat = Field(default=ExportFormat.CSV, description="The format: `csv`, or `jsonl` for one JSON object per line.")
 
 
 class MemberRoleResponse(ResponseModel):
@@ -109,6 +122,19 @@ def _to_response(listed: ListedMember) -> MemberResponse:
         user=_user(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner, name=listed.name),
         membership=_role(id=membership.id, role=membership.role, created_at=membership.created_at),
     )
+
+
+@routes.get("/api/organizations/<org_slug>/members/export")
+@member(Capability.MEMBERS_MANAGE)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,))
+async def export(org_slug: str, query_args: MemberExportQuery) -> Response:
+    """Export the members of the organization.
+
+    The export has all members that match, with the state of their accounts. In CSV, a cell that a
+    spreadsheet would run as a formula has an apostrophe before it.
+    """
+    batches = await members.export(ports(), acting(), query_args.role, search=query_args.search, state=query_args.state)
+    return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
 class MemberSessionsResponse(ResponseModel):

@@ -20,13 +20,16 @@ from core.tenancy.model.members import (
     RoleUnknown,
 )
 from core.tenancy.selected_people import MAX_SELECTED
-from entrypoints.http.api.tenancy.members import MembersQuery
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
+from entrypoints.http.api.tenancy.member_files import FILE, stream_members
+from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
 from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
 from entrypoints.http.pages.tenancy.selected_people import actions_on_people
 from entrypoints.http.pages.timeline import MOST, list_entries
@@ -80,8 +83,18 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         query=query_args,
         roles=ROLE_FILTER,
         own_id=acting_member().user_id,
+        export=with_query(page=None, limit=None, sort=None, format="csv"),
         **neighbors(query_args, result.total),
     )
+
+
+@routes.get(f"{LIST}/export")
+@member_page(Capability.MEMBERS_MANAGE)
+@describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
+async def export_members(org_slug: str, query_args: MemberExportQuery) -> Response:
+    """Export the members of an organization that match the filters."""
+    batches = await members.export(ports(), acting_member(), query_args.role, search=query_args.search, state=query_args.state)
+    return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
 async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:

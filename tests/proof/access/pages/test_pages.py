@@ -24,6 +24,7 @@ REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner
 WITHOUT_PAGE: Final = {
     "GET /app",
     "GET /app/organizations/<org_slug>/audit-log/export",
+    "GET /app/organizations/<org_slug>/members/export",
     "GET /app/organizations/<org_slug>/sign-ins/export",
     "GET /app/platform/log/export",
     "GET /app/platform/sign-ins/export",

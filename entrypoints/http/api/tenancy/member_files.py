@@ -1,0 +1,69 @@
+"""Exports of the members of an organization as files: CSV, and JSON lines."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Response
+
+from core.kernel.values import Batches
+from core.tenancy.model.members import MemberAccount
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
+from entrypoints.http.api.tenancy.role_choices import Role
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.streaming import stream_lines
+
+FILE: Final = {200: "The members, in the order in which they joined."}
+
+
+class ExportedMemberResponse(ResponseModel):
+    """A line of the export."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address.")
+    name: str | None = Field(description="The user's name, or null. It is null until the user has confirmed the membership.")
+    role: Role = Field(description="The member's role.")
+    joined_at: Timestamp = Field(description="When the user became a member.")
+    confirmed_at: Timestamp | None = Field(description="When the membership was confirmed, or null if it is not confirmed yet.")
+    email_verified: bool | None = Field(description="Whether the address is verified. Null until the membership is confirmed.")
+    mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
+    last_login_at: Timestamp | None = Field(
+        description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
+    )
+
+
+async def stream_members(batches: Batches[MemberAccount], format_: ExportFormat, name: str) -> Response:
+    """Return all members as a streamed file with this name. The extension of the format is added."""
+    if format_ is ExportFormat.CSV:
+        header = csv_lines([tuple(ExportedMemberResponse.model_fields)])
+        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=header)
+
+    def to_json_lines(accounts: Sequence[MemberAccount]) -> bytes:
+        return b"".join(_to_response(each).model_dump_json().encode() + b"\n" for each in accounts)
+
+    return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
+
+
+def _to_csv(accounts: Sequence[MemberAccount]) -> bytes:
+    return csv_lines([safe_cells(_cells(each)) for each in accounts])
+
+
+def _cells(account: MemberAccount) -> list[str]:
+    values = _to_response(account).model_dump(mode="json").values()
+    return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+
+
+def _to_response(account: MemberAccount) -> ExportedMemberResponse:
+    listed, membership = account.member, account.member.membership
+    return ExportedMemberResponse(
+        user_id=listed.user_id,
+        email=listed.email,
+        name=listed.name,
+        role=membership.role,
+        joined_at=membership.created_at,
+        confirmed_at=membership.confirmed_at,
+        email_verified=account.email_verified,
+        mfa_enabled=account.mfa_enabled,
+        last_login_at=account.last_login_at,
+    )

@@ -1,0 +1,80 @@
+"""The export of the members of an organization."""
+
+import csv
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from tests.fakes.outside import FakeClock
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.support.browser import FakeBrowser
+from tests.support.builders import add_account, add_member, run_sql
+from tests.support.tenants import Tenant
+
+PAGE = "/app/organizations/acme/members"
+
+
+async def export(tenant: Tenant, query: str = "") -> list[dict[str, Any]]:
+    answer = await tenant.api.get(f"{tenant.path}/members/export?format=jsonl{query}", token=tenant.token("owner"))
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/x-ndjson"), answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def test_the_export_has_all_members_with_their_accounts(
+    acme: Tenant, other_tenant: Tenant, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.tenancy.members.EXPORT_BATCH", 2)
+    await run_sql(pool, "update users set name = '=Ada' where id = %s", acme.id("admin"))
+    await run_sql(pool, "update users set mfa_enabled_at = %s where id = %s", clock.now(), acme.id("member"))
+    clock.advance(timedelta(minutes=1))
+    invited = await add_account(acme.ports, "invited@example.com")
+    await add_member(pool, acme.org, invited.id)
+    lines = await export(acme)
+    details = [(await acme.api.get(f"{acme.path}/members/{line['user_id']}", token=acme.token("admin"))).json for line in lines]
+    assert lines == [
+        {
+            "user_id": each["user"]["id"],
+            "email": each["user"]["email"],
+            "name": each["user"]["name"],
+            "role": each["membership"]["role"],
+            "joined_at": each["membership"]["created_at"],
+            **{name: each[name] for name in ("confirmed_at", "email_verified", "mfa_enabled", "last_login_at")},
+        }
+        for each in details
+    ]
+    listed = (await acme.api.get(f"{acme.path}/members", token=acme.token("admin"))).json["members"]
+    assert [line["user_id"] for line in lines] == [each["user"]["id"] for each in listed]
+    assert {line["email"] for line in lines}.isdisjoint({line["email"] for line in await export(other_tenant)})
+    assert lines[-1] | {"joined_at": None, "user_id": None} == {
+        **dict.fromkeys(("user_id", "name", "joined_at", "confirmed_at", "email_verified", "mfa_enabled", "last_login_at")),
+        **{"email": "invited@example.com", "role": "member"},
+    }
+    for query, emails in (
+        ("&role=admin", [acme.people["admin"].email]),
+        ("&search=INVITED@", ["invited@example.com"]),
+        ("&state=unconfirmed", ["invited@example.com"]),
+        ("&state=without_mfa&role=member", []),
+        ("&search=nobody", []),
+    ):
+        assert [line["email"] for line in await export(acme, query)] == emails, query
+
+
+async def test_the_file_of_the_page_is_csv_that_no_spreadsheet_runs(acme: Tenant, pool: Pool, browser: FakeBrowser) -> None:
+    await run_sql(pool, "update users set name = '=1+1' where id = %s", acme.id("admin"))
+    await sign_in_browser(await add_relying_party(acme, browser), acme.people["admin"])
+    assert f'href="{PAGE}/export?role=admin&amp;format=csv"' in (await browser.open(f"{PAGE}?role=admin&sort=email&page=1")).text
+    answer = await browser.open(f"{PAGE}/export?role=admin&format=csv")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="members-acme.csv"'
+    [row] = csv.DictReader(io.StringIO(answer.text))
+    assert (row["name"], row["role"], row["mfa_enabled"]) == ("'=1+1", "admin", "false")
+    assert row["user_id"] == acme.id("admin")
+
+
+async def test_members_without_the_right_see_no_button_and_no_file(acme: Tenant, browser: FakeBrowser) -> None:
+    await sign_in_browser(await add_relying_party(acme, browser), acme.people["member"])
+    assert "/members/export" not in (await browser.open(PAGE)).text
+    assert (await browser.open(f"{PAGE}/export")).status == 403
