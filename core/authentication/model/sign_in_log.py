@@ -115,7 +115,7 @@ class SignInFilter:
     """A filter of the sign-in log. An attempt must match every field that is not None. Times are UTC."""
 
     user_id: UUID | None = None
-    email: str | None = None  # the whole address of a user whom the reader of the log knows; storage takes only `user_id`
+    email: str | None = None  # the whole address; storage takes only `user_id`
     service_id: UUID | None = None
     success: bool | None = None
     reason: str | None = None
