@@ -117,7 +117,7 @@ class SignInFilter:
     """A filter of the sign-in log. An attempt must match every field that is not None. Times are UTC."""
 
     user_id: UUID | None = None
-    email: str | None = None  # the whole address of a user that the reader of the log can see; storage takes only `user_id`
+    email: str | None = None  # the whole address; storage takes only `user_id`
     service_id: UUID | None = None
     success: bool | None = None
     reason: str | None = None

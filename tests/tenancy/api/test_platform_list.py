@@ -312,3 +312,11 @@ async def test_the_email_and_the_pages_of_approvers_say_it(
     await browser.sign_in(owner.email, PASSWORD)
     for page in ("/app/platform/organizations", f"/app/platform/organizations/{created.json['organization']['id']}"):
         assert "Similar name</span>" in (await browser.open(page)).text, page
+    [(owner_id, members)] = await run_sql(
+        pool,
+        "select m.user_id, o.member_count from organizations o join memberships m on m.org_id = o.id where o.id = %s",
+        UUID(created.json["organization"]["id"]),
+    )
+    listed = (await browser.open("/app/platform/organizations")).text
+    assert f'<a href="/app/platform/people/{owner_id}">' in listed
+    assert f'<td data-label="Members">{members}</td>' in listed
