@@ -33,9 +33,9 @@ def test_the_readme_is_short_and_shows_the_product() -> None:
 
 def test_every_picture_is_light_and_shown_on_a_page() -> None:
     """`./run pictures` takes them."""
-    shown = set[str]()
+    names = set[str]()
     for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
-        shown |= {(page.parent / name).resolve().name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text("utf-8"))}
+        names |= {(page.parent / name).resolve().name for name in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text("utf-8"))}
     pictures = {file.name: file.stat().st_size for file in (DOCS / "assets").iterdir()}
-    assert shown == pictures.keys()
+    assert names == pictures.keys()
     assert {name: size for name, size in pictures.items() if size > LARGEST_PICTURE} == {}

@@ -107,8 +107,8 @@ class FakeBrowser:
         parts = [f'Content-Disposition: form-data; name="{field}"\r\n\r\n{text}'.encode() for field, text in fields.items()]
         parts.append(f'Content-Disposition: form-data; name="image"; filename="{name}"\r\nContent-Type: {kind}\r\n\r\n'.encode() + file)
         body = b"".join(b"--limit\r\n" + part + b"\r\n" for part in parts) + b"--limit--\r\n"
-        sent = [HTML, AGENT, MULTIPART, (b"origin", self._origin.encode()), *self._cookie_header()]
-        return self._keep(await ask(self._app, "POST", path, headers=sent, body=body))
+        headers = [HTML, AGENT, MULTIPART, (b"origin", self._origin.encode()), *self._cookie_header()]
+        return self._keep(await ask(self._app, "POST", path, headers=headers, body=body))
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
         """Sign in on the page that continues at this path. The request of an application begins a flow."""

@@ -19,8 +19,9 @@ OWNER: Final = "form_of"  # the field with the sealed owner of a form
 SEALED_FORM: Final = "sealed_form"  # the field with a form that waits in the page
 RESTORES_ATTRIBUTE: Final = "_restores"  # of views that can show a form again instead of doing what it asks
 CODES: Final = frozenset({"code", "email_code"})
-# These fields are never sealed: passwords, secrets, codes and files, and the fields that our pages add to each form.
-LEFT_OUT: Final = SECRETS | CODES | {FILE, "form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM}
+ADDED_FIELDS: Final = frozenset({"form_token", "form_key", OWNER, SEALED_FORM, KEPT_FORM})  # our pages add them to forms
+# These fields are never sealed: passwords, secrets, codes, files and added fields.
+LEFT_OUT: Final = SECRETS | CODES | ADDED_FIELDS | {FILE}
 SIGNED_IN_PATH: Final = "/app/signed-in"
 
 

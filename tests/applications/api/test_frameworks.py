@@ -51,10 +51,10 @@ def panels(page: str) -> dict[str, str]:
 
 def snippets(panel: str) -> dict[str, str]:
     """Return the texts to copy by the name of the file. Commands have their label."""
-    found = re.findall(
+    matches = re.findall(
         r'<div class="snippet">(?:<p><code>([^<]+)</code></p>)?<pre tabindex="0"><code[^>]*>(.*?)</code></pre>', panel, re.DOTALL
     )
-    return {unescape(name) or str(number): unescape(text) for number, (name, text) in enumerate(found)}
+    return {unescape(name) or str(number): unescape(text) for number, (name, text) in enumerate(matches)}
 
 
 def environment(page: str) -> dict[str, str]:

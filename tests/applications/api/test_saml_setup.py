@@ -129,16 +129,16 @@ async def test_the_api_reads_metadata_from_its_url(owner_browser: FakeBrowser, s
     await create(owner_browser)
     page = f"{ROOT}/applications/shop/saml"
     form = await owner_browser.open(page)
-    shown = await owner_browser.send(f"{page}/metadata", **{**hidden_fields(form), "metadata_url": URL})
-    assert (shown.status, f'value="{ACS}"' in shown.text, server.asked) == (200, True, [URL])
+    answer = await owner_browser.send(f"{page}/metadata", **{**hidden_fields(form), "metadata_url": URL})
+    assert (answer.status, f'value="{ACS}"' in answer.text, server.asked) == (200, True, [URL])
 
 
 async def test_metadata_replaces_only_the_values_that_it_has(owner_browser: FakeBrowser, pool: Pool) -> None:
     page = leads_to(await create(owner_browser, entity_id="urn:old", acs_url="https://old.example.com/acs"))
     typed = {"enabled": "yes", "sign_assertions": "yes", "name_id_format": "persistent", "slo_url": "https://shop.example.com/slo"}
     fields = {**hidden_fields(await owner_browser.open(page)), **typed, "metadata": service_provider_metadata()}
-    shown = await owner_browser.send(f"{page}/metadata", **fields)
-    assert (shown.status, f'value="{URL}"' in shown.text) == (200, True)
+    answer = await owner_browser.send(f"{page}/metadata", **fields)
+    assert (answer.status, f'value="{URL}"' in answer.text) == (200, True)
     assert leads_to(await owner_browser.send(page, **fields)) == page
     stored = "select entity_id, acs_url, slo_url, name_id_format from saml_configurations"
     persistent = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"

@@ -66,12 +66,12 @@ async def test_attempts_from_many_networks_are_counted_in_one_row(storage: Postg
     networks = MAX_COUNTED_NETWORKS + 7
     for number, repeat in product(range(networks), range(2)):
         await fail(storage, cast.stranger if number % 2 else None, cast.shop, address=f"198.51.100.{number}", agent=f"{repeat}")
-    seen = await log(storage, cast.shop.org_id)
-    assert sorted((each.reason, each.address is None, each.attempts) for each in seen) == [
+    rows = await log(storage, cast.shop.org_id)
+    assert sorted((each.reason, each.address is None, each.attempts) for each in rows) == [
         (MANY_ATTEMPTS, True, 14),
         *[(UNKNOWN_ACCOUNT, False, 2)] * MAX_COUNTED_NETWORKS,
     ]
-    assert {(each.user_id, each.provider, each.agent) for each in seen} == {(None, "", None)}
+    assert {(each.user_id, each.provider, each.agent) for each in rows} == {(None, "", None)}
     # Another organization's minute is its own, and the next minute begins again.
     await fail(storage, None, cast.rival, address="198.51.100.99")
     assert [each.address for each in await log(storage, cast.rival.org_id)] == ["198.51.100.99"]
@@ -102,12 +102,12 @@ async def test_the_addresses_of_an_ipv6_network_have_one_row(storage: Postgres, 
 async def test_the_newest_row_of_an_account_counts_what_is_over_its_limit(storage: Postgres, cast: Cast) -> None:
     for number in range(MAX_FAILURES + 5):
         await fail(storage, cast.member, cast.shop, at=NOW + number * SECOND)
-    seen = await log(storage, cast.shop.org_id)
-    assert [each.attempts for each in seen] == [6, *[1] * (MAX_FAILURES - 1)]
+    rows = await log(storage, cast.shop.org_id)
+    assert [each.attempts for each in rows] == [6, *[1] * (MAX_FAILURES - 1)]
     # An attempt elsewhere is counted there.
     await fail(storage, cast.member, cast.rival, at=NOW + 40 * SECOND)
     await fail(storage, cast.member, None, at=NOW + 40 * SECOND)
-    assert await log(storage, cast.shop.org_id) == seen
+    assert await log(storage, cast.shop.org_id) == rows
     assert named(await log(storage, cast.rival.org_id)) == [(None, None, UNKNOWN_ACCOUNT, 1)]
     assert sorted(named(await log(storage, None, reason=MANY_ATTEMPTS))) == [(None, None, MANY_ATTEMPTS, 1)] * 2
 
@@ -190,13 +190,13 @@ async def test_an_organization_gets_events_of_what_its_log_shows(ports: Ports, s
             await fail(storage, user, service, at=NOW + number * MINUTE, request_id=f"request-{number}-{repeat}")
     deliveries = [json.loads(json.dumps(each["payload"])) for each in await queue(pool)]
     for org in orgs:
-        sent = [each["data"] for each in deliveries if each["organization_id"] == str(org)]
-        seen = await log(storage, org)
-        assert sorted(each["sign_in_id"] for each in sent) == sorted(str(each.id) for each in seen)
-        facts = {str(each.id): (each.user_id and str(each.user_id), each.reason, each.request_id) for each in seen}
-        assert {each["sign_in_id"]: (each["user_id"], each["reason"], each["request_id"]) for each in sent} == facts
-        places = {str(each.id): each.service_id and str(each.service_id) for each in seen}
-        assert {each["sign_in_id"]: each["service_id"] for each in sent} == places
+        payloads = [each["data"] for each in deliveries if each["organization_id"] == str(org)]
+        rows = await log(storage, org)
+        assert sorted(each["sign_in_id"] for each in payloads) == sorted(str(each.id) for each in rows)
+        facts = {str(each.id): (each.user_id and str(each.user_id), each.reason, each.request_id) for each in rows}
+        assert {each["sign_in_id"]: (each["user_id"], each["reason"], each["request_id"]) for each in payloads} == facts
+        places = {str(each.id): each.service_id and str(each.service_id) for each in rows}
+        assert {each["sign_in_id"]: each["service_id"] for each in payloads} == places
     assert {each["actor"]["kind"] for each in deliveries} == {"anonymous"}
     documented = sign_in_failed(failed_login(None)).details.keys()
     assert all(each["data"].keys() == documented | {"target_type", "target_id"} for each in deliveries)

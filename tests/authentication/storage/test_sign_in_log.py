@@ -51,15 +51,15 @@ async def test_attempts_at_a_strangers_account_look_like_those_at_no_account(
         at, agent = NOW + timedelta(minutes=minute), f"agent {user}"
         for _ in range(MAX_FAILURES + 5):  # more than are recorded of an account
             await fail(storage, user, cast.shop, reason=reason, provider=provider, at=at, agent=agent)
-    seen = await log(storage, cast.shop.org_id)
-    assert {(each.user_id, each.email, each.reason, each.provider, each.agent, each.attempts) for each in seen} == {
+    rows = await log(storage, cast.shop.org_id)
+    assert {(each.user_id, each.email, each.reason, each.provider, each.agent, each.attempts) for each in rows} == {
         (None, None, UNKNOWN_ACCOUNT, "", None, MAX_FAILURES + 5)
     }
-    assert len(seen) == len(users)
+    assert len(rows) == len(users)
     # Nothing changes when the stranger joins later.
     await add_member(pool, cast.shop.org_id, cast.stranger, confirmed=True)
     await run_sql(pool, "update memberships set confirmed_at = %s", NOW - DAY)
-    assert await log(storage, cast.shop.org_id) == seen
+    assert await log(storage, cast.shop.org_id) == rows
     assert await log(storage, cast.shop.org_id, user_id=cast.stranger) == []
     assert await log(storage, cast.rival.org_id) == []
 
@@ -101,11 +101,11 @@ async def test_organizations_of_every_size_list_the_newest_attempts_of_their_mem
     expected = [number for number in range(39, -1, -1) if number % 2 == 0 and number % 3 < 2]
     for limit in (1, 5, len(expected), 50):
         for filters in ({}, {"success": False}, {"since": NOW + 6 * SECOND}):
-            shown = [number for number in expected if number >= 6 or "since" not in filters]
+            numbers = [number for number in expected if number >= 6 or "since" not in filters]
             async with storage.reading() as read:
                 page = await read.sign_in_log.page(cast.shop.org_id, SignInFilter(**filters), Page(1, limit))
-            assert [(each.created_at - NOW) / SECOND for each in page.items] == shown[:limit]
-            assert page.total == len(shown)
+            assert [(each.created_at - NOW) / SECOND for each in page.items] == numbers[:limit]
+            assert page.total == len(numbers)
 
 
 async def test_no_organization_sees_attempts_on_the_way_to_anothers_application(storage: Postgres, cast: Cast) -> None:
@@ -164,8 +164,8 @@ async def test_successes_are_in_the_log_of_the_application_and_of_the_members(st
     at_platform = session(cast.member, service=None, proofs=one_factor(NOW), created_at=NOW + SECOND)
     await within(storage, lambda tx: tx.logins.record_success(at_shop, "password"))
     await within(storage, lambda tx: tx.logins.begin_browser_session(at_platform, digest("secret"), None))
-    seen = await log(storage, cast.shop.org_id, success=True)
-    assert [(each.user_id, each.service_id, each.success) for each in seen] == [
+    rows = await log(storage, cast.shop.org_id, success=True)
+    assert [(each.user_id, each.service_id, each.success) for each in rows] == [
         (cast.member, None, True),
         (cast.stranger, cast.shop.id, True),
     ]

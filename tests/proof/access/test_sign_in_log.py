@@ -109,6 +109,6 @@ async def test_attempts_at_the_platform_itself_are_seen_by_the_organizations_of_
     for email, organizations in sees.items():
         assert (await call(app, LOGIN, Request({"email": email, "password": "wrong"}), client)).status == 401
         for name, (api, browser) in callers.items():
-            seen = await everything(app, world.callers[api], world.callers[browser], filters=FEW)
-            assert (seen != before[name]) == (name in organizations), f"{email} in the log of {name}"
+            rows = await everything(app, world.callers[api], world.callers[browser], filters=FEW)
+            assert (rows != before[name]) == (name in organizations), f"{email} in the log of {name}"
         await undo(pool, start)

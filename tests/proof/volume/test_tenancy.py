@@ -188,8 +188,8 @@ async def test_the_list_of_a_hundred_thousand_members_reads_few_rows(crowd: str,
             assert listed is not None
             assert (listed.total, len(listed.members), reads.scans.keys() & {"memberships", "users"}) == (100_000, 50, set()), order
             assert (reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (True, True), (order, reads)
-            shown = [member.user_id for member in listed.members]
-        accounts, reads = await count_reads(connection, mode, partial(members.accounts, CROWD, shown))
+            user_ids = [member.user_id for member in listed.members]
+        accounts, reads = await count_reads(connection, mode, partial(members.accounts, CROWD, user_ids))
         assert (len(accounts), reads.rows["memberships"] <= 100, reads.rows["users"] <= 100) == (50, True, True), reads
         pending, reads = await count_reads(connection, mode, partial(invitations.page, CROWD, PENDING, Page(1, 10), NOW))
         assert (pending.total, len(pending.items), reads.rows["users"] <= 10) == (50_000, 10, True), reads

@@ -1,4 +1,4 @@
-"""How to connect an application, by framework: the quickstarts of the documentation with the values of the application filled in."""
+"""Guides to connect an application, by framework: the quickstarts of the documentation with the values of the application filled in."""
 
 import re
 import secrets

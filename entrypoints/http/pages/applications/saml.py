@@ -29,7 +29,7 @@ from entrypoints.http.api.federation.saml.configuration import SamlConfiguration
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.ended_sessions import OWNER
+from entrypoints.http.edge.ended_sessions import ADDED_FIELDS
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
@@ -141,7 +141,7 @@ def wrong_setting(refusal: Refusal, form: Form) -> str | None:
 
 
 def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
-    fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key", OWNER)}
+    fields = {name: value for name, value in form.items() if name not in ADDED_FIELDS}
     verb = "Replace" if form.get("slo_certificate", "").strip() else "Remove"
     return Question(
         verb=f"{verb} the certificate from",

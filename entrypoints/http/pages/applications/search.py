@@ -52,7 +52,7 @@ async def _find(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     first = Page(1, MOST_SHOWN + 1)
     batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
     own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
-    users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
+    users = await end_users.list_end_users(ports(), acting_member(), first, search=text) if may("end_users.view") else None
     hooks = await webhooks.search(ports(), acting_member(), text) if may("webhooks.manage") else []
     return {
         "pages": [(name, path) for name, path in pages_for(acting_member()) if text.lower() in name.lower()],

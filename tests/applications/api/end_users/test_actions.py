@@ -88,8 +88,8 @@ async def test_the_page_of_a_member_shows_a_block_and_ends_it(apps: Applications
     page, unblock = f"/app/organizations/acme/members/{member.id}", f"/app/organizations/acme/users/{member.id}/unblock"
     assert unblock not in main_of(await browser.open(page))
     assert (await act(apps, "PUT", "member", "block")).status == 204
-    shown = main_of(await browser.open(page))
-    assert ("Blocked" in shown, f'href="{unblock}"' in shown) == (True, True)
+    text = main_of(await browser.open(page))
+    assert ("Blocked" in text, f'href="{unblock}"' in text) == (True, True)
     assert leads_to(await browser.submit(unblock, unblock)) == unblock.removesuffix("/unblock")
 
 

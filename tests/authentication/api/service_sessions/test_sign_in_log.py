@@ -43,8 +43,8 @@ async def test_strangers_unconfirmed_members_and_no_account_are_one_number(shop:
     for email in (EMAIL, "invited@example.com", "stranger@example.com", "nobody@example.com"):
         assert (await shop.login(email=email, password=WRONG)).status == 401
     failures = await log_of(shop.tenant, "?success=false")
-    found = {(each["user_email"], each["reason"], each["provider"], each["attempts"]) for each in failures}
-    assert found == {(EMAIL, "credentials", "password", 1), (None, "unknown_account", "", 3)}
+    rows = {(each["user_email"], each["reason"], each["provider"], each["attempts"]) for each in failures}
+    assert rows == {(EMAIL, "credentials", "password", 1), (None, "unknown_account", "", 3)}
     assert {each["service_name"] for each in failures} == {"Shop"}
     assert [each["reason"] for each in await log_of(shop.tenant, f"?user_id={shop.user.id}&success=true")] == [None]
     assert await log_of(shop.tenant, f"?user_id={invited.id}") == []
