@@ -16,7 +16,7 @@ NEWEST_OF_SERVICE: Final = "order by l.service_id, l.created_at desc, l.id desc"
 OF_ORGANIZATION: Final = "l.org_id = %(org_id)s"
 OF_ORGANIZATION_BY_SERVICE: Final = "l.org_id is not distinct from %(org_id)s"
 # For attempts at the platform with one reason. Keep the leading org_id, which is null in all of these rows: otherwise
-# the planner does not see that `login_events_failed_by_reason` has this order, and sorts all of them.
+# the planner does not see that the index of failures by reason has this order, and sorts all of them.
 NEWEST_OF_REASON: Final = "order by l.org_id, l.created_at desc, l.id desc"
 WALKED: Final = 20_000
 # The rule of who sees what. The list, the count and the export of an organization read this and nothing
