@@ -11,32 +11,42 @@ from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, S
 from core.kernel.values import Email, Page, PageResult
 
 NEWEST: Final = "order by l.created_at desc, l.id desc"
-MANY_MEMBERS: Final = 100
-WALKED: Final = 5000
+# For attempts at one application. Keep the leading service_id, the one-value range in the filter, and the condition
+# that no index serves: otherwise the planner may search the newest attempts of the whole organization, or sort all of
+# the application's (35 s for 3 million).
+NEWEST_OF_SERVICE: Final = "order by l.service_id, l.created_at desc, l.id desc"
+OF_ORGANIZATION: Final = "l.org_id = %(org_id)s"
+OF_ORGANIZATION_BY_SERVICE: Final = "l.org_id is not distinct from %(org_id)s"
+# For attempts at the platform with one reason. Keep the leading org_id, which is null in all of these rows: otherwise
+# the planner does not see that the index of failures by reason has this order, and sorts all of them.
+NEWEST_OF_REASON: Final = "order by l.org_id, l.created_at desc, l.id desc"
+WALKED: Final = 20_000
 # The rule for the attempts that an organization sees. The list, the count and the export of an organization read this and nothing
 # else: the attempts at its applications, and those of its confirmed members at the platform itself since
 # they joined. Attempts at accounts that it does not know have no user (`RECORD_FAILURE`). An organization
 # that was never approved sees no attempts at the platform: anyone can create any number of them.
 OF_APPLICATIONS: Final = """
     (select l.* from login_events l
-     where l.org_id = %(org_id)s and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)"""
+     where {of_organization} and l.seen_by <> 'platform' and l.attempts > 0 {filters} {newest} limit %(most)s)"""
 # Version 0.9.0 recorded failures without the application and without a reason.
 AT_PLATFORM: Final = """
     l.org_id is null and l.service_id is null and l.seen_by = 'all' and (l.success or l.reason is not null) {filters}"""
 OF_MEMBER: Final = "m.org_id = %(org_id)s and m.user_id = l.user_id and l.created_at >= m.confirmed_at"
-IS_APPROVED: Final = "select from organizations o where o.id = %(org_id)s and o.approved_at is not null"
-# The newest attempts of the whole platform are walked first, for an organization with many members. Reading those of
-# each of 100,000 members would take seconds. They are enough if %(most)s of them are the members'.
+IS_APPROVED: Final = "select o.member_count from organizations o where o.id = %(org_id)s and o.approved_at is not null"
+# The newest attempts of the whole platform are walked first, at most one for each member. Reading those of each of
+# 100,000 members would take seconds. The walk is enough if it finds %(most)s attempts of members, or comes to the
+# oldest attempt. Keep the lateral join: a hash join would read all members.
 WALK: Final = f"""
-    with walked as materialized (
+    with steps as materialized (select coalesce(max(least(o.member_count, {WALKED})), 0) as steps from ({IS_APPROVED}) o),
+    walked as materialized (
         select l.* from (
-            select l.* from login_events l
-            where {AT_PLATFORM} and exists (
-                {IS_APPROVED} and o.member_count > {MANY_MEMBERS})
-            {NEWEST} limit {WALKED}) l
-        join memberships m on {OF_MEMBER}
-        {NEWEST} limit %(most)s),
-    is_enough as materialized (select count(*) = %(most)s as is_enough from walked)"""
+            select l.* from login_events l where {AT_PLATFORM} {{newest_on_platform}} limit (select steps from steps)) l
+        cross join lateral (select from memberships m where {OF_MEMBER} limit 1) m
+        {{newest_on_platform}} limit %(most)s),
+    is_enough as materialized (
+        select (select count(*) from walked) = %(most)s or (
+            select count(*) from (select from login_events l where {AT_PLATFORM} limit (select steps from steps)) l)
+            < (select steps from steps) as is_enough)"""
 IF_ENOUGH: Final = "select l.* from walked l where (select is_enough from is_enough)"
 OF_THIS: Final = f"m.org_id = %(org_id)s and exists ({IS_APPROVED}) and not (select is_enough from is_enough)"
 # Any of the members' attempts, for the count.
@@ -86,7 +96,7 @@ USER_IN_ORGANIZATION: Final = """
 USER: Final = "select id from users where email = %(email)s"
 FILTERS: Final[dict[str, LiteralString]] = {
     "user_id": "and l.user_id = %(user_id)s",
-    "service_id": "and l.service_id = %(service_id)s",
+    "service_id": "and l.service_id >= %(service_id)s and l.service_id <= %(service_id)s",
     # Not a parameter, because the indexes of failures are partial.
     "succeeded": "and l.success",
     "failed": "and not l.success",
@@ -105,12 +115,10 @@ def _record(email: LiteralString) -> Record[SignIn]:
 IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)
 ON_PLATFORM: Final = _record(EMAIL)
 
-# Keep the one-value range and the leading service_id in ORDER BY: otherwise the planner may search the newest
-# attempts of the whole organization.
-OF_SERVICE: Final = """
+OF_SERVICE: Final = f"""
     (select l.* from login_events l
-     where l.service_id >= {service} and l.service_id <= {service} and l.org_id = %(org_id)s and l.seen_by <> 'platform'
-       and l.attempts > 0 and {result} order by l.service_id, l.created_at desc, l.id desc limit 1)"""
+     where l.service_id >= {{service}} and l.service_id <= {{service}} and l.org_id = %(org_id)s and l.seen_by <> 'platform'
+       and l.attempts > 0 and {{result}} {NEWEST_OF_SERVICE} limit 1)"""
 LAST_OF_SERVICE: Final = f"""
     select {IN_ORGANIZATION.columns}
     from ({OF_SERVICE.format(service="%(service_id)s", result="l.success")}
@@ -170,11 +178,18 @@ class SignInLog(Repository):
 def _rows(org_id: UUID | None, values: dict[str, object], of_members: LiteralString = NEWEST_OF_MEMBERS) -> LiteralString:
     """Return the newest %(most)s rows that the organization may see, or the platform, and that match the filters."""
     filters = " ".join(text for name, text in FILTERS.items() if name in values)
+    by_service = "service_id" in values and "reason" not in values
+    parts: dict[str, LiteralString] = {
+        "filters": filters,
+        "newest": NEWEST_OF_SERVICE if by_service else NEWEST,
+        "newest_on_platform": NEWEST_OF_REASON if "reason" in values else NEWEST,
+        "of_organization": OF_ORGANIZATION_BY_SERVICE if by_service else OF_ORGANIZATION,
+    }
     if org_id is None:
-        return OF_PLATFORM.format(filters=filters, newest=NEWEST)
+        return OF_PLATFORM.format(**parts)
     if "service_id" in values:  # no attempt at the platform itself
-        return OF_APPLICATIONS.format(filters=filters, newest=NEWEST)
-    return f"{OF_APPLICATIONS} union all ({of_members})".format(filters=filters, newest=NEWEST)
+        return OF_APPLICATIONS.format(**parts)
+    return f"{OF_APPLICATIONS} union all ({of_members})".format(**parts)
 
 
 def _values(filter_: SignInFilter) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Migrations: the baseline and the numbered `.sql` files after it, applied in order, each in its own transaction.
 
-A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction. Other
-processes can write to the table during the build. A build that was interrupted is continued by the next call.
+A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction, so that
+others can write to the table. A build that was interrupted is continued by the next call.
 
 The baseline creates the schema of version 0.9.0. A database of that version has this schema already,
 so the baseline is only recorded there (docs/adr/0035).

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from functools import partial
 from hashlib import md5
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.repositories import Repositories
-from core.authentication.model.sign_in_log import SignInFilter
-from core.kernel.values import Email
+from core.authentication.model.sign_in_log import MAX_LISTED, SignInFilter
+from core.kernel.values import Email, Page
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database
 from tests.support.builders import make_vault
@@ -34,6 +34,19 @@ INSERTS: Final = """
     insert into login_events (id, user_id, provider, success, address, created_at)
     select gen_random_uuid(), md5('u' || (1 + n %% %(members)s))::uuid, 'password', true, '203.0.113.9', %(now)s - n * interval '1 min'
     from generate_series(0, %(members)s * %(each)s - 1) n"""
+# An application with many attempts, among many with few: a generic plan expects few of each.
+SERVICE: Final = UUID(int=2)
+ATTEMPTS: Final = 20_000
+AT_SERVICES: Final = """
+    insert into users (id, email, origin, created_at, updated_at) values (%(user)s, 'one@example.com', 'platform', %(now)s, %(now)s);
+    insert into login_events (id, user_id, org_id, service_id, provider, success, reason, created_at)
+    select gen_random_uuid(), %(user)s, %(org)s, %(service)s, 'password', n %% 2 = 0, case when n %% 2 = 1 then 'credentials' end,
+           %(now)s - n * interval '1 min'
+    from generate_series(0, %(attempts)s - 1) n
+    union all
+    select gen_random_uuid(), %(user)s, md5('o' || n %% 2000)::uuid, md5('s' || n %% 2000)::uuid, 'password', true, null,
+           %(now)s - n * interval '1 min'
+    from generate_series(0, 9999) n"""
 TABLES: Final = ("organizations", "users", "memberships", "login_events")
 
 
@@ -95,3 +108,24 @@ async def test_the_last_sign_ins_of_applications_and_a_user_are_found_by_index(m
         found, reads = await count_reads(connection, mode, partial(log.find_user, ORG, Email.parse("77@example.com")))
         assert found == UUID(md5(b"u77", usedforsecurity=False).hexdigest())
         assert sum(reads.rows.values()) <= 10, reads.rows
+
+
+@pytest.fixture(scope="module")
+def services_database(server: str) -> Iterator[str]:
+    values = {"org": ORG, "service": SERVICE, "user": UUID(int=3), "attempts": ATTEMPTS, "now": NOW}
+    with filled_database(server, AT_SERVICES, values, "users", "login_events") as conninfo:
+        yield conninfo
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+@pytest.mark.parametrize("filter_", [{}, {"success": False}])
+@pytest.mark.parametrize("org_id", [ORG, None])
+async def test_the_attempts_at_an_application_are_not_all_read(
+    services_database: str, mode: str, filter_: dict[str, Any], org_id: UUID | None
+) -> None:
+    async with await connect(services_database, timeout=5) as connection:
+        log = Repositories(connection, make_vault(), NoSignals()).sign_in_log
+        filter_of_service = SignInFilter(service_id=SERVICE, **filter_)
+        page, reads = await count_reads(connection, mode, partial(log.page, org_id, filter_of_service, Page(1, 50)))
+    assert (len(page.items), page.total) == (50, MAX_LISTED)
+    assert reads.rows["login_events"] <= 2 * MAX_LISTED, reads.rows
