@@ -36,12 +36,13 @@ RECENT: Final = Record(RecentLogin, "l")
 LATEST: Final = f"""
     with to_services as (
         select {RECENT.columns} from services v cross join lateral (
-            select {RECENT.columns} from login_events l
+            select l.id, l.user_id, l.service_id, v.name as service_name, l.provider, l.created_at from login_events l
             where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
         where v.org_id = %(org_id)s {NEWEST_FIRST}),
     to_platform as (
         select {RECENT.columns} from (
-            select l.id, l.target_id::uuid as user_id, null::uuid as service_id, l.details ->> 'provider' as provider, l.created_at
+            select l.id, l.target_id::uuid as user_id, null::uuid as service_id, null as service_name,
+                   l.details ->> 'provider' as provider, l.created_at
             from audit_log l
             where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST}) l)
     select {RECENT.columns} from (table to_services union all table to_platform) l {NEWEST_FIRST}"""

@@ -64,6 +64,7 @@ class RecentLogin:
     id: UUID
     user_id: UUID
     service_id: UUID | None  # None for the sign-in of a member to the platform
+    service_name: str | None
     provider: str
     created_at: datetime
 

@@ -151,7 +151,7 @@ async def test_recent_logins_have_all_fields(storage: Postgres, pool: Pool, shop
     await within(storage, lambda tx: tx.logins.record_success(new_session, "websuite"))
     [(id_,)] = await run_sql(pool, "select id from login_events")
     async with storage.reading() as read:
-        assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, user, shop.id, "websuite", NOW)]
+        assert await read.analytics.recent(shop.org_id, None, 10) == [RecentLogin(id_, user, shop.id, "Shop", "websuite", NOW)]
 
 
 async def test_recent_logins_are_successful_and_to_services_of_the_organization(
