@@ -71,8 +71,9 @@ async def test_the_page_shows_the_request_before_any_decision(signed_in_browser:
     page = await send_form(signed_in_browser, user_code.lower())
     assert page.status == 200
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.text))
-    for part in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, format_utc(requested_at), "Only approve this if you started it"):  # noqa: S104
+    for part in ("Shop by Acme", EMAIL, user_code, "0.0.0.0", CURL, "2 minutes ago", "Only approve this if you started it"):  # noqa: S104
         assert part in words
+    assert f'title="{format_utc(requested_at)}">' in page.text
     assert "form-action 'self'" in page.headers["Content-Security-Policy"]
     assert page.headers["Cache-Control"] == "no-store"
     assert await cli.status() == ["pending"]
