@@ -13,4 +13,4 @@ SUBJECTS: Final = 7333  # a namespace: the account that belongs to one subject a
 CUSTOMERS: Final = 7334  # a namespace: the organization that belongs to one customer at the payment provider
 SERVICES: Final = 7335  # a namespace: one service. Sign-ins share the lock, and the deletion of the service takes it exclusively
 
-MIGRATIONS_LOCK: Final = 7_310_001  # a lock with one number: taken for each migration
+MIGRATIONS_LOCK: Final = 7_310_001  # a lock with one number: held while migrations are applied
