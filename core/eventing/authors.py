@@ -1,6 +1,7 @@
 """The people and programs that created the credentials of an organization."""
 
 from collections.abc import Collection, Mapping
+from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
@@ -8,16 +9,18 @@ from core.kernel.event_catalog import Target
 from core.kernel.roles import Capability
 from ports import Ports
 
+FORMER: Final = "a former user"
+
 
 async def load_authors(ports: Ports, caller: OrganizationCaller, ids: Collection[UUID]) -> Mapping[UUID, str]:
     """Return today's address of each of these users, and the name of each of these service accounts.
 
-    Those that the organization does not know are left out. Without the right to read the audit log, which names
-    them too, the result is empty.
+    FORMER stands for those that the organization does not know. Without the right to read the audit log, which
+    names them too, the result is empty.
     """
     if not ids or Capability.AUDIT_VIEW not in caller.acts_in.rights:
         return {}
     texts = {str(each) for each in ids}
     async with ports.storage.reading() as read:
         names = await read.audit.names(caller.acts_in.id, {Target.USER: texts, Target.SERVICE_ACCOUNT: texts})
-    return {UUID(id_): name.text for (_, id_), name in names.items()}
+    return dict.fromkeys(ids, FORMER) | {UUID(id_): name.text for (_, id_), name in names.items()}

@@ -48,8 +48,8 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
 
 async def _find(find_objects: FindObjects, text: str) -> frozenset[ObjectKey]:
     if len(text) < MIN_SEARCH:
-        raise SearchTooShort
+        raise SearchTooShort(text)
     objects = await find_objects(text, MAX_MATCHES + 1)
     if len(objects) > MAX_MATCHES:
-        raise SearchTooBroad
+        raise SearchTooBroad(text)
     return frozenset(objects)

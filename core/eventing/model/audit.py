@@ -29,11 +29,19 @@ class PlatformAuditEntryNotFound(NotFound):
     """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
 
 
-class SearchTooShort(Invalid):
+class SearchRefused(Invalid):
+    """This text cannot be searched for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class SearchTooShort(SearchRefused):
     """Enter 2 or more characters of the address or name."""
 
 
-class SearchTooBroad(Invalid):
+class SearchTooBroad(SearchRefused):
     """More than 100 people and objects match this text. Enter more of the address or name."""
 
 

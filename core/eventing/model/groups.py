@@ -11,6 +11,7 @@ from core.eventing.model.sentences import DescribedEntry
 from core.kernel.event_catalog import Target
 
 # The longest pause between two entries of a group.
+PAUSE_OF_TRANSACTION: Final = timedelta(milliseconds=1)  # its entries have times that are microseconds apart
 PAUSE_OF_PEOPLE: Final = timedelta(seconds=10)
 PAUSE_OF_PROGRAMS: Final = timedelta(minutes=1)  # also of an impersonation, which has an entry for each request
 
@@ -66,7 +67,7 @@ def _belongs_to(older: AuditEntry, group: Sequence[AuditEntry]) -> bool:
         )
     if older.actor.kind not in ("user", ANONYMOUS.kind) or older.impersonator is not None:
         return pause <= PAUSE_OF_PROGRAMS
-    is_same = pause == timedelta() or any(older.action == each.action or _target(older) == _target(each) for each in group)
+    is_same = pause <= PAUSE_OF_TRANSACTION or any(older.action == each.action or _target(older) == _target(each) for each in group)
     return is_same and pause <= PAUSE_OF_PEOPLE
 
 

@@ -227,9 +227,14 @@ def _current(path: str, targets: Sequence[str], overview: str | None) -> str | N
 
 
 def pages_for(user: Person) -> list[tuple[str, str]]:
-    """Return the label and the path of each page of the user's mode."""
+    """Return the label and the path of each page of the user's mode. A tab has the label of its entry before its own."""
     root, groups = _roots(user, _mode_of(user, ""))
-    return [page for _, entries in groups for entry in entries for page in _allowed(entry.tabs, root, user)]
+    return [
+        (label if label == entry.label else f"{entry.label}: {label}", path)
+        for _, entries in groups
+        for entry in entries
+        for label, path in _allowed(entry.tabs, root, user)
+    ]
 
 
 def _mode_of(user: Person, path: str) -> Mode:

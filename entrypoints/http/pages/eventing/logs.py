@@ -8,7 +8,7 @@ from uuid import UUID
 from quart import Blueprint, Response, request
 
 from core.eventing import audit, platform_log
-from core.eventing.model.audit import Period, SearchTooBroad, SearchTooShort
+from core.eventing.model.audit import Period, SearchRefused
 from core.eventing.model.groups import group_entries
 from core.eventing.model.sentences import DescribedEntry, detail_rows
 from core.kernel.display import to_words
@@ -38,6 +38,7 @@ FILTERS: Final = (
     *("search", "actor", "target", "category", "action", "success", "since", "until", "period"),
     *("target_type", "target_id", "actor_id", "impersonator_id", "session_id"),
 )
+SEARCHES: Final = ("search", "actor", "target")  # the filters by text
 OBJECTS: Final = {Target.SERVICE.value: "Application", Target.API_KEY.value: "API key", Target.API_RESOURCE.value: "API resource"}
 NO_ENTRIES: Final[PageResult[DescribedEntry]] = PageResult([], 0)
 
@@ -61,16 +62,17 @@ ACTIONS_OF_PLATFORM: Final = _actions(PLATFORM_ACTIONS.values())
 async def _list_page(
     load: Awaitable[PageResult[DescribedEntry]], query: AuditQuery | PlatformAuditQuery, kinds: Mapping[str, EventKind], **values: Any
 ) -> Response:
-    entries, problem = NO_ENTRIES, None
+    entries, refusal = NO_ENTRIES, None
+    chosen = {name: request.args.get(name, "") for name in FILTERS}
     try:
         entries = await load
-    except (SearchTooShort, SearchTooBroad) as refusal:
-        problem = refusal.message
-    chosen = {name: request.args.get(name, "") for name in FILTERS}
+    except SearchRefused as refused:
+        refusal = refused
     return await console_page(
         "eventing/log.html",
         groups=group_entries(entries.items),
-        problem=problem,
+        problem=refusal and refusal.message,
+        wrong=next((name for name in SEARCHES if refusal and chosen[name].strip() == refusal.text), None),
         categories=_categories(kinds.values()),
         periods=PERIODS,
         objects=OBJECTS,

@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from lxml import html
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing import descriptions
@@ -104,3 +105,6 @@ async def test_a_search_that_is_too_broad_says_so_on_the_page(
     page = await owner_browser.open(f"{LOG}?search={owner.email}")
     assert (page.status, "More than 100 people and objects match this text." in page.text) == (200, True)
     assert f'value="{owner.email}"' in page.text, "the text can be changed"
+    page = await owner_browser.open(f"{LOG}?search={owner.email}&target=a")
+    invalid = html.document_fromstring(page.text).xpath("//input[@aria-invalid]/@name")
+    assert (page.status, invalid, "Enter 2 or more characters" in page.text) == (200, ["target"], True)
