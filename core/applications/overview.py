@@ -12,4 +12,10 @@ async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
     async with ports.storage.reading() as read:
         figures = await read.overview.figures(caller.acts_in.id, now)
         logins = await read.analytics.by_day(caller.acts_in.id, None, days)
-    return Overview(figures.members, figures.services, fill_days(logins, days), select_tasks(figures.tasks, caller.acts_in.rights))
+    return Overview(
+        figures.members,
+        figures.services,
+        figures.has_sign_ins,
+        fill_days(logins, days),
+        select_tasks(figures.tasks, caller.acts_in.rights),
+    )

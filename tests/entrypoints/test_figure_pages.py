@@ -91,6 +91,17 @@ async def test_each_page_has_charts_with_tables_and_is_small_with_hostile_names_
     await check(browser, "/app/platform")
 
 
+async def test_the_first_steps_are_shown_until_a_user_signs_in_to_an_application(
+    owner_browser: FakeBrowser, ports: Ports, pool: Pool
+) -> None:
+    [(org, owner)] = await run_sql(pool, "select org_id, user_id from memberships")
+    assert "What are you connecting?" in (await owner_browser.open("/app/organizations/acme")).text
+    service = await add_service(pool, org)
+    assert "Sign in to it" in (await owner_browser.open("/app/organizations/acme")).text, "the owner's own sign-in does not count"
+    await add_login(ports, pool, service, owner)
+    assert "Get started" not in (await owner_browser.open("/app/organizations/acme")).text
+
+
 async def test_the_empty_pages_say_what_to_do(owner_browser: FakeBrowser, pool: Pool) -> None:
     await run_sql(pool, "delete from member_login_totals")
     for page, step in zip(PAGES, ("/applications", "/applications", "/webhooks", "/directory"), strict=True):

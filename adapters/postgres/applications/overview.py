@@ -9,7 +9,7 @@ from adapters.postgres.kernel.roles import ADMINS
 from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
-# `to_figures` reads the columns in this order: members, services, then the tasks as in PendingTask.
+# `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in PendingTask.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
 # organizations.
@@ -18,6 +18,7 @@ from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 FIGURES: Final = f"""
     select o.member_count,
            (select count(*) from services v where v.org_id = o.id),
+           exists (select from login_totals t where t.org_id = o.id and t.total > 0),
            (select count(*) from (
                 select from saml_certificates c
                 where c.org_id = o.id and c.deactivated_at is null and c.valid_until <= %(certificates_until)s
@@ -44,7 +45,7 @@ FIGURES: Final = f"""
 
 
 def to_figures(row: Row) -> OrganizationFigures:
-    return OrganizationFigures(row[0], row[1], {task: count for task, count in zip(PendingTask, row[2:], strict=True) if count})
+    return OrganizationFigures(row[0], row[1], row[2], {task: count for task, count in zip(PendingTask, row[3:], strict=True) if count})
 
 
 class OrganizationOverview(Repository):
@@ -52,4 +53,4 @@ class OrganizationOverview(Repository):
 
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
         figures = await self._one(to_figures, FIGURES, org_id=org_id, now=now, certificates_until=now + CERTIFICATE_EXPIRES_SOON)
-        return figures or OrganizationFigures(0, 0, {})  # the organization was deleted after the session was checked
+        return figures or OrganizationFigures(0, 0, False, {})  # the organization was deleted after the session was checked

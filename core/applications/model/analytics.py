@@ -127,6 +127,7 @@ class OrganizationFigures:
 
     members: int
     services: int
+    has_sign_ins: bool  # at a service, ever
     tasks: Mapping[PendingTask, int]  # counted up to MOST_COUNTED
 
 
@@ -136,6 +137,7 @@ class Overview:
 
     members: int
     services: int
+    has_sign_ins: bool  # at a service, ever
     sign_ins: Sequence[DailyLogins]  # one for each of the last DAYS days, earliest first
     tasks: Mapping[PendingTask, int]  # in the order of PendingTask
 

@@ -11,7 +11,7 @@ from core.kernel.errors import Refusal
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import page_of_form, to_sign_in
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.forms import read_form, refuse_foreign_origin
 from entrypoints.http.edge.reauthentication import KEPT_FORM, SECRETS
 from entrypoints.http.edge.uploads import FILE
 
@@ -33,9 +33,12 @@ def without_secrets(fields: Mapping[str, str]) -> dict[str, str]:
 async def to_sign_in_again() -> Response:
     """Return a redirect to the sign-in page. If a form was sent, return the page that keeps it while the user signs in again.
 
-    A form without a sealed owner, such as a button, is lost: the redirect says so.
+    A form without a sealed owner, such as a button, is lost: the redirect says so. Raises: ForeignOrigin.
     """
-    if request.method in ("GET", "HEAD") or not getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False):
+    if request.method in ("GET", "HEAD"):
+        return to_sign_in()
+    refuse_foreign_origin()
+    if not getattr(current_app.view_functions[request.endpoint or ""], RESTORES_ATTRIBUTE, False):
         return to_sign_in()
     try:
         fields = await read_form()

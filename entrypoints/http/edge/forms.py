@@ -36,7 +36,7 @@ async def read_form() -> dict[str, str]:
 
     Raises: FormInvalid; DuplicateParameter; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
-    _refuse_foreign_origin()
+    refuse_foreign_origin()
     if is_upload():
         return read_typed(_joined(await _read_parts(), frozenset()))
     if request.mimetype != FORM:
@@ -105,7 +105,7 @@ async def parameters(model: type[B]) -> B:
     return validate(model, {name: value for name, value in sent.items() if value != ""})
 
 
-def _refuse_foreign_origin() -> None:
+def refuse_foreign_origin() -> None:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         if site != "same-origin":

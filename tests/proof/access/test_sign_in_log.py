@@ -33,7 +33,8 @@ FEW: Final[Sequence[Mapping[str, str]]] = ({}, {"success": "false"})
 LOGIN: Final = "POST /api/auth/login"
 
 
-_MARKS: Final = re.compile(r'nonce="[^"]+"|name="form_[a-z]+" value="[^"]+"')  # differ in each page
+# The marks of a page, and the ids of requests, which are random: 24 hexadecimal digits
+_MARKS: Final = re.compile(r'nonce="[^"]+"|name="form_[a-z]+" value="[^"]+"|\b[0-9a-f]{24}\b')
 
 
 async def everything(

@@ -72,6 +72,7 @@ async def test_the_figures_of_a_large_organization_read_few_rows(large_database:
     assert figures == OrganizationFigures(
         SIZE,
         1000,
+        False,
         {
             PendingTask.INVITATIONS_PENDING: 100,
             PendingTask.ADMINS_WITHOUT_MFA: 1,

@@ -62,6 +62,7 @@ async def show_overview(org_slug: str) -> Response:
         "applications/overview.html",
         members=view.members,
         applications=view.services,
+        is_used=view.has_sign_ins,
         active=users.weeks[-1].active,
         users=show_users(users)[0],
         total=sum(each.count for each in view.sign_ins),
