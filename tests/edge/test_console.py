@@ -129,10 +129,16 @@ def test_every_entry_of_the_navigation_leads_to_a_page_with_its_capability(root:
 
 
 def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
-    operations = ["GET /api/organizations/<org_slug>/services", "POST /api/organizations/<org_slug>/services", "DELETE /api/user"]
+    operations = [
+        "GET /api/organizations/<org_slug>/services",
+        "GET /api/organizations/<org_slug>/members/export",
+        "POST /api/organizations/<org_slug>/services",
+        "DELETE /api/user",
+    ]
     values = {"org_slug": "acme"}
     assert commands(APP, operations, "https://sso.example", values, {"search": "a & b", "kind": "spa"}) == [
         "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a+%26+b'",
+        "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/members/export?search=a+%26+b'",
         'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"name": "Shop", "service_type": "web", "slug": "shop"}\' '
         "https://sso.example/api/organizations/acme/services",
         'curl -X DELETE -H "Authorization: Bearer $TOKEN" https://sso.example/api/user',

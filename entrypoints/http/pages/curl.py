@@ -28,14 +28,15 @@ def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mappi
     """Return a command for each operation, such as `GET /api/organizations/<org_slug>`.
 
     `values` are the path's parameters of the page. A parameter that the page lacks stays in capital
-    letters. `query` is that of the page. The first operation gets the parameters that it has.
+    letters. `query` is that of the page. The first operation and exports get the parameters that they have.
     """
     lines = []
     for position, operation in enumerate(operations):
         method, path = operation.split(" ", 1)
         target = base_url + _PARAMETER.sub(lambda found: _value(found[1], values), path)
         view = _view(app, operation)
-        if position == 0 and (known := {name: query[name] for name in _query_parameters(view) if name in query}):
+        names = _query_parameters(view) if position == 0 or path.endswith("/export") else ()
+        if known := {name: query[name] for name in names if name in query}:
             target += f"?{urlencode(known)}"
         parts = ["curl", "" if method == "GET" else f"-X {method}", '-H "Authorization: Bearer $TOKEN"']
         body = _body(view)
