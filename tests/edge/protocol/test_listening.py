@@ -1,0 +1,142 @@
+"""The sockets of `localhost`: both loopback addresses, at one port."""
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import pytest
+
+from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
+
+IPV4, IPV6 = "127.0.0.1", "::1"
+Real: Final = socket.socket
+
+
+def has_ipv6() -> bool:
+    """Return whether this machine has the IPv6 loopback address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind((IPV6, 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+@contextmanager
+def listening(bind: str) -> Iterator[list[tuple[str, int]]]:
+    """Listen, and yield the addresses."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(sock).getsockname()[:2] for sock in listen(bind)]
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether a program listens there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+        return client.connect_ex((host, port)) == 0
+
+
+def free_port() -> int:
+    with listening("localhost:0") as [(_, port), *_]:
+        return port
+
+
+@needs_ipv6
+def test_localhost_means_both_addresses_at_one_port() -> None:
+    port = free_port()
+    with listening(f"localhost:{port}") as addresses:
+        assert addresses == [(IPV4, port), (IPV6, port)]
+        assert answers(IPV4, port)
+        assert answers(IPV6, port)
+    assert not answers(IPV4, port)
+    assert not answers(IPV6, port)
+
+
+@needs_ipv6
+def test_a_port_that_the_kernel_chooses_is_the_same_for_both_addresses() -> None:
+    with listening("localhost:0") as [first, second]:
+        assert first == (IPV4, second[1])
+        assert second[0] == IPV6
+        assert first[1] > 0
+
+
+@pytest.mark.parametrize(("bind", "host"), [("127.0.0.1:0", IPV4), ("[::1]:0", IPV6)])
+def test_an_address_of_numbers_is_used_alone(bind: str, host: str) -> None:
+    if host == IPV6 and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with listening(bind) as addresses:
+        [(used, port)] = addresses
+        assert used == host
+        assert not answers(IPV4 if host == IPV6 else IPV6, port)
+
+
+class FailingSockets:
+    """Sockets of which those for IPv6 fail with this error, where a kernel would raise it, at most `times` times."""
+
+    def __init__(self, error: int, *, at_creation: bool, times: int = 1000) -> None:
+        self.failures = 0
+        self.tried: list[int] = []  # the ports on ::1
+
+        class FailingSocket(Real):
+            def __init__(_, family: int = -1, *arguments: Any, **options: Any) -> None:  # noqa: N805
+                if family == socket.AF_INET6 and at_creation:
+                    self.failures += 1
+                    raise OSError(error, "refused")
+                super().__init__(family, *arguments, **options)
+
+            def bind(_, address: Any) -> None:  # noqa: N805
+                if _.family == socket.AF_INET6:
+                    self.tried.append(address[1])
+                    if self.failures < times:
+                        self.failures += 1
+                        raise OSError(error, "refused")
+                super().bind(address)
+
+        self.type = FailingSocket
+
+
+@pytest.mark.parametrize(("error", "at_creation"), [(errno.EAFNOSUPPORT, True), (errno.EADDRNOTAVAIL, False)])
+def test_without_ipv6_one_socket_listens(
+    error: int, at_creation: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel without IPv6, and one in which it is switched off."""
+    sockets = FailingSockets(error, at_creation=at_creation)
+    monkeypatch.setattr(socket, "socket", sockets.type)
+    with listening("localhost:0") as addresses:
+        assert [host for host, _ in addresses] == [IPV4]
+    assert sockets.failures == 1
+    assert capfd.readouterr() == ("", "")
+
+
+@needs_ipv6
+def test_another_port_is_tried_if_the_kernel_chose_one_that_another_program_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    sockets = FailingSockets(errno.EADDRINUSE, at_creation=False, times=3)
+    monkeypatch.setattr(socket, "socket", sockets.type)
+    with listening("localhost:0") as [(_, port), (_, same_port)]:
+        assert port == same_port == sockets.tried[-1]
+    assert len(sockets.tried) == 4
+    never = FailingSockets(errno.EADDRINUSE, at_creation=False)
+    monkeypatch.setattr(socket, "socket", never.type)
+    with pytest.raises(BindError, match="is already in use"):
+        listen("localhost:0")
+    assert len(never.tried) == PORT_ATTEMPTS
+
+
+@needs_ipv6
+@pytest.mark.parametrize(("host", "name"), [(IPV4, r"127\.0\.0\.1"), (IPV6, r"\[::1\]")])
+def test_a_port_that_another_program_has_on_one_address_is_reported(host: str, name: str) -> None:
+    """Browsers that open `localhost` would reach the other program. The message names the address, and the other one is free again."""
+    other = IPV4 if host == IPV6 else IPV6
+    with socket.socket(socket.AF_INET6 if host == IPV6 else socket.AF_INET) as taken:
+        taken.bind((host, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            BindError, match=rf"^{name}:{port} is already in use; stop the other program, or choose another address with SSO_BIND\.$"
+        ):
+            listen(f"localhost:{port}")
+        assert not answers(other, port)
