@@ -4,25 +4,13 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from socket import socket as RealSocket
+from typing import Any
 
 import pytest
 
 from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
-
-IPV4, IPV6 = "127.0.0.1", "::1"
-Real: Final = socket.socket
-
-
-def has_ipv6() -> bool:
-    """Return whether this machine has the IPv6 loopback address."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind((IPV6, 0))
-    except OSError:
-        return False
-    return True
-
+from tests.support.loopback import IPV4, IPV6, family_of, has_ipv6
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
@@ -36,7 +24,7 @@ def listening(bind: str) -> Iterator[list[tuple[str, int]]]:
 
 def answers(host: str, port: int) -> bool:
     """Return whether a program listens there."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
+    with socket.socket(family_of(host)) as client:
         return client.connect_ex((host, port)) == 0
 
 
@@ -81,7 +69,7 @@ class FailingSockets:
         self.failures = 0
         self.tried: list[int] = []  # the ports on ::1
 
-        class FailingSocket(Real):
+        class FailingSocket(RealSocket):
             def __init__(_, family: int = -1, *arguments: Any, **options: Any) -> None:  # noqa: N805
                 if family == socket.AF_INET6 and at_creation:
                     self.failures += 1
@@ -131,7 +119,7 @@ def test_another_port_is_tried_if_the_kernel_chose_one_that_another_program_has(
 def test_a_port_that_another_program_has_on_one_address_is_reported(host: str, name: str) -> None:
     """Browsers that open `localhost` would reach the other program. The message names the address, and the other one is free again."""
     other = IPV4 if host == IPV6 else IPV6
-    with socket.socket(socket.AF_INET6 if host == IPV6 else socket.AF_INET) as taken:
+    with socket.socket(family_of(host)) as taken:
         taken.bind((host, 0))
         taken.listen()
         port = taken.getsockname()[1]
