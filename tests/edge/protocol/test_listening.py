@@ -4,8 +4,8 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from socket import socket as RealSocket
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pytest
 
@@ -62,29 +62,41 @@ def test_an_address_of_numbers_is_used_alone(bind: str, host: str) -> None:
         assert not answers(IPV4 if host == IPV6 else IPV6, port)
 
 
-class FailingSockets:
-    """Sockets of which those for IPv6 fail with this error, where a kernel would raise it, at most `times` times."""
+@dataclass
+class Failures:
+    """The failures of IPv6 sockets, where a kernel would raise them, and the ports that were tried."""
 
-    def __init__(self, error: int, *, at_creation: bool, times: int = 1000) -> None:
-        self.failures = 0
-        self.tried: list[int] = []  # the ports on ::1
+    error: int
+    at_creation: bool = False
+    times: int = 1000
+    count: int = 0
+    ports: list[int] = field(default_factory=list)
 
-        class FailingSocket(RealSocket):
-            def __init__(_, family: int = -1, *arguments: Any, **options: Any) -> None:  # noqa: N805
-                if family == socket.AF_INET6 and at_creation:
-                    self.failures += 1
-                    raise OSError(error, "refused")
-                super().__init__(family, *arguments, **options)
+    def fail(self) -> None:
+        if self.count < self.times:
+            self.count += 1
+            raise OSError(self.error, "refused")
 
-            def bind(_, address: Any) -> None:  # noqa: N805
-                if _.family == socket.AF_INET6:
-                    self.tried.append(address[1])
-                    if self.failures < times:
-                        self.failures += 1
-                        raise OSError(error, "refused")
-                super().bind(address)
 
-        self.type = FailingSocket
+class FailingSocket(socket.socket):
+    failures: ClassVar[Failures]
+
+    def __init__(self, family: int = -1, *arguments: Any, **options: Any) -> None:
+        if family == socket.AF_INET6 and self.failures.at_creation:
+            self.failures.fail()
+        super().__init__(family, *arguments, **options)
+
+    def bind(self, address: Any) -> None:
+        if self.family == socket.AF_INET6:
+            self.failures.ports.append(address[1])
+            self.failures.fail()
+        super().bind(address)
+
+
+def use(failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Failures:
+    monkeypatch.setattr(FailingSocket, "failures", failures, raising=False)
+    monkeypatch.setattr(socket, "socket", FailingSocket)
+    return failures
 
 
 @pytest.mark.parametrize(("error", "at_creation"), [(errno.EAFNOSUPPORT, True), (errno.EADDRNOTAVAIL, False)])
@@ -92,26 +104,23 @@ def test_without_ipv6_one_socket_listens(
     error: int, at_creation: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A kernel without IPv6, and one in which it is switched off."""
-    sockets = FailingSockets(error, at_creation=at_creation)
-    monkeypatch.setattr(socket, "socket", sockets.type)
+    failures = use(Failures(error, at_creation), monkeypatch)
     with listening("localhost:0") as addresses:
         assert [host for host, _ in addresses] == [IPV4]
-    assert sockets.failures == 1
+    assert failures.count == 1
     assert capfd.readouterr() == ("", "")
 
 
 @needs_ipv6
 def test_another_port_is_tried_if_the_kernel_chose_one_that_another_program_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    sockets = FailingSockets(errno.EADDRINUSE, at_creation=False, times=3)
-    monkeypatch.setattr(socket, "socket", sockets.type)
+    failures = use(Failures(errno.EADDRINUSE, times=3), monkeypatch)
     with listening("localhost:0") as [(_, port), (_, same_port)]:
-        assert port == same_port == sockets.tried[-1]
-    assert len(sockets.tried) == 4
-    never = FailingSockets(errno.EADDRINUSE, at_creation=False)
-    monkeypatch.setattr(socket, "socket", never.type)
+        assert port == same_port == failures.ports[-1]
+    assert len(failures.ports) == 4
+    failures = use(Failures(errno.EADDRINUSE), monkeypatch)
     with pytest.raises(BindError, match="is already in use"):
         listen("localhost:0")
-    assert len(never.tried) == PORT_ATTEMPTS
+    assert len(failures.ports) == PORT_ATTEMPTS
 
 
 @needs_ipv6
