@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 OWNER, PASSWORD = "owner@example.com", "all the keys of the house"
 SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": OWNER, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
+CLIENT: Final = "203.0.113.5"
 HTML: Final = {"Accept": "text/html"}
 
 
@@ -71,6 +72,22 @@ def _is_ready(address: str) -> bool:
         return False
 
 
+@pytest.mark.parametrize(("trusted", "clients"), [("", [IPV4, IPV6]), ("127.0.0.1/32", [CLIENT, CLIENT]), ("10.0.0.0/8", [IPV4, IPV6])])
+def test_a_proxy_on_this_machine_is_trusted_at_both_addresses(
+    trusted: str, clients: list[str], service: Start, own_database: dict[str, str]
+) -> None:
+    running = service(SSO_TRUSTED_PROXIES=trusted, **own_database).start()
+    for address in numeric(running):
+        get(f"{address}/api/user", {"X-Forwarded-For": CLIENT})
+    until(lambda: len(seen_clients(running)) == len(numeric(running)), "the requests are logged")
+    assert seen_clients(running) == clients[: len(numeric(running))]
+
+
+def seen_clients(running: Service) -> list[str]:
+    """Return the client addresses of the logged requests of `/api/user`."""
+    return [line["address"] for line in running.log if line.get("path") == "/api/user"]
+
+
 def test_an_existing_data_directory_keeps_its_address_and_listens_on_both(service: Start, home: Path) -> None:
     running = service(**SETTINGS)
     new, old = running.address, f"http://{IPV4}:{running.port}"
@@ -114,7 +131,9 @@ def test_a_browser_that_opens_a_number_signs_in_at_localhost(service: Start, own
         browser.fill("Password", PASSWORD)
         browser.press("Sign in")
         assert browser.address.startswith(f"{running.address}/app/")
-        assert {cookie["domain"] for cookie in browser.cookies().values()} == {"localhost"}
+        cookies = browser.cookies()
+        assert {"gatehouse-session", "gatehouse-device"} <= cookies.keys(), "without the prefix, which needs https"
+        assert {(cookie["domain"], cookie["secure"]) for cookie in cookies.values()} == {("localhost", False)}
         signed_in = browser.address
         browser.open(signed_in.replace(running.address, address))
         assert browser.address == signed_in, "without another sign-in"
