@@ -20,7 +20,7 @@ import httpx
 
 from tests import ROOT
 from tests.proof.e2e.launcher import Forked, launcher
-from tests.support.loopback import IPV4, IPV6, family_of, has_ipv6
+from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
 # Argon2id with minimal parameters. The benchmark measures real ones.

@@ -18,7 +18,7 @@ from requests_oauthlib import OAuth2Session
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
-from tests.support.loopback import address_of_localhost
+from tests.proof.wire.loopback import address_of_localhost
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from adapters.postgres.engine.embedded.location import data_location, has_owner,
 from tests.proof.e2e.conftest import Start, service_home, settings_of_own_database
 from tests.proof.e2e.process import Service, children, family, samples
 from tests.proof.e2e.sink import MailSink
-from tests.support.loopback import IPV4, IPV6, has_ipv6
+from tests.proof.wire.loopback import IPV4, IPV6, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow

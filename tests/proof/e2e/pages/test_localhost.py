@@ -11,7 +11,7 @@ import pytest
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import NO_TLS, Service, gatehouse
-from tests.support.loopback import IPV4, IPV6, has_ipv6
+from tests.proof.wire.loopback import IPV4, IPV6, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
-from tests.support.loopback import IPV4, IPV6, family_of, has_ipv6
+from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
