@@ -5,12 +5,19 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
+import trio
 
+from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.listening import PORT_ATTEMPTS, BindError, listen
+from entrypoints.http.edge.protocol.request_checks import Scope
+from entrypoints.http.edge.protocol.server import serve_http
 from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
+from tests.proof.wire.wire import Client
+from tests.support.waiting import PATIENCE, eventually
 
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 
@@ -137,3 +144,41 @@ def test_a_port_that_another_program_has_on_one_address_is_reported(host: str, n
         ):
             listen(f"localhost:{port}")
         assert not answers(other, port)
+
+
+class Waiting:
+    """An application that answers its requests when the test lets it."""
+
+    def __init__(self) -> None:
+        self.clients: list[str] = []
+        self.may_answer = trio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self.clients.append(scope["client"][0])
+            await self.may_answer.wait()
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+        else:
+            for _ in range(2):
+                await send({"type": (await receive())["type"] + ".complete"})
+
+
+@needs_ipv6
+async def test_requests_on_both_addresses_end_before_the_server_does() -> None:
+    app, shutdown, started, sockets = Waiting(), trio.Event(), trio.Event(), listen("localhost:0")
+    port = sockets[0].getsockname()[1]
+    options: dict[str, Any] = {"shutdown": shutdown, "shutdown_grace": PATIENCE, "keep_alive": 60, "on_started": started.set}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve_http, app, sockets, **options))
+        await started.wait()
+        async with await trio.open_tcp_stream(IPV4, port) as first, await trio.open_tcp_stream(IPV6, port) as second:
+            for stream in (first, second):
+                await stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await eventually(lambda: len(app.clients) == 2)
+            assert set(app.clients) == {IPV4, IPV6}
+            shutdown.set()
+            await eventually(lambda: not answers(IPV4, port) and not answers(IPV6, port))
+            app.may_answer.set()
+            for stream in (first, second):
+                assert (await Client(stream).rest()).startswith(b"HTTP/1.1 204 ")
