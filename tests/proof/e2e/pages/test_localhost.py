@@ -1,6 +1,8 @@
 """The service at `localhost`: on both loopback addresses, in a browser, and in an installation that was at 127.0.0.1."""
 
+import os
 import re
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -59,17 +61,27 @@ def test_a_port_that_the_kernel_chooses_is_the_same_on_both_addresses(service: S
     until(lambda: "serves on" in running.output, "the welcome is printed")
     [port] = re.findall(r"serves on\s+http://localhost:(\d+)\n", running.output)
     running.port = int(port)
-    until(lambda: _is_ready(numeric(running)[0]), "it answers")
+    until(lambda: is_ready(numeric(running)[0]), "it answers")
     for address in numeric(running):
         assert get(f"{address}/app", HTML).headers["Location"] == f"http://localhost:{port}/app"
     assert running.logged("warning") == []
 
 
-def _is_ready(address: str) -> bool:
+def is_ready(address: str) -> bool:
     try:
         return get(f"{address}/health/ready").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_a_restarted_worker_listens_on_both_addresses(service: Start, own_database: dict[str, str]) -> None:
+    running = service("--workers", "2", **own_database).start()
+    until(lambda: len(running.workers) == 2, "there are two workers")
+    first = running.workers
+    for worker in first:
+        os.kill(worker, signal.SIGKILL)
+    until(lambda: len(running.workers) == 2 and not {*first} & {*running.workers}, "there are two new ones")
+    until(lambda: all(map(is_ready, numeric(running))), "both addresses answer")
 
 
 @pytest.mark.parametrize(("trusted", "clients"), [("", [IPV4, IPV6]), ("127.0.0.1/32", [CLIENT, CLIENT]), ("10.0.0.0/8", [IPV4, IPV6])])
