@@ -1,7 +1,7 @@
 # Helpers for the walks in this documentation. Load them in the project's directory: . docs/walk.sh
 # They need curl and python3, and work in sh, bash and zsh. Set `api` first if the service has another address.
 
-api=${api:-http://127.0.0.1:8080}
+api=${api:-http://localhost:8080}
 json='Content-Type: application/json'
 walk_mails=${SSO_DATA_DIR:-var}/mail
 walk_state=$(mktemp -d) # passwords and access tokens; only you can read it

@@ -1,15 +1,27 @@
 """The addresses of the installation that a process starts for: of its database, and of its pages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
+from typing import Final
+from urllib.parse import urlsplit
 
+import trio
+
+from adapters.clock import SystemClock
 from adapters.postgres.engine import embedded
-from core.kernel.errors import Invalid
-from core.kernel.uris import canonicalize
-from entrypoints.bind import parse_bind
-from entrypoints.settings import Settings
+from adapters.postgres.engine.migrate import MigrationRefused, pending
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.kernel.errors import Invalid, StorageDown
+from core.kernel.uris import canonicalize, is_on_loopback
+from entrypoints.adapters_of_settings import check_database_address, vault_of
+from entrypoints.bind import LOCALHOST, is_localhost, parse_bind
+from entrypoints.settings import Settings, SettingsInvalid
+
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 (nothing binds to it here)
+_HTTP_PORT: Final = 80
 
 
 class NoInstallation(Invalid):
@@ -40,10 +52,54 @@ def embedded_data(settings: Settings) -> Path:
     return settings.data_dir / "postgres"
 
 
-def base_url(settings: Settings, listening: socket | None = None) -> str:
-    """Return the base URL of links: the operator's setting, or the address of the socket."""
+def find_base_url(settings: Settings) -> str:
+    """Return the base URL without starting or changing anything. Without a database in use, it is that of a new installation."""
+
+    async def load() -> str:
+        conninfo = running_database(settings)
+        if conninfo is None or await pending(conninfo):
+            return base_url(settings)
+        return await load_base_url(settings, conninfo)
+
     if settings.base_url is not None:
         return settings.base_url
-    host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return canonicalize(f"http://{host}:{port}")
+    try:
+        check_database_address(settings)
+        return trio.run(load)
+    except (SettingsInvalid, embedded.EmbeddedError, StorageDown, MigrationRefused):
+        return base_url(settings)
+
+
+async def load_base_url(settings: Settings, conninfo: str, listening: Sequence[socket] = ()) -> str:
+    """Return the base URL of an installation with this database (`base_url`). Raises: StorageDown, SettingsInvalid."""
+    if settings.base_url is not None:
+        return settings.base_url
+    pool = Pool(conninfo, size=1)
+    try:
+        async with Postgres(pool, vault_of(settings), SystemClock()).reading() as read:
+            stored, _ = await read.signing_keys.issuer()
+    finally:
+        await pool.aclose()
+    return base_url(settings, listening, stored)
+
+
+def base_url(settings: Settings, listening: Sequence[socket] = (), stored: str | None = None) -> str:
+    """Return the base URL of links: the operator's setting, or the address of the sockets.
+
+    `stored` is the base URL of the last start. A service that listens on all loopback addresses keeps it,
+    because clients have stored it, unless its port has changed. A new one uses `localhost`, because
+    passkeys need a host name.
+    """
+    if settings.base_url is not None:
+        return settings.base_url
+    host, port = listening[0].getsockname()[:2] if listening else parse_bind(settings.bind)
+    if is_localhost(settings.bind) or host in _ALL_ADDRESSES:
+        # A command does not know the port if the service lets the kernel choose it.
+        if stored is not None and _is_plain_loopback(stored) and port in (urlsplit(stored).port or _HTTP_PORT, 0):
+            return stored
+        host = LOCALHOST
+    return canonicalize(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+def _is_plain_loopback(url: str) -> bool:
+    return url.startswith("http://") and is_on_loopback(url)

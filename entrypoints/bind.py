@@ -6,6 +6,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 DNS_PORT = 53
 SYSTEMD = "systemd"  # as SSO_BIND: the socket that systemd passes
 UNIX = "unix:"  # before the path of a Unix socket
+LOCALHOST = "localhost"  # as host of SSO_BIND: both loopback addresses
+LOOPBACK_ADDRESSES = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 MAX_UNIX_PATH = 107  # bytes in the address of a Unix socket
 
 
@@ -13,7 +15,7 @@ def parse_bind(text: str) -> tuple[str, int]:
     """Return host and port of `host:port`, `[v6]:port` or `:port`. An empty host means all addresses of the machine. Raises: ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError("must look like 127.0.0.1:8080, [::1]:8080 or :8080")
+        raise ValueError("must look like localhost:8080, 127.0.0.1:8080, [::1]:8080 or :8080")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -35,6 +37,11 @@ def check_bind(bind: str) -> None:
 def has_own_address(bind: str) -> bool:
     """Return whether browsers could open this address. Otherwise a reverse proxy stands before the service."""
     return bind != SYSTEMD and unix_path(bind) is None
+
+
+def is_localhost(bind: str) -> bool:
+    """Return whether this address means both loopback addresses."""
+    return has_own_address(bind) and parse_bind(bind)[0] == LOCALHOST
 
 
 def parse_server(text: str) -> tuple[str, int]:

@@ -1,13 +1,9 @@
 """The checks of `gatehouse doctor`: settings, libraries and external services, with a sentence about each problem."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
 import trio
@@ -21,7 +17,6 @@ from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
-from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.model.domains import DnsFailed
@@ -38,31 +33,15 @@ from entrypoints.adapters_of_settings import (
     smtp,
     vault_of,
 )
-from entrypoints.addresses import base_url, running_database
-from entrypoints.bind import SYSTEMD, format_server, unix_path
+from entrypoints.address_checks import check_base_url, check_bind, check_frontend_url, check_passkeys
+from entrypoints.addresses import find_base_url, running_database
+from entrypoints.bind import format_server
+from entrypoints.findings import Finding, Health
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused
 from ports.storage import Storage
-
-
-class Health(StrEnum):
-    """The result of a check."""
-
-    GOOD = "ok"
-    WARNING = "warn"
-    BAD = "FAIL"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The subject of a check, its result, and what to do about a problem."""
-
-    subject: str
-    health: Health
-    text: str
-
 
 # Releases below these have known vulnerabilities (security P-1). They cannot be read from the
 # metadata of the project, because it is not installed as a package. A test compares them with
@@ -102,7 +81,9 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield check_xml_libraries()
     yield check_password_hashing(settings)
     yield check_bind(settings)
-    yield check_base_url(settings)
+    url = find_base_url(settings)
+    yield check_base_url(url)
+    yield check_passkeys(url)
     yield from check_frontend_url(settings)
     yield check_mail(settings)
     yield from check_name_servers(settings)
@@ -110,7 +91,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield check_locations(settings)
     yield check_anonymizers(settings)
     yield from check_providers(settings)
-    yield check_billing(settings)
+    yield check_billing(settings, url)
     yield from check_database(settings)
 
 
@@ -165,42 +146,6 @@ def check_password_hashing(settings: Settings) -> Finding:
     if settings.argon2_memory_kib < 19456 or settings.argon2_time_cost < 2:  # security A-1
         return Finding("Argon2", Health.WARNING, "the parameters are below 19456 KiB and 2 passes, so stolen hashes are too cheap to crack")
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
-
-
-def check_bind(settings: Settings) -> Finding:
-    """Check that the service can listen there. A Unix socket needs its directory."""
-    path = unix_path(settings.bind)
-    if path is None:
-        text = "the socket that systemd passes (gatehouse.socket)" if settings.bind == SYSTEMD else settings.bind
-        return Finding("listening", Health.GOOD, text)
-    directory = Path(path).parent
-    if not os.access(directory, os.W_OK | os.X_OK):
-        text = f"{directory} does not exist, or the user of this command may not write to it. Create it for the service's user"
-        return Finding("listening", Health.BAD, text)
-    text = f"{settings.bind}, for a reverse proxy in the group of the service's user that sets X-Forwarded-For"
-    return Finding("listening", Health.GOOD, text)
-
-
-def check_base_url(settings: Settings) -> Finding:
-    """Check that the base URL uses https, which protects cookies, and that it has its usual spelling."""
-    url = base_url(settings)
-    if problem := spelling_warning(url):
-        return Finding("base URL", Health.WARNING, f"{url}: {problem}")
-    if url.startswith("https:"):
-        return Finding("base URL", Health.GOOD, url)
-    return Finding(
-        "base URL", Health.WARNING, f"{url} is not https: cookies and tokens are sent unencrypted. Set SSO_BASE_URL to the public https URL"
-    )
-
-
-def check_frontend_url(settings: Settings) -> Iterator[Finding]:
-    """Check that the frontend URL uses https, which protects codes and tokens."""
-    url = settings.frontend_url
-    if url is not None and is_web_url(url):
-        yield Finding("frontend URL", Health.GOOD, url)
-    elif url is not None:
-        text = f"{url} is not https: codes and tokens are sent unencrypted, and an attacker on the network can change its pages"
-        yield Finding("frontend URL", Health.WARNING, text)
 
 
 def check_mail(settings: Settings) -> Finding:
@@ -291,7 +236,7 @@ def check_providers(settings: Settings) -> Iterator[Finding]:
         yield Finding("providers", Health.GOOD, "none: users sign in with passwords")
 
 
-def check_billing(settings: Settings) -> Finding:
+def check_billing(settings: Settings, url_of_service: str) -> Finding:
     """Check the payment provider and its events."""
     url, has_events = settings.billing_api_url, bool(settings.billing_secrets)
     if url is None:
@@ -312,7 +257,7 @@ def check_billing(settings: Settings) -> Finding:
         return Finding("billing", Health.WARNING, text)
     if not is_web_url(url):
         return Finding("billing", Health.WARNING, f"the payment provider is at {url}: its key is sent unencrypted")
-    return Finding("billing", Health.GOOD, f"through {url}, which responds; its events go to {base_url(settings)}/webhooks/billing")
+    return Finding("billing", Health.GOOD, f"through {url}, which responds; its events go to {url_of_service}/webhooks/billing")
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:

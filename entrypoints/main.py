@@ -35,10 +35,10 @@ from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
-from entrypoints.addresses import NoInstallation, base_url, embedded_data, open_database
+from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
 from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, build_routes, find_upgrade
-from entrypoints.http.edge.protocol.listening import BindError, open_socket
+from entrypoints.http.edge.protocol.listening import BindError, open_sockets
 from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.stopping import Stop, has_ended
@@ -85,8 +85,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(open_socket(settings.bind))
-        address = base_url(settings, listening)
+        listening = stack.enter_context(open_sockets(settings.bind))
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
         embedded_database: embedded.Running | None = None
@@ -101,7 +100,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         _freeze_objects()
         if embedded_database is not None:
             embedded_database.wait_until_ready()
-        owner_created = trio.run(_prepare, supervisor, partial(prepare_database, settings, address, conninfo, embedded_database))
+        address, owner_created = trio.run(_prepare, supervisor, partial(prepare_database, settings, listening, conninfo, embedded_database))
         first_link = trio.run(_create_first_link, settings, address, conninfo) if welcome and show_password else None
         greet = (
             partial(_greet, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
@@ -165,8 +164,12 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
     return prepared.unwrap()
 
 
-async def prepare_database(settings: Settings, address: str, conninfo: str, embedded_database: embedded.Running | None) -> bool:
-    """Prepare the database: migrations, signing keys, tiers, and the first platform owner. Return whether the owner was created.
+async def prepare_database(
+    settings: Settings, listening: Sequence[socket], conninfo: str, embedded_database: embedded.Running | None
+) -> tuple[str, bool]:
+    """Prepare the database: migrations, issuer, signing keys, tiers, and the first platform owner.
+
+    Return the base URL, and whether the owner was created.
 
     Wait for the database as long as necessary, because it may start after the service.
 
@@ -176,12 +179,13 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
         try:
             if applied := await migrate(conninfo):
                 log.info("migrated", count=len(applied), first=applied[0], last=applied[-1])
+            address = await load_base_url(settings, conninfo, listening)
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
-                return await _create_first_owner(settings, wired)
+                return address, await _create_first_owner(settings, wired)
         except StorageDown as outage:
             if has_ended(embedded_database):
                 raise
@@ -220,7 +224,7 @@ async def run_process(
     settings: Settings,
     address: str,
     conninfo: str,
-    listening: socket,
+    listening: Sequence[socket],
     routes: Application,
     watcher: Watcher,
     *,
@@ -315,8 +319,11 @@ def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
     """
     if settings.database_url is None and not embedded_data(settings).exists():
         raise NoInstallation(settings.data_dir)
-    token = _run_use_case(settings, lambda ports: owner_recovery.create_link(ports, Email.parse(email), operator))
-    return _recovery_url(base_url(settings), token)
+
+    async def create(ports: Ports) -> str:
+        return _recovery_url(ports.tokens.issuer, await owner_recovery.create_link(ports, Email.parse(email), operator))
+
+    return _run_use_case(settings, create)
 
 
 def _recovery_url(address: str, token: str) -> str:
@@ -325,7 +332,11 @@ def _recovery_url(address: str, token: str) -> str:
 
 def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
     """Create the demo data. Return it with the base URL of the service."""
-    return _run_use_case(settings, lambda ports: creation.seed(ports, redirect_uris)), base_url(settings)
+
+    async def seed(ports: Ports) -> tuple[Demo, str]:
+        return await creation.seed(ports, redirect_uris), ports.tokens.issuer
+
+    return _run_use_case(settings, seed)
 
 
 def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> tokens_model.Rotation:
@@ -344,7 +355,7 @@ def _run_use_case(settings: Settings, use_case: Callable[[Ports], Awaitable[T]])
 
     async def once(conninfo: str) -> T:
         await migrate(conninfo)
-        async with wire(settings, base_url(settings), conninfo) as wired:
+        async with wire(settings, await load_base_url(settings, conninfo), conninfo) as wired:
             return await use_case(wired.ports)
 
     _check_settings(settings)

@@ -3,6 +3,7 @@
 import os
 from datetime import timedelta
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
-from entrypoints.bind import has_own_address
+from entrypoints.bind import LOOPBACK_ADDRESSES, has_own_address, is_localhost
 from entrypoints.setting_types import (
     ApiUrl,
     AsciiSecret,
@@ -55,7 +56,7 @@ class Settings(BaseModel):
 
     database_url: SecretStr | None = None
     data_dir: Path = Path("var")
-    bind: Bind = "127.0.0.1:8080"
+    bind: Bind = "localhost:8080"
     base_url: BaseUrl | None = None
     frontend_url: FrontendUrl | None = None
     workers: int = Field(1, ge=1, le=64)
@@ -188,6 +189,17 @@ class Settings(BaseModel):
     def billing_secrets(self) -> tuple[str, ...]:
         """Return the secrets of the payment provider's signatures. There are several during a rotation."""
         return () if self.billing_webhook_secret is None else tuple(self.billing_webhook_secret.get_secret_value().split(","))
+
+    @property
+    def proxy_networks(self) -> Networks:
+        """Return the networks of the trusted proxies.
+
+        A proxy on this machine that connects to `localhost` can use either loopback address, so trust in one
+        of them is trust in both.
+        """
+        if is_localhost(self.bind) and any(address in network for network in self.trusted_proxies for address in LOOPBACK_ADDRESSES):
+            return *self.trusted_proxies, *(ip_network(address) for address in LOOPBACK_ADDRESSES)
+        return self.trusted_proxies
 
     @property
     def keep_alive_seconds(self) -> int:

@@ -187,7 +187,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
         Edge(
             base_url=base_url,
             frontend_url=settings.frontend_url,
-            trusted_proxies=settings.trusted_proxies,
+            trusted_proxies=settings.proxy_networks,
             is_behind_proxy=not has_own_address(settings.bind),
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,

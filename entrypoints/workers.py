@@ -39,7 +39,7 @@ log = structlog.get_logger("workers")
 def run_workers(
     count: int,
     work: Callable[[ParentLink], int],
-    listening: socket.socket,
+    listening: Sequence[socket.socket],
     supervisor: Supervisor,
     *,
     reloads: bool = True,
@@ -129,7 +129,7 @@ class _Parent:
         self,
         count: int,
         work: Callable[[ParentLink], int],
-        listening: socket.socket,
+        listening: Sequence[socket.socket],
         signals: _Signals,
         supervisor: Supervisor,
         grace: Mapping[signal.Signals, float],
@@ -318,9 +318,10 @@ class _Parent:
     def _stop(self, number: signal.Signals) -> None:
         if self._stop_by is None:
             self._supervisor.stopping()
-        # While any process has the socket open, the kernel accepts connections that no process
+        # While any process has a socket open, the kernel accepts connections that no process
         # would serve.
-        self._listening.close()
+        for sock in self._listening:
+            sock.close()
         grace = self._grace[number]
         if number == signal.SIGINT:
             self._interrupts += 1

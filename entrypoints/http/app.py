@@ -67,7 +67,7 @@ from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.directory.log import DirectoryLog
-from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
+from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks, loopback_hosts
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
 from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, json_error
@@ -238,6 +238,7 @@ def configure(
         describe=lambda: app.description,
     )
     bind_context(app, context)
+    app.numeric_hosts = loopback_hosts(edge.base_url)
     routes = RouteTable(app)
     app.middleware = EdgeMiddleware(
         super(Application, app).asgi_app,  # type: ignore[arg-type]  # Hypercorn has other names for these types

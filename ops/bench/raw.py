@@ -54,7 +54,7 @@ async def on_our_server() -> None:
     from entrypoints.settings import KEEP_ALIVE
 
     listening = listen("127.0.0.1:0")
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    address = f"http://127.0.0.1:{listening[0].getsockname()[1]}"
     never = trio.Event()
     await serve_http(bare, listening, shutdown=never, shutdown_grace=1.0, keep_alive=KEEP_ALIVE, on_started=lambda: _print(address=address))
 

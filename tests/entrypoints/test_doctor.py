@@ -10,8 +10,9 @@ import dns.resolver
 import pytest
 from packaging.requirements import Requirement
 
-from entrypoints import doctor
-from entrypoints.doctor import Health
+from entrypoints import address_checks, doctor
+from entrypoints.addresses import base_url
+from entrypoints.findings import Health
 from entrypoints.settings import Settings
 from tests import ROOT
 from tests.fakes.dns_server import DnsServer
@@ -60,7 +61,7 @@ def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_doctor_names_the_usual_spelling_of_the_base_url() -> None:
-    found = doctor.check_base_url(Settings(base_url="https://bücher.example:443"))
+    found = address_checks.check_base_url("https://bücher.example:443")
     assert (found.health, "Set it to https://xn--bcher-kva.example." in found.text) == (Health.WARNING, True)
 
 
@@ -138,7 +139,7 @@ def check_billing(provider: FakePayments) -> None:
     secret = {"billing_webhook_secret": "whsec_one,whsec_two"}
 
     def check(**settings: Any) -> tuple[Health, str]:
-        finding = doctor.check_billing(Settings(**settings))
+        finding = doctor.check_billing(Settings(**settings), base_url(Settings()))
         for secret in (API_KEY, "sk_wrong", "whsec", TRAP):
             assert secret not in finding.text
         return finding.health, finding.text
@@ -148,7 +149,7 @@ def check_billing(provider: FakePayments) -> None:
     assert check(**on)[0] is Health.WARNING
     assert check(**on, **secret) == (
         Health.GOOD,
-        f"through {provider.address}, which responds; its events go to http://127.0.0.1:8080/webhooks/billing",
+        f"through {provider.address}, which responds; its events go to http://localhost:8080/webhooks/billing",
     )
     elsewhere = provider.address.replace("127.0.0.1", "127.1")  # the same address in a form that is not recognized as local
     assert check(**{**on, "billing_api_url": elsewhere}, **secret) == (
@@ -186,21 +187,40 @@ def check_billing(provider: FakePayments) -> None:
     ],
 )
 def test_the_doctor_warns_about_a_frontend_without_tls(url: str | None, health: list[Health]) -> None:
-    assert [finding.health for finding in doctor.check_frontend_url(Settings(frontend_url=url))] == health
+    assert [finding.health for finding in address_checks.check_frontend_url(Settings(frontend_url=url))] == health
 
 
 def test_the_doctor_checks_the_directory_of_a_unix_socket(tmp_path: Path) -> None:
     def health(bind: str) -> Health:
-        return doctor.check_bind(Settings(bind=bind, base_url="https://id.example.com")).health
+        return address_checks.check_bind(Settings(bind=bind, base_url="https://id.example.com")).health
 
-    assert [health(bind) for bind in ("127.0.0.1:8080", "systemd", f"unix:{tmp_path}/socket")] == [Health.GOOD] * 3
+    assert [health(bind) for bind in ("localhost:8080", "127.0.0.1:8080", "systemd", f"unix:{tmp_path}/socket")] == [Health.GOOD] * 4
     assert health(f"unix:{tmp_path}/missing/socket") is Health.BAD
 
 
 def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
     """Most clients do not return a cookie for https alone without TLS (security G-2)."""
     for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):
-        assert doctor.check_base_url(Settings(base_url=url)).health is health
+        assert address_checks.check_base_url(base_url(Settings(base_url=url))).health is health
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("http://localhost:8080", None),
+        ("https://id.example.com", None),
+        ("http://127.0.0.1:8080", "Set SSO_BASE_URL to http://localhost:8080,"),
+        ("http://[::1]:9090", "Set SSO_BASE_URL to http://localhost:9090,"),
+        ("http://127.0.0.1", "Set SSO_BASE_URL to http://localhost,"),
+        ("https://192.0.2.1", "Set SSO_BASE_URL to a URL with a domain,"),
+        ("http://id.example.com", "Set SSO_BASE_URL to the public https URL"),
+    ],
+)
+def test_the_doctor_warns_about_a_base_url_without_passkeys(url: str, advice: str | None) -> None:
+    """In Chromium, `navigator.credentials` refuses numbers as RP ID, and does not exist without a secure context."""
+    finding = address_checks.check_passkeys(url)
+    assert finding.health is (Health.GOOD if advice is None else Health.WARNING)
+    assert (advice or "") in finding.text
 
 
 def test_the_doctor_names_identity_providers_and_warns_about_those_without_tls() -> None:

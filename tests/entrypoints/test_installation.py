@@ -17,7 +17,7 @@ from core.kernel.errors import StorageDown
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult
 from entrypoints import doctor
 from entrypoints.addresses import NoInstallation
-from entrypoints.doctor import Finding, Health
+from entrypoints.findings import Finding, Health
 from entrypoints.main import create_recovery_link
 from entrypoints.running_installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
 from entrypoints.setting_types import TierSetting

@@ -77,7 +77,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
     assert settings.model_dump() == {
         "database_url": None,
         "data_dir": Path("var"),
-        "bind": "127.0.0.1:8080",
+        "bind": "localhost:8080",
         "base_url": None,
         "frontend_url": None,
         "workers": 1,

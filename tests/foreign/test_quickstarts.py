@@ -127,17 +127,17 @@ def test_apache(gatehouse: Gatehouse, forms: Forms) -> None:
     with service_home() as home:
         apache = Apache(home / "apache", "/etc/apache2")
         try:
-            with follow(gatehouse, "apache.md", home, apache.port):
+            with follow(gatehouse, "apache.md", home, apache.port) as quickstart:
                 apache.start(MODULE.format(modules=MODULES, documented=(home / "gatehouse.conf").read_text()))
                 page = apache.home / "pages" / "private" / "index.html"
                 page.write_text(" ".join(f'<!--#echo var="{name}" -->' for name in ("REMOTE_USER", "OIDC_CLAIM_sub", "OIDC_CLAIM_name")))
-                browser = forms(apache.address)
-                browser.open(f"{apache.address}/private/")
+                browser = forms(quickstart.address)
+                browser.open(f"{quickstart.address}/private/")
                 gatehouse.sign_in(browser)
                 assert browser.text == f"{EMAIL} {gatehouse.user_id} {NAME}", apache.log
-                browser.open(f"{apache.address}/private/callback?{urlencode({'logout': apache.address + '/'})}")
-                assert (browser.address, browser.text) == (f"{apache.address}/", "Welcome"), apache.log
-                browser.open(f"{apache.address}/private/")
+                browser.open(f"{quickstart.address}/private/callback?{urlencode({'logout': quickstart.address + '/'})}")
+                assert (browser.address, browser.text) == (f"{quickstart.address}/", "Welcome"), apache.log
+                browser.open(f"{quickstart.address}/private/")
                 assert gatehouse.asks(browser, "sign-in")
         finally:
             apache.stop()

@@ -36,6 +36,7 @@ async def ask(
     body: bytes | None = None,
     token: str | None = None,
     peer: str = PEER,
+    host: bytes = b"gatehouse.test",
     chunked: bool = False,
 ) -> Answer:
     """Send one request over ASGI.
@@ -44,7 +45,7 @@ async def ask(
     """
     raw = target.encode("ascii") if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
-    sent = [(b"host", b"gatehouse.test"), *((name.lower(), value) for name, value in headers)]
+    sent = [(b"host", host), *((name.lower(), value) for name, value in headers)]
     if token is not None:
         sent.append((b"authorization", b"Bearer " + token.encode()))
     if body is not None:

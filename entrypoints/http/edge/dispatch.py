@@ -7,6 +7,7 @@ run before and after the requests of a blueprint. This costs more than the rest 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 from quart import Quart, Response
 from quart.ctx import AppContext, RequestContext
@@ -19,8 +20,11 @@ from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import is_printable, parse_id
-from entrypoints.http.base.context import request_record
+from entrypoints.bind import LOCALHOST, LOOPBACK_ADDRESSES
+from entrypoints.http.base.context import app_context, request_record
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
+from entrypoints.http.edge.errors import prefers_page
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
 
@@ -43,6 +47,7 @@ class LeanQuart(QuartTrio):
     """Quart that calls only the view, the error handler, and the functions of `after_this_request`."""
 
     url_rule_class = _Rule  # type: ignore[assignment]  # as in Quart
+    numeric_hosts: frozenset[str] = frozenset()  # pages at these hosts redirect to the base URL (`loopback_hosts`)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,18 +78,43 @@ class LeanQuart(QuartTrio):
             if request.routing_exception is not None:
                 raise request.routing_exception
             assert request.url_rule is not None, "without a rule, there is a routing exception"
-            request_record().route = request.url_rule.rule
             view: Any = self.view_functions[request.url_rule.endpoint]
-            result = await view(**(request.view_args or {}))
+            if self.numeric_hosts and self._is_page_at_numeric_host(request, view):
+                result: Any = redirect(app_context(self).base_url + _target_of(request))
+            else:
+                request_record().route = request.url_rule.rule
+                result = await view(**(request.view_args or {}))
         except (Exception, BaseExceptionGroup) as error:
             result = await self.handle_user_exception(error)
         return await self.finalize_request(result, request_context)
+
+    def _is_page_at_numeric_host(self, request: Any, view: Any) -> bool:
+        """Return whether a browser opens a page at a loopback address instead of `localhost`, which has the cookies and passkeys."""
+        if request.method not in ("GET", "HEAD") or request.headers.get("Host") not in self.numeric_hosts:
+            return False
+        return prefers_page(view, request.path, request.headers.get("Accept"))
 
     async def finalize_request(self, result: Any, request_context: RequestContext | None = None, from_error_handler: bool = False) -> Any:
         response: Any = result if isinstance(result, Response) else await self.make_response(result)
         for function in (request_context or request_ctx)._after_request_functions:
             response = await self.ensure_async(function)(response)
         return response
+
+
+def loopback_hosts(base_url: str) -> frozenset[str]:
+    """Return the Host headers of the loopback addresses if the host of the base URL is `localhost`, or nothing."""
+    parts = urlsplit(base_url)
+    if parts.hostname != LOCALHOST:
+        return frozenset()
+    hosts = (f"[{address}]" if address.version == 6 else str(address) for address in LOOPBACK_ADDRESSES)
+    return frozenset(parts.netloc.replace(LOCALHOST, host) for host in hosts)
+
+
+def _target_of(request: Any) -> str:
+    """Return path and query as the client sent them."""
+    path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    return (path + b"?" + query if query else path).decode("latin-1")
 
 
 def _path_of(request: Any) -> str:

@@ -163,6 +163,9 @@ class SigningKeysRead(Protocol):
     async def live(self, now: datetime) -> list[SigningKey]:
         """Return the keys that have not retired at this time, newest first."""
 
+    async def issuer(self) -> tuple[str | None, bool]:
+        """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
+
 
 class SigningKeys(SigningKeysRead, Protocol):
     """Write access to signing keys."""
@@ -180,9 +183,6 @@ class SigningKeys(SigningKeysRead, Protocol):
 
     async def remove_all(self) -> None:
         """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
-
-    async def issuer(self) -> tuple[str | None, bool]:
-        """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
 
     async def set_issuer(self, url: str) -> None: ...
 

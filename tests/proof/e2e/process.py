@@ -20,6 +20,7 @@ import httpx
 
 from tests import ROOT
 from tests.proof.e2e.launcher import Forked, launcher
+from tests.proof.wire.loopback import IPV4, IPV6, family_of, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
 # Argon2id with minimal parameters. The benchmark measures real ones.
@@ -29,22 +30,36 @@ NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Port:
-    """A port of the loopback interface that stays reserved, so that a restarted service can use it again."""
+    """A port of both loopback addresses that stays reserved, so that a restarted service can use it again."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket()
+        self._sockets: list[socket.socket] = []
+        self.number = 0
+        while not self.number:
+            try:
+                for host in (IPV4, IPV6) if has_ipv6() else (IPV4,):
+                    self.number = self._bind(host)
+            except OSError:  # another program has this port of ::1
+                self.close()
+
+    def _bind(self, host: str) -> int:
+        bound = socket.socket(family_of(host))
+        self._sockets.append(bound)
         # Bound without listening: the kernel gives the number to no other program, but a service
         # that asks for it by number with SO_REUSEADDR gets it.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.number: int = self._socket.getsockname()[1]
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, self.number))
+        port: int = bound.getsockname()[1]
+        return port
 
     def listen(self) -> None:
-        """Listen on the port."""
-        self._socket.listen()
+        """Listen on the port of 127.0.0.1."""
+        self._sockets[0].listen()
 
     def close(self) -> None:
-        self._socket.close()
+        for bound in self._sockets:
+            bound.close()
+        self._sockets, self.number = [], 0
 
     def __enter__(self) -> Self:
         return self
@@ -101,9 +116,10 @@ class Service:
         self._has_new_interpreter = False
         self.arguments = list(arguments)
         self._port = Port()
-        self.address = f"http://127.0.0.1:{self._port.number}"
+        self.port = self._port.number
+        self.address = f"http://localhost:{self.port}"
         self.settings = {
-            "SSO_BIND": f"127.0.0.1:{self._port.number}",
+            "SSO_BIND": f"localhost:{self.port}",
             "SSO_LOG_FORMAT": "json",
             "SSO_RATE_LIMITS": "off",
             **CHEAP_HASHES,

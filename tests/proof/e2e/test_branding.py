@@ -32,7 +32,7 @@ class LogoServer(ThreadingHTTPServer):
 
     @property
     def origin(self) -> str:
-        return f"http://localhost:{self.server_port}"  # another host than the service: cookies are shared between the ports of a host
+        return f"http://127.0.0.1:{self.server_port}"  # another host than the service: cookies are shared between the ports of a host
 
 
 class LogoRequest(BaseHTTPRequestHandler):

@@ -18,6 +18,7 @@ from requests_oauthlib import OAuth2Session
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
+from tests.proof.wire.loopback import address_of_localhost
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,7 @@ def test_authlib_signs_in_through_a_browser(
         browser.photograph("device")
         browser.press("Continue")
         assert browser.heading == "Sign in this device?"
-        for text in (f"A device wants to sign in to Shop by Acme as {ADA}.", codes["user_code"], "127.0.0.1", "acme-cli/2.1"):
+        for text in (f"A device wants to sign in to Shop by Acme as {ADA}.", codes["user_code"], address_of_localhost(), "acme-cli/2.1"):
             assert text in browser.text
         browser.photograph_whole("device-confirm")
         browser.press("Approve")

@@ -20,6 +20,7 @@ from adapters.postgres.engine.embedded.location import data_location, has_owner,
 from tests.proof.e2e.conftest import Start, service_home, settings_of_own_database
 from tests.proof.e2e.process import Service, children, family, samples
 from tests.proof.e2e.sink import MailSink
+from tests.proof.wire.loopback import IPV4, IPV6, has_ipv6
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -289,10 +290,13 @@ def open_sessions(conninfo: str) -> int:
 
 
 def is_taken(service: Service) -> bool:
-    """Return whether a new connection would be accepted, or wait in the backlog."""
-    host, _, port = service.address.removeprefix("http://").partition(":")
+    """Return whether a new connection to a loopback address would be accepted, or wait in the backlog."""
+    return any(accepts(host, service.port) for host in (IPV4, IPV6) if host == IPV4 or has_ipv6())
+
+
+def accepts(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, int(port)), timeout=1).close()
+        socket.create_connection((host, port), timeout=1).close()
     except ConnectionRefusedError:
         return False
     except TimeoutError:

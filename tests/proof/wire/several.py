@@ -63,7 +63,7 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) 
         nursery.start_soon(beat_forever, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        await serve_http(app, listening, shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
+        await serve_http(app, [listening], shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
         nursery.cancel_scope.cancel()
 
 
@@ -96,7 +96,7 @@ def main() -> None:
         os.register_at_fork(after_in_child=start_slowly)
     if options.no_memory:
         os.fork = fail_once
-    with listen("127.0.0.1:0") as listening:
+    with listen("127.0.0.1:0")[0] as listening:
         print_line(f"port {listening.getsockname()[1]}")
 
         def start(parent: ParentLink) -> int:
@@ -111,7 +111,7 @@ def main() -> None:
         code = workers.run_workers(
             options.count,
             start,
-            listening,
+            [listening],
             Supervisor.from_environment(),
             on_death=lambda pid: print_line(f"dead {pid}"),
             term_grace=1.0 if options.stubborn else 10.0,

@@ -393,7 +393,7 @@ async def test_a_slow_reader_is_not_dropped(app: App) -> None:
 
 
 async def test_the_kernel_drops_an_unresponsive_peer() -> None:
-    with listen("127.0.0.1:0") as listening, socket.create_connection(listening.getsockname()) as client:
+    with listen("127.0.0.1:0")[0] as listening, socket.create_connection(listening.getsockname()) as client:
         await trio.lowlevel.wait_readable(listening)
         accepted, _ = listening.accept()
         with accepted, client:
@@ -693,7 +693,7 @@ async def test_a_fault_ends_only_its_own_connection() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve_http, bare(answer), listening, shutdown=shutdown, **options))
         await started.wait()
-        port = listening.getsockname()[1]
+        port = listening[0].getsockname()[1]
         async with await trio.open_tcp_stream("127.0.0.1", port) as first, await trio.open_tcp_stream("127.0.0.1", port) as second:
             with structlog.testing.capture_logs() as logs:
                 await first.send_all(b"rubbish\r\n\r\n")
@@ -860,7 +860,7 @@ async def test_lifespan_startup_and_shutdown_enclose_all_requests() -> None:
 
 
 def test_an_address_in_use_is_reported_in_one_sentence() -> None:
-    with listen("127.0.0.1:0") as first:
+    with listen("127.0.0.1:0")[0] as first:
         port = first.getsockname()[1]
         with pytest.raises(
             BindError, match=rf"^127\.0\.0\.1:{port} is already in use; stop the other program, or choose another address with SSO_BIND\.$"
@@ -887,7 +887,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
 @pytest.mark.parametrize(("bind", "families"), [("[::1]:0", [socket.AF_INET6]), ("[::]:0", [socket.AF_INET6, socket.AF_INET])])
 def test_ipv6_and_wildcard_addresses_are_accepted(bind: str, families: list[socket.AddressFamily]) -> None:
     try:
-        listening = listen(bind)
+        [listening] = listen(bind)
     except BindError:
         pytest.skip("this machine has no IPv6 address")
     with listening:

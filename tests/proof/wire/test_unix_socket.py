@@ -14,7 +14,7 @@ import pytest
 import structlog.testing
 
 from entrypoints.http.edge.middleware import App, Receive, Send
-from entrypoints.http.edge.protocol.listening import BindError, listen, open_socket
+from entrypoints.http.edge.protocol.listening import BindError, listen, open_sockets
 from entrypoints.http.edge.protocol.request_checks import Scope
 from tests import ROOT
 from tests.proof.wire.test_server import bare, say
@@ -58,7 +58,7 @@ async def test_the_proxy_must_name_the_client(app: App, path: Path, has_path: bo
 
 
 def test_a_socket_has_the_mode_0660_and_is_removed_at_the_end(path: Path) -> None:
-    with open_socket(f"unix:{path}"):
+    with open_sockets(f"unix:{path}"):
         assert stat.filemode(path.stat().st_mode) == "srw-rw----"
     assert not path.exists()
 
@@ -66,11 +66,11 @@ def test_a_socket_has_the_mode_0660_and_is_removed_at_the_end(path: Path) -> Non
 def test_only_a_stale_socket_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    with open_socket(f"unix:{path}") as first:
+    with open_sockets(f"unix:{path}") as [first]:
         with pytest.raises(BindError, match="already in use"):
             listen(f"unix:{path}")
         first.close()
-        with open_socket(f"unix:{path}"):
+        with open_sockets(f"unix:{path}"):
             pass
         path.write_text("not a socket")
         with pytest.raises(BindError, match="is not a socket"):
@@ -86,7 +86,7 @@ from entrypoints.http.edge.protocol.listening import BindError, listen
 os.dup2(int(sys.argv[1]), 3)
 os.environ["LISTEN_PID"] = str(os.getpid()) if sys.argv[2] == "own" else "1"
 try:
-    with listen("systemd") as sock:
+    with listen("systemd")[0] as sock:
         print(sock.family.name, sock.getblocking(), os.get_inheritable(3), "LISTEN_FDS" in os.environ)
 except BindError as error:
     print(error)

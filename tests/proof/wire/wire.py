@@ -190,7 +190,7 @@ async def _serving(
     app: App, malformed: Malformed | None, exchanges: list[RequestRecord], bind: str = "127.0.0.1:0", **options: float
 ) -> AsyncIterator[Served]:
     listening = listen(bind)
-    served = Served(listening.getsockname(), exchanges)
+    served = Served(listening[0].getsockname(), exchanges)
     started = trio.Event()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""The listening socket: at an address, at a path, or passed by systemd (sd_listen_fds). Workers inherit it."""
+"""The listening sockets: at an address, at a path, or passed by systemd (sd_listen_fds). Workers inherit them."""
 
 import errno
 import fcntl
@@ -6,30 +6,36 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from entrypoints.bind import SYSTEMD, parse_bind, unix_path
+from entrypoints.bind import LOCALHOST, LOOPBACK_ADDRESSES, SYSTEMD, parse_bind, unix_path
 
 BACKLOG: Final = 1024
 UNACKNOWLEDGED_WITHIN: Final = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
 UMASK_OF_SOCKET: Final = 0o117  # mode 0660: only the user and the group of the service can connect
 FIRST_PASSED: Final = 3  # the descriptor of the first socket from systemd
+PORT_ATTEMPTS: Final = 20  # to find a port that is free on both loopback addresses
 
 
 class BindError(Exception):
     """The address cannot be used for listening. The message is a sentence for the operator."""
 
 
+class AddressMissing(BindError):
+    """The machine does not have the address."""
+
+
 @contextmanager
-def open_socket(bind: str) -> Iterator[socket.socket]:
+def open_sockets(bind: str) -> Iterator[list[socket.socket]]:
     """Listen during the block. At its end, remove the file of a Unix socket, unless another service has replaced it. Raises: BindError."""
     path = unix_path(bind)
-    with listen(bind) as sock:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(sock) for sock in listen(bind)]
         file = None if path is None else _identity(path)
         try:
-            yield sock
+            yield sockets
         finally:
             with suppress(FileNotFoundError):
                 if path is not None and _identity(path) == file:
@@ -41,43 +47,65 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_ino, status.st_mtime_ns  # the number of a removed file is soon used again
 
 
-def listen(bind: str) -> socket.socket:
-    """Return a listening socket for a value of SSO_BIND. Raises: BindError."""
+def listen(bind: str) -> list[socket.socket]:
+    """Return the listening sockets for a value of SSO_BIND: two for `localhost` if the machine has IPv6, else one. Raises: BindError."""
     path = unix_path(bind)
     if path is not None:
-        return _listen_at_path(Path(path))
-    return _take_from_systemd() if bind == SYSTEMD else _listen_at_address(bind)
-
-
-def _listen_at_address(bind: str) -> socket.socket:
+        return [_listen_at_path(Path(path))]
+    if bind == SYSTEMD:
+        return [_take_from_systemd()]
     try:
         host, port = parse_bind(bind)
     except ValueError as error:
         raise BindError(f"{bind!r} is not an address to listen on: it {error}.") from None
+    return _listen_on_loopback(port) if host == LOCALHOST else [_listen_at_address(host, port)]
+
+
+def _listen_on_loopback(port: int) -> list[socket.socket]:
+    """Listen on both loopback addresses at one port, or only on 127.0.0.1 if the machine has no IPv6. Raises: BindError."""
+    ipv4, ipv6 = map(str, LOOPBACK_ADDRESSES)
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        first = _listen_at_address(ipv4, port)
+        try:
+            return [first, _listen_at_address(ipv6, first.getsockname()[1])]
+        except AddressMissing:
+            return [first]
+        except BindError:
+            first.close()
+            # The kernel chose a port that is free on 127.0.0.1. Another program can have it on ::1.
+            if port != 0 or attempt == PORT_ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _listen_at_address(host: str, port: int) -> socket.socket:
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise BindError(f"The host {host!r} to listen on has no address on this machine. Choose another address with SSO_BIND.") from None
+        raise AddressMissing(
+            f"The host {host!r} to listen on has no address on this machine. Choose another address with SSO_BIND."
+        ) from None
     family, _, _, _, address = addresses[0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets a restart bind while old connections are in TIME_WAIT
-        if family == socket.AF_INET6 and address[0] == "::":
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-        _start(sock)
+        with ExitStack() as opened:
+            sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets a restart bind while old connections are in TIME_WAIT
+            if family == socket.AF_INET6 and address[0] == "::":
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind(address)
+            _start(sock)
+            opened.pop_all()
+            return sock
     except OSError as error:
-        sock.close()
+        missing = "is not an address of this machine; choose another address with SSO_BIND"
         reason = {
             errno.EADDRINUSE: "is already in use; stop the other program, or choose another address with SSO_BIND",
             errno.EACCES: "requires root; choose a port from 1024 up with SSO_BIND",
-            errno.EADDRNOTAVAIL: "is not an address of this machine; choose another address with SSO_BIND",
+            errno.EADDRNOTAVAIL: missing,
+            errno.EAFNOSUPPORT: missing,
         }.get(error.errno or 0, f"cannot be used for listening: {os.strerror(error.errno or 0)}")
-        raise BindError(f"{bind} {reason}.") from None
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        kind = AddressMissing if reason == missing else BindError
+        raise kind(f"{f'[{host}]' if ':' in host else host}:{port} {reason}.") from None
 
 
 def _start(sock: socket.socket) -> None:

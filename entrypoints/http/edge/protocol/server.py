@@ -10,7 +10,7 @@ body, or, after the body, for the disconnect of the client.
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
@@ -44,7 +44,7 @@ class Malformed(Protocol):
 
 async def serve_http(
     app: Callable[..., Awaitable[None]],
-    listening: socket.socket,
+    listening: Sequence[socket.socket],
     *,
     shutdown: trio.Event,
     shutdown_grace: float | Callable[[], float],
@@ -58,8 +58,8 @@ async def serve_http(
 
     `shutdown_grace` can be a function, which is called when the shutdown starts: the signal
     determines the seconds. Requests that run longer are canceled. `keep_alive` is the number of
-    seconds without a request until a connection is closed. The listening socket is closed here;
-    workers that inherited it keep their copies.
+    seconds without a request until a connection is closed. The listening sockets are closed here;
+    workers that inherited them keep their copies.
     """
     server = _Server(app, malformed, headers_within, send_within, keep_alive)
     config = Config()
@@ -70,8 +70,8 @@ async def serve_http(
         await lifespan.wait_for_startup()
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
-                listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-                accepting.start_soon(partial(trio.serve_listeners, server.serve, [listener], handler_nursery=connections))
+                listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listening]
+                accepting.start_soon(partial(trio.serve_listeners, server.serve, listeners, handler_nursery=connections))
                 on_started()
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()

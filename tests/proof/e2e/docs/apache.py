@@ -27,7 +27,7 @@ DOCUMENTED_ADDRESS: Final = "https://shop.example.com"
 # What Debian's own apache2.conf and a2enmod bring, on another port and with other folders.
 SERVER: Final = """
 ServerRoot {home}
-ServerName localhost:{port}
+ServerName 127.0.0.1:{port}
 UseCanonicalName On
 Listen 127.0.0.1:{port}
 PidFile {home}/httpd.pid
@@ -77,7 +77,7 @@ class Apache:
         self.port = Port()
         self._variables = {**os.environ, **(variables or {})}
         # `localhost` and 127.0.0.1 are two sites to a browser, as an application and Gatehouse are in production.
-        self.address = f"http://localhost:{self.port.number}"
+        self.address = f"http://127.0.0.1:{self.port.number}"
         self.folder = home / Path(documented_folder).name
         self.folder.mkdir()
         self._documented_folder = documented_folder

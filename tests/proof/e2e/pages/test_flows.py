@@ -64,7 +64,7 @@ class Shop:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.origin = f"http://localhost:{self._server.server_port}"
+        self.origin = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = Thread(target=self._server.serve_forever)
         self._thread.start()
 

@@ -37,13 +37,13 @@ SHOP: Final = "/api/organizations/acme/services/shop"
 
 
 class Application(ThreadingHTTPServer):
-    """An application at `localhost` that redirects each request to another origin, where its users are at home."""
+    """An application at 127.0.0.1 that redirects each request to another origin, where its users are at home."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.origin, self.home = f"http://localhost:{self.server_port}", f"http://127.0.0.1:{self.server_port}/home"
+        self.origin, self.home = f"http://127.0.0.1:{self.server_port}", f"http://localhost:{self.server_port}/home"
         self.received: list[tuple[str, str, str | None, str | None]] = []  # method, path, Origin and Referer
         Thread(target=self.serve_forever, daemon=True).start()
 
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Application
 
     def do_GET(self) -> None:
-        if self.headers["Host"].startswith("localhost"):
+        if self.headers["Host"].startswith("127.0.0.1"):
             self.server.received.append((self.command, urlsplit(self.path).path, self.headers["Origin"], self.headers["Referer"]))
         is_home = self.path == "/home"
         self.send_response(200 if is_home else 302)

@@ -139,7 +139,7 @@ def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_cod
 def test_a_frontend_asks_and_repeats_the_request(
     service: Start, own_database: dict[str, str], browser: Browser, frontend: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    origin = f"http://localhost:{frontend.server_port}"
+    origin = f"http://127.0.0.1:{frontend.server_port}"
     running = service(SSO_FRONTEND_URL=origin, **OWNER, **own_database).start()
     (tmp_path / "settings.js").write_text(f'export const api = "{running.address}";\n')
     browser.open(f"{origin}/index.html")

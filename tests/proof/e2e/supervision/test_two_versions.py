@@ -49,7 +49,7 @@ class Balancer(FormBrowser):
     def keep_cookies(self, answer: httpx.Response) -> None:
         """Keep the cookies of an answer that this browser did not ask for."""
         self.response = answer
-        self._keep_cookies(self._cookies.setdefault("127.0.0.1", {}))
+        self._keep_cookies(self._cookies.setdefault("localhost", {}))
 
     def go(self, path: str) -> str:
         """Open a path. Return the heading of the page, or the address of the application."""

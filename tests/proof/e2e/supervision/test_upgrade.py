@@ -31,14 +31,18 @@ def test_a_user_stays_signed_in_and_a_backup_can_be_restored(service: Start, hom
             "PYTHONPATH": str(tmp_path),
         }
         upgraded = service(**settings).in_new_interpreter()
+        at_localhost = upgraded.settings["SSO_BIND"]
+        upgraded.settings["SSO_BIND"] = f"127.0.0.1:{upgraded.port}"  # the default of that version
         upgraded.start()
         tokens = upgraded.login(EMAIL, PASSWORD)
         backup = gatehouse_in_new_interpreter(home, "backup", "create", "backup", **settings)
         assert backup.returncode == 0, backup.stderr
         upgraded.stop()
 
-        upgraded.settings["PYTHONPATH"] = str(ROOT)
+        upgraded.settings |= {"PYTHONPATH": str(ROOT), "SSO_BIND": at_localhost}
         upgraded.start()
+        metadata = upgraded.get("/.well-known/openid-configuration").json()
+        assert metadata["issuer"] == f"http://127.0.0.1:{upgraded.port}", "clients have stored it"
         assert upgraded.logged("migrated")[-1]["first"] == "0077_baseline"
         assert upgraded.get("/api/user", token=tokens["access_token"]).json()["email"] == EMAIL
         refreshed = upgraded.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})

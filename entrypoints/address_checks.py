@@ -1,0 +1,71 @@
+"""The checks of `gatehouse doctor` of the service's own addresses."""
+
+import os
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from core.authentication.tokens.issuer import spelling_warning
+from core.kernel.uris import is_on_loopback, is_web_url
+from entrypoints.bind import LOCALHOST, SYSTEMD, unix_path
+from entrypoints.findings import Finding, Health
+from entrypoints.settings import Settings
+
+
+def check_bind(settings: Settings) -> Finding:
+    """Check that the service can listen there. A Unix socket needs its directory."""
+    path = unix_path(settings.bind)
+    if path is None:
+        text = "the socket that systemd passes (gatehouse.socket)" if settings.bind == SYSTEMD else settings.bind
+        return Finding("listening", Health.GOOD, text)
+    directory = Path(path).parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        text = f"{directory} does not exist, or the user of this command may not write to it. Create it for the service's user"
+        return Finding("listening", Health.BAD, text)
+    text = f"{settings.bind}, for a reverse proxy in the group of the service's user that sets X-Forwarded-For"
+    return Finding("listening", Health.GOOD, text)
+
+
+def check_base_url(url: str) -> Finding:
+    """Check that the base URL uses https, which protects cookies, and that it has its usual spelling."""
+    if problem := spelling_warning(url):
+        return Finding("base URL", Health.WARNING, f"{url}: {problem}")
+    if url.startswith("https:"):
+        return Finding("base URL", Health.GOOD, url)
+    return Finding(
+        "base URL", Health.WARNING, f"{url} is not https: cookies and tokens are sent unencrypted. Set SSO_BASE_URL to the public https URL"
+    )
+
+
+def check_passkeys(url: str) -> Finding:
+    """Check that browsers allow passkeys at the base URL: at a domain with https, or at localhost (WebAuthn Level 3, section 5.1.3)."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if _is_numeric(host):
+        usual = f"{LOCALHOST}:{parts.port}" if parts.port else LOCALHOST
+        advice = f"{parts.scheme}://{usual}" if is_on_loopback(url) else "a URL with a domain"
+        text = f"passkeys need a host name, and {url} has numbers. Set SSO_BASE_URL to {advice}, and the issuer in applications"
+        return Finding("passkeys", Health.WARNING, text)
+    if parts.scheme == "http" and host != LOCALHOST:
+        text = f"browsers allow passkeys only with https, and {url} has none. Set SSO_BASE_URL to the public https URL"
+        return Finding("passkeys", Health.WARNING, text)
+    return Finding("passkeys", Health.GOOD, f"browsers allow them at {host}")
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def check_frontend_url(settings: Settings) -> Iterator[Finding]:
+    """Check that the frontend URL uses https, which protects codes and tokens."""
+    url = settings.frontend_url
+    if url is not None and is_web_url(url):
+        yield Finding("frontend URL", Health.GOOD, url)
+    elif url is not None:
+        text = f"{url} is not https: codes and tokens are sent unencrypted, and an attacker on the network can change its pages"
+        yield Finding("frontend URL", Health.WARNING, text)
