@@ -70,7 +70,10 @@ def device_values(result: ListedDevice) -> dict[str, Any]:
 @page_session
 @describes_page({303: "The security page."})
 async def show_devices() -> Response:
-    """Redirect to the devices on the security page."""
+    """Redirect to the security page.
+
+    It has your devices.
+    """
     return redirect(f"{SECURITY_PATH}#devices")
 
 
@@ -346,7 +349,10 @@ def _session_title(session: LiveSession) -> str:
 @page_session
 @describes_page({303: "The security page."})
 async def show_sessions() -> Response:
-    """Redirect to the sessions on the security page."""
+    """Redirect to the security page.
+
+    It has your sessions.
+    """
     return redirect(f"{SECURITY_PATH}#sessions")
 
 

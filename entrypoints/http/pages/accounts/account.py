@@ -162,7 +162,10 @@ def _setup_values(setup: MfaSetup) -> dict[str, Any]:
 @page_session
 @describes_page({303: "The security page."})
 async def show_two_factor() -> Response:
-    """Redirect to the second factor on the security page."""
+    """Redirect to the security page.
+
+    It has your second factor.
+    """
     return redirect(f"{SECURITY_PATH}#two-factor")
 
 
