@@ -1,6 +1,7 @@
 """The navigation of the console as its users see it: the modes, their switch, the tabs and the search."""
 
 import re
+from posixpath import normpath
 
 import pytest
 
@@ -51,6 +52,12 @@ async def test_related_pages_are_tabs_of_one_entry(owner_browser: FakeBrowser, p
     assert tabs[current] == ACME + path
     assert f'href="{ACME}{path}" aria-current="page">{current}<' in page.text
     assert page.text.count('aria-current="page"') == 2, "the entry and the tab"
+
+
+@pytest.mark.parametrize("path", ["", "/sign-ins", "/../password", "/../two-factor/log", "/../identities"])
+async def test_the_pages_that_security_leads_to_are_below_it(owner_browser: FakeBrowser, path: str) -> None:
+    page = await owner_browser.open(normpath(f"/app/account/security{path}"))
+    assert re.findall(r'<a href="([^"]+)" aria-current="page">', page.text) == ["/app/account/security"]
 
 
 async def test_a_page_below_a_tab_has_no_tabs(owner_browser: FakeBrowser) -> None:
