@@ -1,7 +1,6 @@
 """The navigation of the console as its users see it: the modes, their switch, the tabs and the search."""
 
 import re
-from posixpath import normpath
 
 import pytest
 
@@ -54,9 +53,9 @@ async def test_related_pages_are_tabs_of_one_entry(owner_browser: FakeBrowser, p
     assert page.text.count('aria-current="page"') == 2, "the entry and the tab"
 
 
-@pytest.mark.parametrize("path", ["", "/sign-ins", "/../password", "/../two-factor/log", "/../identities"])
+@pytest.mark.parametrize("path", ["security", "security/sign-ins", "password", "two-factor/log", "identities"])
 async def test_the_pages_that_security_leads_to_are_below_it(owner_browser: FakeBrowser, path: str) -> None:
-    page = await owner_browser.open(normpath(f"/app/account/security{path}"))
+    page = await owner_browser.open(f"/app/account/{path}")
     assert re.findall(r'<a href="([^"]+)" aria-current="page">', page.text) == ["/app/account/security"]
 
 

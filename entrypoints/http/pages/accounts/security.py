@@ -36,7 +36,7 @@ class SecurityQuery(Query):
 
 
 async def security_values(_: Form, full: str | None = None) -> dict[str, Any]:
-    """Return the values of the security page. What the user looks at now is first in its list."""
+    """Return the values of the security page. The current device and session come first in their lists."""
     user = signed_in()
     account, second_factor = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
     devices, live = await recent_devices(), await sessions.list_own(ports(), user)
