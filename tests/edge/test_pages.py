@@ -384,9 +384,10 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/security.html": {
         **ACCOUNT,
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
+        "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
         "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
-        "session_count": 2,
+        **{"listed_sessions": 1, "session_count": 2},
         "sign_ins": [OWN_SIGN_IN],
     },
     "accounts/sign_ins.html": {
@@ -591,7 +592,10 @@ VARIANTS: dict[str, dict[str, object]] = {
     "tenancy/own_organizations.html": {"organizations": []},
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},
-    "accounts/security.html": {"has_password": False, "since": None, "linked": [], "devices": [], "device_count": 0, "sign_ins": []},
+    "accounts/security.html": {
+        **{"has_password": False, "since": None, "linked": [], "devices": [], "device_count": 0, "sign_ins": []},
+        "full": "sessions",
+    },
     "accounts/sign_ins.html": {"sign_ins": []},
     "tenancy/invitation.html": {"inviter": None, "chooses_password": False},
     "tenancy/invitation_accepted.html": {"other_user": None},

@@ -1,6 +1,5 @@
 """The pages of the user's account for applications, linked accounts and organizations, and the actions on devices and sessions."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -39,14 +38,7 @@ APPLICATIONS: Final = "/app/account/applications"
 DEVICES: Final = "/app/account/devices"
 ORGANIZATIONS: Final = ORGANIZATIONS_PATH
 
-MAX_LISTED_DEVICES = 100
-
 # Devices
-
-
-async def recent_devices() -> Sequence[ListedDevice]:
-    """Return the most recently used devices."""
-    return (await devices.list_own(ports(), signed_in()).next_batch())[:MAX_LISTED_DEVICES]
 
 
 def device_values(result: ListedDevice) -> dict[str, Any]:
