@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.authentication.model.sign_in_log import EXPORT_BATCH, ServiceActivity, SignIn, SignInFilter
-from core.kernel.callers import OrganizationCaller, organization_of
+from core.authentication.model.sign_in_log import EXPORT_BATCH, OWN_PERIOD, ServiceActivity, SignIn, SignInFilter
+from core.kernel.callers import OrganizationCaller, Person, organization_of
 from core.kernel.values import Batches, Email, EmailInvalid, Page, PageResult
 from ports import Ports
 from ports.storage.reading import Reading
@@ -20,6 +20,16 @@ async def list_sign_ins(ports: Ports, caller: OrganizationCaller | None, filter_
     async with ports.storage.reading() as read:
         resolved = await _resolve(read, caller, filter_)
         return PageResult([], 0) if resolved is None else await read.sign_in_log.page(organization_of(caller), resolved, page)
+
+
+async def list_own(ports: Ports, caller: Person, page: Page) -> PageResult[SignIn]:
+    """Return a page of the newest MAX_LISTED attempts at the caller's own account within OWN_PERIOD, newest first.
+
+    These are all attempts, also those that no organization sees.
+    """
+    own = SignInFilter(user_id=caller.user_id, since=ports.clock.now() - OWN_PERIOD)
+    async with ports.storage.reading() as read:
+        return await read.sign_in_log.page(None, own, page)
 
 
 async def latest_failure(ports: Ports, caller: OrganizationCaller | None, user_id: UUID) -> SignIn | None:

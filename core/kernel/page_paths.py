@@ -10,6 +10,7 @@ FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 UNDO_PATH: Final = "/auth/undo"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
+SECURITY_PATH: Final = "/app/account/security"
 ORGANIZATIONS_PATH: Final = "/app/account/organizations"
 EMAIL_PATH: Final = "/app/account/email"
 IDENTITIES_PATH: Final = "/app/account/identities"

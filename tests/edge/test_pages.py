@@ -75,6 +75,16 @@ DEVICE: dict[str, object] = {
     "is_current": False,
     "trusted": True,
 }
+OWN_SIGN_IN: dict[str, object] = {
+    "reason": "Wrong password",
+    "attempts": 3,
+    "method": "Password",
+    "application": "Portal & Shop",
+    "location": "Geneva, CH",
+    "address": "203.0.113.9",
+    "device": "Firefox on Linux",
+    "at": AT,
+}
 SUBSCRIPTION: dict[str, object] = {
     "id": 7,
     "plan": "Gold",
@@ -325,10 +335,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/account.html": {
         **ACCOUNT,
         **{"email": "ada@example.org", "verified": True, "pending": "lovelace@example.org"},
-        "has_password": True,
-        "mfa_since": AT,
-        "linked": ["Codehost"],
-        **{"devices": 2, "trusted": 1, "sessions": 2},
+        "has_second_factor": True,
         "profile": {"name": "Ada Lovelace", "picture": None, "locale": "en-GB", "zoneinfo": "Europe/London"},
         "organizations": [("Acme & Sons", "member"), ("Own", "owner")],
         "applications": ["Portal & Shop"],
@@ -374,7 +381,19 @@ PAGES: dict[str, dict[str, object]] = {
         "about_current": False,
         "problem": "Too short.",
     },
-    "accounts/two_factor.html": {**ACCOUNT, "since": AT, "codes": 8, "problem": "Not now."},
+    "accounts/security.html": {
+        **ACCOUNT,
+        **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
+        "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
+        **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
+        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
+        **{"listed_sessions": 1, "session_count": 2},
+        "sign_ins": [OWN_SIGN_IN],
+    },
+    "accounts/sign_ins.html": {
+        **ACCOUNT,
+        **{"sign_ins": [OWN_SIGN_IN], "is_cut": True, "previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
+    },
     "accounts/two_factor_setup.html": {
         **ACCOUNT,
         "qr": "data:image/svg+xml;base64,PHN2Zy8+",
@@ -383,7 +402,6 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is wrong.",
     },
     "accounts/backup_codes.html": {**ACCOUNT, "codes": ["ABCD-2345"], "switched_on": True},
-    "accounts/devices.html": {**ACCOUNT, "devices": [DEVICE]},
     "accounts/device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
     "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT]},
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
@@ -404,11 +422,6 @@ PAGES: dict[str, dict[str, object]] = {
                 "is_confirmed": False,
             }
         ],
-    },
-    "accounts/sessions.html": {
-        **ACCOUNT,
-        "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
-        "total": 2,
     },
     "error.html": {
         "status": 404,
@@ -579,7 +592,11 @@ VARIANTS: dict[str, dict[str, object]] = {
     "tenancy/own_organizations.html": {"organizations": []},
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},
-    "accounts/devices.html": {"devices": []},
+    "accounts/security.html": {
+        **{"has_password": False, "since": None, "linked": [], "devices": [], "device_count": 0, "sign_ins": []},
+        "full": "sessions",
+    },
+    "accounts/sign_ins.html": {"sign_ins": []},
     "tenancy/invitation.html": {"inviter": None, "chooses_password": False},
     "tenancy/invitation_accepted.html": {"other_user": None},
 }
@@ -616,7 +633,7 @@ def test_hostile_values_are_escaped(name: str, value: str) -> None:
 @pytest.mark.parametrize("key", [key for key, value in DEVICE.items() if isinstance(value, str)])
 def test_hostile_names_of_devices_are_escaped(key: str) -> None:
     hostile = DEVICE | {key: HOSTILE}
-    for page in (render("accounts/devices.html", devices=[hostile]), render("accounts/device.html", device=hostile)):
+    for page in (render("accounts/security.html", devices=[hostile]), render("accounts/device.html", device=hostile)):
         assert "<script>" not in page.body
         assert "elsewhere.example>" not in page.body
 

@@ -86,7 +86,7 @@ async def test_a_second_replacement_of_a_secret_asks_before_it_ends_the_former_o
 
 
 async def test_after_the_set_up_of_the_second_factor_a_reload_is_refused(owner_browser: FakeBrowser, pool: Pool) -> None:
-    page = await owner_browser.open("/app/account/two-factor")
+    page = await owner_browser.open("/app/account/security")
     setup = {"form_token": hidden_fields(page)["form_token"], "form_key": "k" * 20}
     assert (await owner_browser.send("/app/account/two-factor/setup", **setup)).status == 200
     before = await run_sql(pool, "select secret from mfa")

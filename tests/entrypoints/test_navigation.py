@@ -53,6 +53,12 @@ async def test_related_pages_are_tabs_of_one_entry(owner_browser: FakeBrowser, p
     assert page.text.count('aria-current="page"') == 2, "the entry and the tab"
 
 
+@pytest.mark.parametrize("path", ["security", "security/sign-ins", "password", "two-factor/log", "identities"])
+async def test_the_pages_that_security_leads_to_are_below_it(owner_browser: FakeBrowser, path: str) -> None:
+    page = await owner_browser.open(f"/app/account/{path}")
+    assert re.findall(r'<a href="([^"]+)" aria-current="page">', page.text) == ["/app/account/security"]
+
+
 async def test_a_page_below_a_tab_has_no_tabs(owner_browser: FakeBrowser) -> None:
     assert '<ul class="tabs">' not in (await owner_browser.open(f"{ACME}/settings/delete")).text
 

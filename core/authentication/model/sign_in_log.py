@@ -12,6 +12,7 @@ from core.authentication.model.login import LoginFailure
 
 # The number of attempts that have pages. Older ones are found with a filter or an export.
 MAX_LISTED: Final = 1000
+OWN_PERIOD: Final = timedelta(days=90)  # of the attempts that users see at their own account
 EXPORT_BATCH: Final = 500  # attempts of an export that are read at once
 # How many failures have rows. 1 million attempts at one application in a day, at any accounts and from any
 # addresses, add less than 100,000 rows (`counted_rows_a_minute`).

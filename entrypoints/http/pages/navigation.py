@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from core.kernel.callers import Member, Person
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
 from core.kernel.roles import Capability
 
 ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
@@ -164,9 +164,7 @@ OF_PERSON: Final[Sequence[Group]] = (
         (
             _page("Your account", "user-circle", ""),
             _page("Profile", "identification", "/profile"),
-            _page("Second factor", "shield-check", "/two-factor"),
-            _page("Devices", "device-phone-mobile", "/devices"),
-            _page("Sessions", "computer-desktop", "/sessions"),
+            _page("Security", "shield-check", "/security"),
             _page("Personal tokens", "key", "/personal-tokens"),
         ),
     ),
@@ -178,6 +176,9 @@ OF_PERSON: Final[Sequence[Group]] = (
         ),
     ),
 )
+
+# Pages that Security leads to. Their addresses are not below its own.
+BELOW_SECURITY: Final = tuple(ACCOUNT_PATH + path for path in ("/password", "/two-factor", "/devices", "/identities"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,8 @@ class Navigation:
 def navigation_for(user: Person, path: str) -> Navigation:
     """Return the navigation for this user on the page with this path. Groups without links are left out."""
     mode = _mode_of(user, path)
+    if path.startswith(BELOW_SECURITY):
+        path = SECURITY_PATH
     root, of_mode = _roots(user, mode)
     allowed = [(heading, [(entry, _allowed(entry.tabs, root, user)) for entry in entries]) for heading, entries in of_mode]
     targets = [target for _, entries in allowed for _, pages in entries for _, target in pages]

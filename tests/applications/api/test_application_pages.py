@@ -268,7 +268,7 @@ async def test_a_member_cannot_change_settings_and_the_attempt_is_audited(acme: 
     assert "ask an admin or the owner" in page_text(page)
     assert (await browser.open(SECRET_PAGE)).status == 403
     for path in (SHOP, SECRET_PAGE):
-        answer = await browser.submit(path, "/app/account/two-factor", group="consent", overlap="")
+        answer = await browser.submit(path, "/app/account/security", group="consent", overlap="")
         assert (answer.status, "Your role in this organization does not allow this." in page_text(answer)) == (403, True)
     assert await columns(relying_party, "to_jsonb(services)") == before
     assert len(await acme.refusals()) == 2

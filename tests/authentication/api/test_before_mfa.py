@@ -44,7 +44,7 @@ class OldSession:
 
     async def enable_mfa_in_browser(self) -> Authenticator:
         """Enable the second factor in the browser."""
-        page = await self.browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
+        page = await self.browser.submit(f"{TWO_FACTOR}/setup", "/app/account/security")
         match = re.search(r"secret=([A-Z2-7]+)", page.text)
         assert match, page.text
         app = Authenticator(match[1], self.clock)

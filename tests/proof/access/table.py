@@ -135,6 +135,7 @@ DELETE /api/user/devices/<device_id>#current  401  400  400  400  400  400  400 
 
 GET    /api/user/mfa/events                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/sign-ins                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
@@ -550,17 +551,20 @@ POST   /app/account/email/verification               303* 303  303  303  303*
 POST   /app/account/email/cancel                     303* 303  303  303  303*
 GET    /app/account/password                         303* 200  200  200  303*
 POST   /app/account/password                         303* 303  303  303  303*
-GET    /app/account/two-factor                       303* 200  200  200  303*
+GET    /app/account/security                         303* 200  200  200  303*
+GET    /app/account/security/sign-ins                303* 200  200  200  303*
+GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
+GET    /app/account/two-factor/disable               303* 200  200  200  303*
 POST   /app/account/two-factor/disable               303* 303  303  303  303*
 GET    /app/account/identities                       303* 200  200  200  303*
 POST   /app/account/identities/<provider:provider>/link 303* 200  200  200  303*
 POST   /app/account/identities/<provider:provider>/unlink 303* 303  303  303  303*
-GET    /app/account/devices                          303* 200  200  200  303*
+GET    /app/account/devices                          303* 303  303  303  303*
 GET    /app/account/devices/<device_id>              303* 200  200  200  303*
 GET    /app/account/devices/<device_id>#other        303* 403  403  403  303*
 POST   /app/account/devices/<device_id>/name         303* 303  303  303  303*
@@ -574,7 +578,7 @@ GET    /app/account/organizations                    303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/confirm 303* 303  303  303  303*
 GET    /app/account/organizations/<org_slug>/leave   303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
-GET    /app/account/sessions                         303* 200  200  200  303*
+GET    /app/account/sessions                         303* 303  303  303  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
 GET    /app/account/personal-tokens                           303* 200  200  200  303*

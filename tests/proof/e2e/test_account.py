@@ -97,7 +97,7 @@ def test_a_user_sets_up_and_uses_a_second_factor(running: Service, scriptless: B
 
     sign_in(scriptless, running)
     assert scriptless.heading == "Your account", "a trusted device needs no code"
-    scriptless.follow("Manage your devices")
+    scriptless.follow("Manage your security")
     assert "trusted" in scriptless.text
 
     scriptless.forget()
@@ -115,7 +115,8 @@ def test_a_user_sets_up_and_uses_a_second_factor(running: Service, scriptless: B
     scriptless.fill("Code", backup_codes[1])
     scriptless.press("Continue")
 
-    scriptless.follow("Manage two-factor authentication")
+    scriptless.follow("Manage your security")
+    scriptless.follow("Turn off two-factor authentication")
     scriptless.press("Turn off two-factor authentication")
     assert "Two-factor authentication turned off." in scriptless.text
     scriptless.follow("← Your account")
@@ -127,8 +128,8 @@ def test_a_user_sets_up_and_uses_a_second_factor(running: Service, scriptless: B
 def test_devices_and_sessions_are_listed_and_ended(running: Service, scriptless: Browser) -> None:
     tokens = running.login(ADA, PASSWORD)
     sign_in(scriptless, running)
-    scriptless.follow("Manage your devices")
-    [here, there] = sorted(scriptless.find(".rows li"), key=lambda row: "this device" not in row.text)
+    scriptless.follow("Manage your security")
+    [here, there] = sorted(scriptless.find("#devices .rows li"), key=lambda row: "this device" not in row.text)
     assert "this device" in here.text
     there_link = there.find_element("css selector", "a")
     with scriptless.leaving():
@@ -143,7 +144,7 @@ def test_devices_and_sessions_are_listed_and_ended(running: Service, scriptless:
 
     tokens = running.login(ADA, PASSWORD)
     scriptless.open(f"{running.address}/app/account/sessions")
-    assert len(scriptless.find(".rows li")) == 2
+    assert len(scriptless.find("#sessions .rows li")) == 2
     [end] = [each for each in scriptless.find("button") if name_of(each).startswith("End the session")]
     with scriptless.leaving():
         end.click()
@@ -153,18 +154,20 @@ def test_devices_and_sessions_are_listed_and_ended(running: Service, scriptless:
     tokens = running.login(ADA, PASSWORD)
     scriptless.open(f"{running.address}/app/account/sessions")
     scriptless.press("End all other sessions")
-    assert len(scriptless.find("main .rows > li")) == 1
+    assert len(scriptless.find("#sessions .rows > li")) == 1
     assert running.get("/api/user", token=tokens["access_token"]).status_code == 401
     check_no_complaints(scriptless)
 
 
 def test_a_changed_password_replaces_the_old_one(running: Service, scriptless: Browser) -> None:
     sign_in(scriptless, running)
+    scriptless.follow("Manage your security")
     scriptless.follow("Change your password")
     scriptless.fill("Current password", PASSWORD)
     scriptless.fill("New password", OTHER_PASSWORD)
     scriptless.press("Save password")
     assert "Password updated." in scriptless.text
+    scriptless.follow("← Your account")
     scriptless.press("Sign out")
     sign_in(scriptless, running)
     assert scriptless.heading == "Sign in"
@@ -197,7 +200,7 @@ def test_scripts_cannot_read_the_cookies(running: Service, browser: Browser) -> 
 REACHABLE: Final = "a[href], button, summary, input:not([type=hidden]):not([hidden])"
 PAGES: Final = (
     "account",
-    *(f"account/{page}" for page in ("email", "password", "two-factor", "devices", "organizations", "sessions")),
+    *(f"account/{page}" for page in ("email", "password", "security", "security/sign-ins", "two-factor/disable", "organizations")),
 )
 
 
@@ -245,7 +248,7 @@ def test_the_pages_fit_a_desktop_and_a_phone(running: Service, browser: Browser)
         browser.photograph_whole(page.replace("/", "-"))
     browser.open(f"{running.address}/app/account/devices")
     with browser.leaving():
-        browser.find(".rows a")[0].click()
+        browser.find("#devices .rows a")[0].click()
     browser.photograph_whole("account-device")
     browser.open(f"{running.address}/app/account/two-factor")
     browser.press("Set up")

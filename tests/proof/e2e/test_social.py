@@ -59,7 +59,7 @@ def test_a_user_signs_in_through_one_provider_and_links_another(
     scriptless.fill("Code", code_of(secret, later=STEP))
     scriptless.press("Continue")
     assert scriptless.heading == "Your applications"
-    scriptless.open(f"{running.address}/app/account")
+    scriptless.open(f"{running.address}/app/account/security")
 
     scriptless.follow("Manage your linked accounts")
     scriptless.press("Link Codehost")

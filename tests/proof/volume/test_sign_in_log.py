@@ -1,6 +1,7 @@
 """The sign-in log of an organization reads little more than its page."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from hashlib import md5
 from typing import Any, Final
@@ -67,6 +68,17 @@ async def test_a_batch_of_an_export_reads_no_older_attempts_of_each_member(large
     assert [(NOW - each.created_at).total_seconds() / 60 for each in batch] == list(range(size))
     # The newest one of each member, and the batch a few times
     assert reads.rows["login_events"] <= MEMBERS + 4 * size, reads.rows
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_attempts_of_a_user_are_found_by_index(large_database: str, mode: str) -> None:
+    user = UUID(md5(b"u77", usedforsecurity=False).hexdigest())
+    async with await connect(large_database, timeout=5) as connection:
+        log = Repositories(connection, make_vault(), NoSignals()).sign_in_log
+        own = SignInFilter(user_id=user, since=NOW - timedelta(days=90))
+        page, reads = await count_reads(connection, mode, partial(log.page, None, own, Page(1, 10)))
+    assert (len(page.items), page.total, {each.user_id for each in page.items}) == (10, EACH, {user})
+    assert reads.rows["login_events"] <= 2 * EACH, reads.rows
 
 
 SERVICES, SUCCESSES, FAILURES = 20, 500, 500

@@ -14,8 +14,8 @@ from core.eventing.model.audit import Period
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
-from entrypoints.http.base.context import acting, ports
-from entrypoints.http.edge.access import member, platform_owner
+from entrypoints.http.base.context import acting, ports, signed_in
+from entrypoints.http.edge.access import member, person, platform_owner
 from entrypoints.http.edge.bodies import DateTime, Id, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
@@ -155,6 +155,54 @@ async def export_all(query_args: SignInExportQuery) -> Response:
     The formats are those of the export of an organization.
     """
     return await stream_sign_ins(await sign_in_log.export(ports(), None, query_args.to_filter()), query_args.format, "sign-ins")
+
+
+class OwnSignInResponse(ResponseModel):
+    """A sign-in to your account, or a failed attempt."""
+
+    id: UUID = Field(description="The id of the attempt.")
+    created_at: Timestamp = Field(description="When it happened.")
+    success: bool = Field(description="Whether the attempt signed in.")
+    reason: str | None = Field(
+        description="Why it failed, as in the sign-in log of an organization. Null for a success, and for failures of version 0.9.0.",
+        examples=["credentials"],
+    )
+    blocked_seconds: int | None = Field(
+        description="How long the account was still blocked after wrong attempts, if the reason is `locked`.", examples=[30]
+    )
+    attempts: int = Field(description="The number of attempts. 20 failures in an hour are listed, and the newest counts the others.")
+    service_name: str | None = Field(
+        description="The name of the application. Null for the platform itself, and for a deleted application.", examples=["Shop"]
+    )
+    provider: str = Field(description="The method, such as `password`.", examples=["password", "websuite"])
+    ip_address: str | None = Field(description="The IP address of the client, or null.", examples=["203.0.113.9"])
+    user_agent: str | None = Field(description="The User-Agent header of the client, or null.")
+    geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.", examples=["PT"])
+    geo_city: str | None = Field(description="The city of the IP address, if known.", examples=["Lisbon"])
+
+
+class OwnSignInListResponse(ResponseModel):
+    """A page of the sign-ins to your account."""
+
+    sign_ins: list[OwnSignInResponse] = Field(description="The attempts of the last 90 days, newest first.")
+    pagination: Pagination = Field(description="The position of this page. The newest 1,000 have pages, and `total` counts no more.")
+
+
+@routes.get("/api/user/sign-ins")
+@person
+async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
+    """List the sign-ins to your account, and the failed attempts.
+
+    They are those of the last 90 days, at all applications and at the platform itself. A sign-in to an
+    application in a browser is listed twice: as a sign-in to the platform, and when the application gets
+    its session. Tokens of applications are refused.
+    """
+    page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
+    sign_ins = [
+        OwnSignInResponse.of(each, ip_address=each.address, user_agent=each.agent, geo_country=each.country, geo_city=each.city)
+        for each in page.items
+    ]
+    return OwnSignInListResponse(sign_ins=sign_ins, pagination=query_args.pagination(page.total))
 
 
 async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:

@@ -1,4 +1,4 @@
-"""The pages of the user's account for applications, devices, linked accounts and sessions."""
+"""The pages of the user's account for applications, linked accounts and organizations, and the actions on devices and sessions."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from core.kernel.access import NotOfThisOrganization
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT
 from core.kernel.errors import Invalid, refuse
-from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SECURITY_PATH, SIGN_IN_PATH
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
@@ -28,7 +28,6 @@ from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
@@ -38,12 +37,11 @@ routes = Blueprint("account_access", __name__)
 APPLICATIONS: Final = "/app/account/applications"
 DEVICES: Final = "/app/account/devices"
 ORGANIZATIONS: Final = ORGANIZATIONS_PATH
-SESSIONS: Final = "/app/account/sessions"
 
 # Devices
 
 
-def _device_values(result: ListedDevice) -> dict[str, Any]:
+def device_values(result: ListedDevice) -> dict[str, Any]:
     device = result.device
     browser_, system = (" ".join(filter(None, pair)) for pair in ((device.browser, device.browser_version), (device.os, device.os_version)))
     return {
@@ -60,15 +58,15 @@ def _device_values(result: ListedDevice) -> dict[str, Any]:
     }
 
 
-@routes.get(DEVICES)
+@routes.get("/app/account/devices")
 @page_session
-@describes_page({200: "The list."}, api=["GET /api/user/devices"])
+@describes_page({303: "The security page."})
 async def show_devices() -> Response:
-    """List your devices.
+    """Redirect to the security page.
 
-    These are the devices that you have signed in from, the most recently used first.
+    It has your devices.
     """
-    return await console_page("accounts/devices.html", devices=[_device_values(result) for result in await recent_devices()])
+    return redirect(f"{SECURITY_PATH}#devices")
 
 
 @routes.get("/app/account/devices/<device_id>")
@@ -83,12 +81,12 @@ async def show_device(device_id: UUID) -> Response:
     On this page, you can rename or revoke it.
     """
     result = await devices.find(ports(), signed_in(), device_id)
-    return await console_page("accounts/device.html", device=_device_values(result), typed=result.device.name, problem=None)
+    return await console_page("accounts/device.html", device=device_values(result), typed=result.device.name, problem=None)
 
 
 async def _renamed_values(typed: Form, device_id: UUID) -> dict[str, Any]:
     result = await devices.find(ports(), signed_in(), device_id)
-    return {"device": _device_values(result), "typed": typed.get("name", "")}
+    return {"device": device_values(result), "typed": typed.get("name", "")}
 
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -127,7 +125,7 @@ async def revoke_device(device_id: UUID) -> Response:
     Its sessions and its trust end.
     """
     await devices.revoke(ports(), signed_in(), device_id)
-    return redirect_with_notice("device-revoked", DEVICES)
+    return redirect_with_notice("device-revoked", SECURITY_PATH)
 
 
 # Linked accounts
@@ -317,7 +315,7 @@ async def show_applications() -> Response:
 # Sessions
 
 
-def _session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
+def session_values(session: LiveSession, current: UUID) -> dict[str, Any]:
     user_agent = ports().user_agents.parse(session.agent)
     return {
         "id": session.id,
@@ -339,19 +337,15 @@ def _session_title(session: LiveSession) -> str:
     return f"{PRODUCT}, for {session.organization}" if session.organization else f"{PRODUCT}, through an application"
 
 
-@routes.get(SESSIONS)
+@routes.get("/app/account/sessions")
 @page_session
-@describes_page({200: "The list."})
+@describes_page({303: "The security page."})
 async def show_sessions() -> Response:
-    """List your sessions.
+    """Redirect to the security page.
 
-    The newest come first. Each one can be ended.
+    It has your sessions.
     """
-    user = signed_in()
-    live = await sessions.list_own(ports(), user)
-    return await console_page(
-        "accounts/sessions.html", sessions=[_session_values(session, user.session_id) for session in live.items], total=live.total
-    )
+    return redirect(f"{SECURITY_PATH}#sessions")
 
 
 @routes.post("/app/account/sessions/<session_id>/end")
@@ -366,7 +360,7 @@ async def end_session(session_id: UUID) -> Response:
     has_ended = await sessions.end_own(ports(), user, session_id)
     if session_id == user.session_id:
         return redirect(SIGN_IN_PATH)
-    return redirect_with_notice("session-ended", SESSIONS) if has_ended else redirect(SESSIONS)
+    return redirect_with_notice("session-ended", SECURITY_PATH) if has_ended else redirect(SECURITY_PATH)
 
 
 @routes.post("/app/account/sessions/end-others")
@@ -378,4 +372,4 @@ async def end_other_sessions() -> Response:
     The current session continues.
     """
     await sessions.end_others(ports(), signed_in())
-    return redirect_with_notice("other-sessions-ended", SESSIONS)
+    return redirect_with_notice("other-sessions-ended", SECURITY_PATH)

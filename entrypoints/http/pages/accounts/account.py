@@ -2,26 +2,23 @@
 
 They offer the actions of the API as forms that work without scripts. After a change, the browser is
 redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the
-direct response to its form. `email` has the email address, `access` the devices,
-linked accounts and sessions.
+direct response to its form. `security` is the page that leads to the password and the second factor,
+`email` has the email address, `access` the linked accounts.
 """
 
 import base64
-from collections.abc import Sequence
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.accounts import accounts, devices, email_changes, mfa
+from core.accounts import accounts, email_changes, mfa
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet, PasswordTooLong
-from core.accounts.model.devices import ListedDevice
 from core.accounts.model.mfa import MfaSetup
 from core.applications import own_applications
-from core.authentication import identities, sessions
 from core.billing import own_subscriptions
 from core.federation.oauth import consents
 from core.kernel.errors import Invalid, Limited, Refusal
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
@@ -32,6 +29,8 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
+from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
+from entrypoints.http.pages.consequences import Question, ask
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -48,15 +47,16 @@ from entrypoints.http.pages.console_forms import (
 routes = Blueprint("account", __name__)
 
 PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
-TWO_FACTOR: Final = "/app/account/two-factor"
-
-MAX_LISTED_DEVICES = 100
-
-
-async def recent_devices() -> Sequence[ListedDevice]:
-    """Return the most recently used devices."""
-    return (await devices.list_own(ports(), signed_in()).next_batch())[:MAX_LISTED_DEVICES]
-
+DISABLING: Final = Question(
+    verb="Turn off",
+    target="two-factor authentication",
+    consequences=(
+        "You'll sign in without a code again. Your backup codes and trusted devices are removed, and your personal access tokens end.",
+    ),
+    button="Turn off two-factor authentication",
+    keep="Keep it on",
+    back=("Security", SECURITY_PATH),
+)
 
 # The overview
 
@@ -70,19 +70,13 @@ async def show_account() -> Response:
     It links to the pages that change each part.
     """
     user = signed_in()
-    account, status = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
-    email_change = await email_changes.find_pending(ports(), user.user_id)
-    listed_devices, live_sessions = await recent_devices(), await sessions.list_own(ports(), user)
+    account, email_change = await accounts.get_own(ports(), user), await email_changes.find_pending(ports(), user.user_id)
     return await console_page(
         "accounts/account.html",
         email=account.email,
         verified=account.email_verified_at is not None,
         pending=None if email_change is None else email_change.new_email,
-        has_password=account.password_hash is not None,
-        mfa_since=status.enabled_at,
-        devices=len(listed_devices),
-        trusted=sum(device.trusted for device in listed_devices),
-        sessions=live_sessions.total,
+        has_second_factor=account.second_factor is not None,
         profile=account.profile,
         organizations=[(organization.name, membership.role) for organization, membership in await organizations.list_own(ports(), user)],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
@@ -92,7 +86,6 @@ async def show_account() -> Response:
             for own in await own_subscriptions.list_own(ports(), user)
             if own.subscription.status.is_live
         ],
-        linked=[ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
     )
 
 
@@ -153,15 +146,10 @@ async def change_password(form: Form) -> Response:
         await accounts.choose_password(ports(), signed_in(), current, form.get("new_password", ""))
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
-    return redirect_with_notice("password-set" if current is None else "password-changed", ACCOUNT_PATH)
+    return redirect_with_notice("password-set" if current is None else "password-changed", SECURITY_PATH)
 
 
 # The second factor
-
-
-async def _two_factor_values(_: Form) -> dict[str, Any]:
-    status = await mfa.get_status(ports(), signed_in())
-    return {"since": status.enabled_at, "codes": status.backup_codes}
 
 
 def _setup_values(setup: MfaSetup) -> dict[str, Any]:
@@ -170,31 +158,22 @@ def _setup_values(setup: MfaSetup) -> dict[str, Any]:
     return {"qr": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", "secret": " ".join(groups), "uri": setup.uri}
 
 
-@routes.get(TWO_FACTOR)
+@routes.get("/app/account/two-factor")
 @page_session
-@describes_page(
-    {200: "The page."},
-    api=[
-        "GET /api/user/mfa/status",
-        "POST /api/user/mfa/setup",
-        "POST /api/user/mfa/verify",
-        "POST /api/user/mfa/backup-codes/regenerate",
-        "DELETE /api/user/mfa",
-    ],
-)
+@describes_page({303: "The security page."})
 async def show_two_factor() -> Response:
-    """Show the status of your two-factor authentication.
+    """Redirect to the security page.
 
-    On this page, you can turn it on or off, and replace the backup codes.
+    It has your second factor.
     """
-    return await console_page("accounts/two_factor.html", **await _two_factor_values({}))
+    return redirect(f"{SECURITY_PATH}#two-factor")
 
 
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(answers=answers_with("The secret, with a QR code for an authenticator app."))
-@once(TWO_FACTOR, "Open two-factor authentication", "The secret was shown once. If you didn't scan it, start the set-up again.")
-@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
+@once(SECURITY_PATH, "Open security", "The secret was shown once. If you didn't scan it, start the set-up again.")
+@on_refusal(TEMPLATE, security_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
     """Start to set up two-factor authentication.
 
@@ -221,7 +200,7 @@ async def confirm_two_factor(form: Form) -> Response:
     except (Invalid, Limited) as refusal:
         setup = await mfa.find_pending_setup(ports(), user)
         if setup is None:
-            return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values({}))
+            return await refused_console_page(refusal, TEMPLATE, **await security_values({}))
         return await refused_console_page(refusal, "accounts/two_factor_setup.html", **_setup_values(setup))
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
 
@@ -229,8 +208,8 @@ async def confirm_two_factor(form: Form) -> Response:
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(answers=answers_with("The new backup codes."))
-@once(TWO_FACTOR, "Open two-factor authentication", "The new codes were shown once. If you didn't save them, replace them again.")
-@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
+@once(SECURITY_PATH, "Open security", "The new codes were shown once. If you didn't save them, replace them again.")
+@on_refusal(TEMPLATE, security_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:
     """Replace your backup codes.
 
@@ -238,6 +217,14 @@ async def regenerate_backup_codes(form: Form) -> Response:
     """
     codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
+
+
+@routes.get("/app/account/two-factor/disable")
+@page_session
+@describes_page({200: "The page."}, api=["DELETE /api/user/mfa"])
+async def show_disabling() -> Response:
+    """Ask before you turn two-factor authentication off."""
+    return await ask(DISABLING)
 
 
 @routes.post("/app/account/two-factor/disable")
@@ -249,4 +236,4 @@ async def disable_two_factor() -> Response:
     Backup codes and trusted devices are removed.
     """
     await mfa.disable(ports(), signed_in())
-    return redirect_with_notice("second-factor-off", TWO_FACTOR)
+    return redirect_with_notice("second-factor-off", SECURITY_PATH)

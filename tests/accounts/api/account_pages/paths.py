@@ -10,12 +10,18 @@ from tests.support.builders import Answer, run_sql
 
 EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR = f"{ACCOUNT}/email", f"{ACCOUNT}/password", f"{ACCOUNT}/two-factor"
 DEVICES, SESSIONS, EXPORT = f"{ACCOUNT}/devices", f"{ACCOUNT}/sessions", f"{ACCOUNT}/export"
-ORGANIZATIONS = f"{ACCOUNT}/organizations"
+ORGANIZATIONS, SECURITY = f"{ACCOUNT}/organizations", f"{ACCOUNT}/security"
+SIGN_INS, ALL_SESSIONS = f"{SECURITY}/sign-ins", f"{SECURITY}?full=sessions"
 
 
 def page_text(answer: Answer) -> str:
     """Return the text of a page without its markup."""
     return without_markup(main_of(answer))
+
+
+def section_of(answer: Answer, name: str) -> str:
+    """Return a section of the security page with its markup."""
+    return main_of(answer).partition(f'<section id="{name}"')[2].partition("</section>")[0]
 
 
 def without_markup(text: str) -> str:

@@ -9,16 +9,25 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
-from tests.accounts.api.account_pages.paths import DEVICES, SESSIONS, device_of, page_text, without_markup
+from tests.accounts.api.account_pages.paths import (
+    ALL_SESSIONS,
+    DEVICES,
+    SECURITY,
+    SESSIONS,
+    device_of,
+    page_text,
+    section_of,
+    without_markup,
+)
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to, main_of
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import Api, add_account, add_organization, impersonate, run_sql, sign_in
 from tests.support.services import add_service
 
 
 async def test_the_list_marks_the_current_device(browser: FakeBrowser, other_device: tuple[UUID, str], pool: Pool) -> None:
-    page = await browser.open(DEVICES)
-    current, other = sorted(re.findall(r"<li>(.*?)</li>", main_of(page), re.DOTALL), key=lambda row: "this device" not in row)
+    page = await browser.open(SECURITY)
+    current, other = sorted(re.findall(r"<li>(.*?)</li>", section_of(page, "devices"), re.DOTALL), key=lambda row: "this device" not in row)
     assert "Firefox 121.0 on Linux" in current
     assert str(await device_of(pool, "Firefox on Linux")) in current
     assert "this device" not in other
@@ -48,8 +57,8 @@ async def test_revoking_a_device_ends_its_sessions(browser: FakeBrowser, other_d
     device_id, token = other_device
     path = f"{DEVICES}/{device_id}"
     answer = await browser.submit(f"{path}/revoke", path)
-    assert leads_to(answer) == DEVICES
-    page = await browser.open(DEVICES)
+    assert leads_to(answer) == SECURITY
+    page = await browser.open(SECURITY)
     assert "Device revoked and signed out." in page_text(page)
     assert str(device_id) not in page.text
     assert (await api.get("/api/user", token=token)).status == 401
@@ -95,8 +104,8 @@ async def test_the_list_shows_where_each_session_is(
     await impersonate(ports, owner, user)
     ended_session = await sign_in(ports, user)
     await run_sql(pool, "update sessions set ended_at = now() where id = %s", ended_session.session_id)
-    page = await browser.open(SESSIONS)
-    rows = [without_markup(row) for row in re.findall(r"<li>(.*?)</li>", main_of(page), re.DOTALL)]
+    page = await browser.open(SECURITY)
+    rows = [without_markup(row) for row in re.findall(r"<li>(.*?)</li>", section_of(page, "sessions"), re.DOTALL)]
     assert len(rows) == 4
     [current_row] = [row for row in rows if "this session" in row]
     assert current_row.startswith("Your account, in a browser this session Firefox on Linux · 203.0.113.9 Started just now")
@@ -107,26 +116,26 @@ async def test_the_list_shows_where_each_session_is(
     [support] = [row for row in rows if row.startswith("Platform support")]
     assert "owner" not in page.text
     assert "End the session Platform support" in support
-    assert "You have 4 sessions, including this one." in page_text(await browser.open(ACCOUNT))
+    assert "You have 4 sessions, including this one." in page_text(page)
 
 
 async def test_one_session_is_ended(browser: FakeBrowser, ports: Ports, user: Account, api: Api) -> None:
     one, other = await sign_in(ports, user), await sign_in(ports, user)
-    answer = await browser.submit(f"{SESSIONS}/{one.session_id}/end", SESSIONS)
-    assert leads_to(answer) == SESSIONS
-    assert "Session ended." in page_text(await browser.open(SESSIONS))
+    answer = await browser.submit(f"{SESSIONS}/{one.session_id}/end", SECURITY)
+    assert leads_to(answer) == SECURITY
+    assert "Session ended." in page_text(await browser.open(SECURITY))
     assert (await api.get("/api/user", token=one.access_token)).status == 401
     assert (await api.post("/api/auth/refresh", {"refresh_token": one.refresh_token})).status == 401
     assert (await api.get("/api/user", token=other.access_token)).status == 200
-    assert leads_to(await browser.submit(f"{SESSIONS}/{one.session_id}/end")) == SESSIONS, "ending it twice succeeds"
-    assert "Session ended." not in page_text(await browser.open(SESSIONS))
+    assert leads_to(await browser.submit(f"{SESSIONS}/{one.session_id}/end")) == SECURITY, "ending it twice succeeds"
+    assert "Session ended." not in page_text(await browser.open(SECURITY))
 
 
 async def test_the_user_ends_an_impersonation(browser: FakeBrowser, ports: Ports, user: Account, api: Api, pool: Pool) -> None:
     owner = await add_account(ports, "owner@platform.example", None, is_platform_owner=True)
     token = await impersonate(ports, owner, user)
     [(session_id,)] = await run_sql(pool, "select id from sessions where impersonator_id is not null")
-    await browser.submit(f"{SESSIONS}/{session_id}/end", SESSIONS)
+    await browser.submit(f"{SESSIONS}/{session_id}/end", SECURITY)
     assert (await api.get("/api/user", token=token)).status == 401
 
 
@@ -134,12 +143,12 @@ async def test_all_other_sessions_are_ended(browser: FakeBrowser, ports: Ports, 
     eve = await add_account(ports, "eve@example.com", None)
     other_session = await sign_in(ports, eve)
     other_sessions = [await sign_in(ports, user) for _ in range(2)]
-    answer = await browser.submit(f"{SESSIONS}/end-others", SESSIONS)
-    assert leads_to(answer) == SESSIONS
+    answer = await browser.submit(f"{SESSIONS}/end-others", SECURITY)
+    assert leads_to(answer) == SECURITY
     for one in other_sessions:
         assert (await api.get("/api/user", token=one.access_token)).status == 401
     assert (await api.get("/api/user", token=other_session.access_token)).status == 200
-    page = await browser.open(SESSIONS)
+    page = await browser.open(SECURITY)
     assert "End all other sessions" not in page.text
 
 
@@ -147,7 +156,7 @@ async def test_sessions_of_other_users_cannot_be_ended(browser: FakeBrowser, por
     eve = await add_account(ports, "eve@example.com", None)
     other_session = await sign_in(ports, eve)
     for session_id in (other_session.session_id, uuid4(), "x"):
-        assert leads_to(await browser.submit(f"{SESSIONS}/{session_id}/end")) == SESSIONS
+        assert leads_to(await browser.submit(f"{SESSIONS}/{session_id}/end")) == SECURITY
     assert (await api.get("/api/user", token=other_session.access_token)).status == 200
 
 
@@ -161,6 +170,16 @@ async def test_ending_the_current_session_signs_out(browser: FakeBrowser, pool: 
 async def test_the_list_shows_at_most_100_sessions(browser: FakeBrowser, ports: Ports, user: Account) -> None:
     for _ in range(104):
         await sign_in(ports, user)
-    page = await browser.open(SESSIONS)
-    assert main_of(page).count("<li>") == 100
-    assert "Showing the newest 100 of 105 sessions." in page_text(page)
+    assert section_of(await browser.open(SECURITY), "sessions").count("<li>") == 5
+    pages = [await browser.open(f"{ALL_SESSIONS}&page={number}") for number in (1, 2, 3, 4)]
+    ends = [set(re.findall(r"/sessions/[0-9a-f-]+/end", page.text)) for page in pages]
+    assert sum(section_of(page, "sessions").count("<li>") for page in pages) == 100
+    assert len(set.union(*ends)) == 100 - sum("this session" in page.text for page in pages)
+    assert all("Showing the newest 100 of 105 sessions." in page_text(page) for page in pages)
+
+
+@pytest.mark.parametrize("part", ["two-factor", "devices", "sessions"])
+async def test_the_address_of_an_earlier_page_leads_to_its_part_of_the_security_page(browser: FakeBrowser, part: str) -> None:
+    target, anchor = leads_to(await browser.open(f"{ACCOUNT}/{part}")).split("#")
+    assert (target, anchor) == (SECURITY, part)
+    assert f'id="{anchor}"' in (await browser.open(target)).text

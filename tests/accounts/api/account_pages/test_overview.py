@@ -9,16 +9,17 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
-from tests.accounts.api.account_pages.paths import EXPORT, PASSWORD_PAGE, SESSIONS, next_page_text, page_text
+from tests.accounts.api.account_pages.paths import EXPORT, PASSWORD_PAGE, SECURITY, SESSIONS, next_page_text, page_text
 from tests.support.browser import ACCOUNT, HOME, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Api, run_sql, sign_in
 from tests.support.mfa import add_mfa
 
 
 async def test_the_overview_shows_the_state_of_the_account(browser: FakeBrowser, ports: Ports, user: Account, pool: Pool) -> None:
-    page = page_text(await browser.open(ACCOUNT))
+    overview, page = [page_text(await browser.open(path)) for path in (ACCOUNT, SECURITY)]
+    assert f"{EMAIL} verified" in overview
+    assert "off Two-factor authentication" in overview
     for part in (
-        f"{EMAIL} verified",
         "You sign in with a password.",
         "off You sign in with a password alone.",
         "signed in from 1 device.",
@@ -28,9 +29,10 @@ async def test_the_overview_shows_the_state_of_the_account(browser: FakeBrowser,
     await add_mfa(ports, user)
     await sign_in(ports, user)
     await run_sql(pool, "update users set password_hash = null, email_verified_at = null")
-    page = page_text(await browser.open(ACCOUNT))
+    overview, page = [page_text(await browser.open(path)) for path in (ACCOUNT, SECURITY)]
+    assert f"{EMAIL} not verified" in overview
+    assert "on Two-factor authentication" in overview
     for part in (
-        f"{EMAIL} not verified",
         "You don't have a password yet.",
         "on since 14 March 2026",
         "You have 2 sessions, including this one.",
@@ -39,11 +41,11 @@ async def test_the_overview_shows_the_state_of_the_account(browser: FakeBrowser,
 
 
 async def test_a_notice_is_shown_once(browser: FakeBrowser) -> None:
-    answer = await browser.submit(f"{SESSIONS}/end-others")
+    answer = await browser.submit(f"{SESSIONS}/end-others", SECURITY)
     cookie = set_cookies(answer)["gatehouse-notice"]
     assert (cookie.value, cookie["httponly"], cookie["samesite"]) == ("other-sessions-ended", True, "Lax")
-    assert "All other sessions ended." in page_text(await browser.open(SESSIONS))
-    assert "All other sessions ended." not in page_text(await browser.open(SESSIONS))
+    assert "All other sessions ended." in page_text(await browser.open(SECURITY))
+    assert "All other sessions ended." not in page_text(await browser.open(SECURITY))
 
 
 @pytest.mark.parametrize("name", ["<b>x</b>", "You owe us money", "__class__", ""])

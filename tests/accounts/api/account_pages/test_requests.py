@@ -6,13 +6,13 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from tests.accounts.api.account_pages.paths import DEVICES, EMAIL_PAGE, EXPORT, PASSWORD_PAGE, SESSIONS, TWO_FACTOR
+from tests.accounts.api.account_pages.paths import DEVICES, EMAIL_PAGE, EXPORT, PASSWORD_PAGE, SECURITY, SESSIONS, SIGN_INS, TWO_FACTOR
 from tests.support.browser import ACCOUNT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, leads_to, main_of
 from tests.support.builders import NEW_PASSWORD, PASSWORD, run_sql
 from tests.support.direct import ask
 
 UNKNOWN_ID = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"
-PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, TWO_FACTOR, DEVICES, SESSIONS]
+PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, SECURITY, SIGN_INS, f"{TWO_FACTOR}/disable"]
 
 CHANGES = {
     EXPORT: {},

@@ -90,6 +90,27 @@ async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other
     ]
 
 
+async def test_a_user_sees_all_attempts_at_their_own_account(shop: Shop) -> None:
+    """Also those that no organization sees, for 90 days. Of an application, they learn its name."""
+    await add_account(shop.tenant.ports, "stranger@example.com")
+    for email in (EMAIL, "stranger@example.com"):
+        assert (await shop.login(email=email, password=WRONG)).status == 401
+    session = {"token": (await shop.login(None, None)).json["access_token"]}
+    answer = await shop.api.get("/api/user/sign-ins", **session)
+    assert {(each["success"], each["reason"], each["service_name"], each["provider"]) for each in answer.json["sign_ins"]} == {
+        (True, None, None, "password"),
+        (False, "credentials", "Shop", "password"),
+    }
+    assert {each["ip_address"] for each in answer.json["sign_ins"]} == {"0.0.0.0"}  # noqa: S104
+    assert answer.json["pagination"]["total"] == 2
+    for fact in (shop.tenant.org, shop.id, shop.user.id, "Acme"):
+        assert str(fact) not in answer.text
+    second = await shop.api.get("/api/user/sign-ins?limit=1&page=2", **session)
+    assert second.json["sign_ins"] == answer.json["sign_ins"][1:]
+    await run_sql(shop.tenant.pool, "update login_events set created_at = created_at - interval '90 days 1 second' where not success")
+    assert [each["success"] for each in (await shop.api.get("/api/user/sign-ins", **session)).json["sign_ins"]] == [True]
+
+
 async def test_the_export_has_the_attempts_of_the_list(shop: Shop) -> None:
     await shop.tokens()
     await shop.login(password=WRONG)

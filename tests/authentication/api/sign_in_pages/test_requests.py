@@ -116,7 +116,7 @@ async def test_no_page_contains_the_value_of_a_cookie(browser: FakeBrowser, fact
     await browser.sign_in()
     pages = [await browser.open(browser.code_path)]
     await browser.show_code(factor.code(), trust="yes")
-    pages += [await browser.open(path) for path in (ACCOUNT, "/app/account/devices", "/app/account/sessions", "/app/account/two-factor")]
+    pages += [await browser.open(path) for path in (ACCOUNT, f"{ACCOUNT}/security", f"{ACCOUNT}/security/sign-ins")]
     for page in pages:
         assert page.status == 200
         for value in browser.cookies.values():

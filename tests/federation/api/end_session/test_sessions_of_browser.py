@@ -72,12 +72,12 @@ async def sign_in_again_and_out(world: World) -> None:
 async def end_the_browser_session_elsewhere(world: World) -> None:
     [(session,)] = await run_sql(world.till.tenant.pool, "select id from sessions where browser_hash is not null and ended_at is null")
     await world.elsewhere.sign_in()
-    await world.elsewhere.submit(f"/app/account/sessions/{session}/end", "/app/account/sessions")
+    await world.elsewhere.submit(f"/app/account/sessions/{session}/end", "/app/account/security")
 
 
 async def end_all_other_sessions(world: World) -> None:
     await world.elsewhere.sign_in()
-    await world.elsewhere.submit("/app/account/sessions/end-others", "/app/account/sessions")
+    await world.elsewhere.submit("/app/account/sessions/end-others", "/app/account/security")
 
 
 async def change_the_password(world: World) -> None:

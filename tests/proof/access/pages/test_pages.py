@@ -23,6 +23,7 @@ REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner
 # They answer with a file, or lead elsewhere.
 WITHOUT_PAGE: Final = {
     "GET /app",
+    *(f"GET /app/account/{part}" for part in ("two-factor", "devices", "sessions")),
     "GET /app/organizations/<org_slug>/audit-log/export",
     "GET /app/organizations/<org_slug>/members/export",
     "GET /app/organizations/<org_slug>/sign-ins/export",

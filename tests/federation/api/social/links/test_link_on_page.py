@@ -25,14 +25,14 @@ async def link_on_page(provider_sign_in: ProviderSignIn) -> None:
 
 async def test_an_identity_is_linked_and_unlinked_on_the_account_page(provider_sign_in: ProviderSignIn, user: Account) -> None:
     await provider_sign_in.browser.sign_in()
-    assert "No accounts are linked." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "No accounts are linked." in (await provider_sign_in.browser.open(f"{ACCOUNT}/security")).text
     assert "not linked" in (await provider_sign_in.browser.open(PAGE)).text
     await link_on_page(provider_sign_in)
     page = await provider_sign_in.browser.open(PAGE)
     assert "Account linked." in page.text
     assert EMAIL in page.text
     assert "not linked" not in page.text
-    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(f"{ACCOUNT}/security")).text
     assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
     assert "Account unlinked." in (await provider_sign_in.browser.open(PAGE)).text
     assert await provider_sign_in.identities() == []
@@ -48,7 +48,7 @@ async def test_pages_show_the_provider_by_its_display_name(app: QuartTrio, provi
     _, _, address = forwarding.headers["Refresh"].partition("; url=")
     await provider_sign_in.browser.open(await open_ticket(provider_sign_in, address))
     assert "Acme Login" in (await provider_sign_in.browser.open(PAGE)).text
-    assert "You can sign in with Acme Login." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "You can sign in with Acme Login." in (await provider_sign_in.browser.open(f"{ACCOUNT}/security")).text
 
 
 async def test_forms_of_other_sites_link_nothing(provider_sign_in: ProviderSignIn, user: Account) -> None:

@@ -93,7 +93,7 @@ async def test_an_identity_at_a_service_opens_the_account_and_can_be_unlinked_at
     """An account that originates at a service is a full account."""
     await add_service(provider_sign_in.pool, acme.org)
     await provider_sign_in.sign_in(**SHOP)
-    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "You can sign in with Codehost." in (await provider_sign_in.browser.open(f"{ACCOUNT}/security")).text
     page = await provider_sign_in.browser.open(PAGE)
     assert "linked at an application" in page.text
     assert "not linked" not in page.text
@@ -104,7 +104,7 @@ async def test_an_identity_at_a_service_opens_the_account_and_can_be_unlinked_at
     await run_sql(provider_sign_in.pool, "update sessions set fresh = true")
     assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
     assert "not linked" in (await provider_sign_in.browser.open(PAGE)).text
-    assert "No accounts are linked." in (await provider_sign_in.browser.open(ACCOUNT)).text
+    assert "No accounts are linked." in (await provider_sign_in.browser.open(f"{ACCOUNT}/security")).text
     browser, first = other_browser(provider_sign_in, app), await provider_sign_in.user_id()
     await browser.sign_in(**SHOP)
     assert await browser.user_id() not in (None, first)

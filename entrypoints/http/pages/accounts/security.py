@@ -1,0 +1,115 @@
+"""The security page of the user's account: each way to sign in, the devices, the sessions and the latest sign-ins.
+
+It leads to the forms of `account` and `access`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.accounts import accounts, devices, mfa
+from core.authentication import identities, sessions, sign_in_log
+from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
+from core.kernel.display import PRODUCT
+from core.kernel.page_paths import SECURITY_PATH
+from core.kernel.values import Page
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.queries import Limit, PageQuery
+from entrypoints.http.pages.accounts.access import device_values, session_values
+from entrypoints.http.pages.console import console_page, neighbors, shows
+from entrypoints.http.pages.console_forms import Form
+
+routes = Blueprint("account_security", __name__)
+
+TEMPLATE: Final = "accounts/security.html"
+SHOWN: Final = 5  # devices and sessions, until the user asks for all
+SHOWN_ALL: Final = 25  # on a page of all, which stays below 100 KB with the longest names
+SHOWN_SIGN_INS: Final = 10
+T = TypeVar("T")
+
+
+class SecurityQuery(PageQuery):
+    """The list that the page shows completely, and its page."""
+
+    full: Literal["devices", "sessions"] | None = Field(default=None, description="Show all `devices` or `sessions`, not only five.")
+    limit: Limit = SHOWN_ALL
+
+    def part(self, name: str, items: Sequence[T]) -> Sequence[T]:
+        """Return the items of the list with this name that the page shows."""
+        start = self.page_request().offset
+        return items[start : start + self.limit] if self.full == name else items[:SHOWN]
+
+
+async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[str, Any]:
+    """Return the values of the security page. The current device and session come first in their lists."""
+    user, query = signed_in(), query or SecurityQuery()
+    account, second_factor = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
+    own_devices = sorted(await devices.list_own(ports(), user).next_batch(), key=lambda device: not device.is_current)
+    live = await sessions.list_own(ports(), user)
+    own_sessions = sorted(live.items, key=lambda session: session.id != user.session_id)
+    sign_ins = await sign_in_log.list_own(ports(), user, Page(1, SHOWN_SIGN_INS))
+    return {
+        "has_password": account.password_hash is not None,
+        "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
+        "since": second_factor.enabled_at,
+        "codes": second_factor.backup_codes,
+        "devices": [device_values(each) for each in query.part("devices", own_devices)],
+        "device_count": len(own_devices),
+        "trusted": sum(device.trusted for device in own_devices),
+        "sessions": [session_values(each, user.session_id) for each in query.part("sessions", own_sessions)],
+        "listed_sessions": len(own_sessions),
+        "session_count": live.total,
+        "full": query.full,
+        "pages": neighbors(query, len(own_devices if query.full == "devices" else own_sessions)),
+        "sign_ins": [_sign_in_values(each) for each in sign_ins.items],
+    }
+
+
+def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
+    device = ports().user_agents.parse(sign_in.agent) if sign_in.agent else None
+    return {
+        "reason": None if sign_in.success else failure_label(sign_in),
+        "attempts": sign_in.attempts,
+        "method": label(sign_in.provider, sign_in_methods()),
+        "application": sign_in.service_name or ("Deleted application" if sign_in.service_id else PRODUCT),
+        "location": ", ".join(filter(None, (sign_in.city, sign_in.country))),
+        "address": sign_in.address,
+        "device": device and f"{device.browser} on {device.os}",
+        "at": sign_in.created_at,
+    }
+
+
+@routes.get(SECURITY_PATH)
+@page_session
+@shows(
+    "GET /api/user/sign-ins",
+    "GET /api/user/devices",
+    "GET /api/user/mfa/status",
+    "POST /api/user/mfa/setup",
+    "POST /api/user/mfa/verify",
+    "POST /api/user/mfa/backup-codes/regenerate",
+)
+async def show_security(query_args: SecurityQuery) -> Response:
+    """Show how you sign in, your devices, your sessions and your latest sign-ins.
+
+    Each part has its state and the action that changes it.
+    """
+    return await console_page(TEMPLATE, **await security_values({}, query_args))
+
+
+@routes.get(f"{SECURITY_PATH}/sign-ins")
+@page_session
+@shows("GET /api/user/sign-ins")
+async def show_own_sign_ins(query_args: PageQuery) -> Response:
+    """List the sign-ins to your account, and the failed attempts, of the last 90 days."""
+    page = await sign_in_log.list_own(ports(), signed_in(), query_args.page_request())
+    return await console_page(
+        "accounts/sign_ins.html",
+        sign_ins=[_sign_in_values(each) for each in page.items],
+        is_cut=page.total >= MAX_LISTED,
+        **neighbors(query_args, page.total),
+    )
