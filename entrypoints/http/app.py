@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, pictures, platform_users
+from entrypoints.http.api.accounts import accounts, devices, mfa, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
@@ -92,6 +92,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (sessions, "Sign in, refresh, sign out, and select an organization."),
     (email_sign_in, "Sign in with a code or a link in an email."),
     (reauthentication, "Confirm in a session that it's you."),
+    (passkeys, "Passkeys: add, list, rename and delete them."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (personal_tokens, "Personal access tokens, with which programs act as a user."),

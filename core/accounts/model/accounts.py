@@ -44,6 +44,7 @@ class Account:
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
+    passkey_count: int = 0
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
 

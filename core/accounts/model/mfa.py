@@ -28,6 +28,8 @@ class MfaEvent(StrEnum):
     VERIFY_FAILED = "mfa_verify_failed"
     BACKUP_CODES_GENERATED = "backup_codes_generated"
     BACKUP_CODE_USED = "backup_code_used"
+    PASSKEY_ADDED = "passkey_added"
+    PASSKEY_REMOVED = "passkey_removed"
 
 
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})

@@ -88,6 +88,8 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.VERIFY_FAILED: "Wrong code",
             MfaEvent.BACKUP_CODES_GENERATED: "New backup codes",
             MfaEvent.BACKUP_CODE_USED: "Backup code used",
+            MfaEvent.PASSKEY_ADDED: "Passkey added",
+            MfaEvent.PASSKEY_REMOVED: "Passkey deleted",
         },
         MfaAlertType: {
             MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
