@@ -241,12 +241,15 @@ class PrometheusMetrics:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
         for reason in LoginFailure:
             self._login_failures.labels(reason)
+        for ceremony in Ceremony:
+            for outcome in ("ok", *PasskeyReason):
+                self._passkeys.labels(ceremony, outcome)
         for result in FAILURES:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
-        for outcome in EmailOutcome:
-            self._mails.labels(outcome)
+        for end in EmailOutcome:
+            self._mails.labels(end)
         for actor in ACTORS:
             for cause in RESTART_REASONS:
                 self._restarts.labels(actor, cause)

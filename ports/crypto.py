@@ -6,7 +6,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import ChallengeBinding, Json, NewPasskey, Passkey, RelyingParty
+from core.accounts.model.passkeys import (
+    ChallengeBinding,
+    Json,
+    NewPasskey,
+    Passkey,
+    PresentedAssertion,
+    RelyingParty,
+    VerifiedAssertion,
+)
 from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
@@ -80,6 +88,22 @@ class Passkeys(Protocol):
         self, credential: Json, party: RelyingParty, binding: ChallengeBinding, now: datetime, *, verification: bool = True
     ) -> NewPasskey:
         """Verify a new passkey (RegistrationResponseJSON). `verification`: the authenticator must have verified its user.
+
+        Raises: CeremonyRefused.
+        """
+
+    def request_options(self, party: RelyingParty, challenge: bytes) -> Json:
+        """Return the options of a sign-in with any discoverable passkey (PublicKeyCredentialRequestOptionsJSON)."""
+
+    def read_assertion(self, credential: Json) -> PresentedAssertion:
+        """Return the parts of an answer to a sign-in (AuthenticationResponseJSON). Nothing is verified. Raises: CeremonyRefused."""
+
+    async def verify_assertion(
+        self, presented: PresentedAssertion, known: Passkey, party: RelyingParty, binding: ChallengeBinding, now: datetime
+    ) -> VerifiedAssertion:
+        """Verify the answer of this passkey. The authenticator must have verified its user.
+
+        The sign counter is only read: `check_use` decides.
 
         Raises: CeremonyRefused.
         """

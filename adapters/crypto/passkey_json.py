@@ -11,6 +11,8 @@ from core.accounts.model.passkeys import MAX_CREDENTIAL_ID, CeremonyRefused, Pas
 
 MAX_CLIENT_DATA: Final = 4096  # bytes
 MAX_ATTESTATION_OBJECT: Final = 16_384
+MAX_AUTHENTICATOR_DATA: Final = 2048
+MAX_SIGNATURE: Final = 1024
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_DEPTH: Final = 8
 

@@ -20,6 +20,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import (
     ALGORITHMS,
     CHALLENGE_TTL,
+    HANDLE_BYTES,
     NO_AAGUID,
     TRANSPORTS,
     CeremonyRefused,
@@ -28,8 +29,10 @@ from core.accounts.model.passkeys import (
     NewPasskey,
     Passkey,
     PasskeyReason,
+    PresentedAssertion,
     RelyingParty,
     UsedChallenge,
+    VerifiedAssertion,
 )
 from core.kernel.display import PRODUCT
 
@@ -97,6 +100,43 @@ class WebAuthnPasskeys:
             challenge=used,
         )
 
+    def request_options(self, party: RelyingParty, challenge: bytes) -> dict[str, Any]:
+        return {
+            "challenge": passkey_json.encode(challenge),
+            "timeout": _TIMEOUT,
+            "rpId": party.id,
+            "allowCredentials": [],
+            "userVerification": "required",
+        }
+
+    def read_assertion(self, credential: Json) -> PresentedAssertion:
+        credential_id, response = passkey_json.read_credential(credential)
+        handle = response.get("userHandle")
+        return PresentedAssertion(
+            credential_id,
+            passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA),
+            passkey_json.decode(response.get("authenticatorData"), passkey_json.MAX_AUTHENTICATOR_DATA),
+            passkey_json.decode(response.get("signature"), passkey_json.MAX_SIGNATURE),
+            None if handle is None else passkey_json.decode(handle, HANDLE_BYTES),
+        )
+
+    async def verify_assertion(
+        self,
+        presented: PresentedAssertion,
+        known: Passkey,
+        party: RelyingParty,
+        binding: ChallengeBinding,
+        now: datetime,
+        *,
+        verification: bool = True,
+    ) -> VerifiedAssertion:
+        await _load_library()
+        challenge, used, origin = self._check_client_data(presented.client_data, "webauthn.get", party, binding, now)
+        data = _read_authenticator_data(presented.authenticator_data, attested=False)
+        _check_flags(data, party, verification=verification)
+        _verify_signature(presented, known, challenge, origin, party)
+        return VerifiedAssertion(sign_count=data.sign_count, backup_eligible=data.has(_BE), backed_up=data.has(_BS), challenge=used)
+
     def _check_client_data(
         self, raw: bytes, kind: str, party: RelyingParty, binding: ChallengeBinding, now: datetime
     ) -> tuple[bytes, UsedChallenge, str]:
@@ -104,7 +144,7 @@ class WebAuthnPasskeys:
         client_data = passkey_json.read_client_data(raw)
         if client_data.get("type") != kind:
             raise CeremonyRefused(PasskeyReason.TYPE)
-        challenge = passkey_json.decode(client_data.get("challenge"), _NONCE + _EXPIRY + _MAC)
+        challenge = passkey_json.decode(client_data.get("challenge"), passkey_json.MAX_CLIENT_DATA)
         used = self._check_challenge(challenge, binding, now)
         origin = client_data.get("origin")
         if not isinstance(origin, str) or origin not in party.origins:
@@ -218,6 +258,27 @@ def _verify_attestation(
             expected_rp_id=party.id,
             expected_origin=origin,
             supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in ALGORITHMS],
+        )
+    except Exception:
+        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
+
+
+def _verify_signature(presented: PresentedAssertion, known: Passkey, challenge: bytes, origin: str, party: RelyingParty) -> None:
+    from webauthn import verify_authentication_response
+    from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
+
+    response = AuthenticatorAssertionResponse(
+        client_data_json=presented.client_data, authenticator_data=presented.authenticator_data, signature=presented.signature
+    )
+    credential_id = presented.credential_id
+    try:
+        verify_authentication_response(
+            credential=AuthenticationCredential(id=passkey_json.encode(credential_id), raw_id=credential_id, response=response),
+            expected_challenge=challenge,
+            expected_rp_id=party.id,
+            expected_origin=origin,
+            credential_public_key=known.public_key,
+            credential_current_sign_count=0,  # `check_use` compares counters
         )
     except Exception:
         raise CeremonyRefused(PasskeyReason.SIGNATURE) from None

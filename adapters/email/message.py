@@ -70,6 +70,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.MFA_REMOVED: "Your two-factor authentication was removed",
         EmailKind.PASSKEY_ADDED: "A passkey was added",
         EmailKind.PASSKEY_REMOVED: "A passkey was deleted",
+        EmailKind.PASSKEY_REFUSED: "A passkey was refused",
         EmailKind.ACCOUNT_DEACTIVATED: "Your account was deactivated",
         EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
@@ -189,6 +190,8 @@ class EmailTemplates:
                 return {"link": mail.token}
             case EmailKind.PASSKEY_ADDED | EmailKind.PASSKEY_REMOVED:
                 return {"keeper": mail.detail}
+            case EmailKind.PASSWORD_CHANGED:
+                return {"passkeys": int(count) if (count := mail.detail or "").isdecimal() else 0}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.OWNER_RECOVERY:

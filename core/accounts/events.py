@@ -93,6 +93,12 @@ def passkey_added(passkey: Passkey) -> Event:
     return Event(EVENT_KINDS["security.passkey.added"], str(passkey.user_id), of_person=passkey.user_id, details=details)
 
 
+def passkey_refused(user_id: UUID, passkey_id: UUID, reason: str) -> Event:
+    """A passkey did what it cannot do, so it may be a copy. `reason` is `backup` or `counter`."""
+    details = {"passkey_id": str(passkey_id), "reason": str(reason)}
+    return Event(EVENT_KINDS["security.passkey.refused"], str(user_id), of_person=user_id, details=details, success=False)
+
+
 def passkey_removed(user_id: UUID, passkey_id: UUID) -> Event:
     """A passkey of a user was deleted."""
     return Event(EVENT_KINDS["security.passkey.removed"], str(user_id), of_person=user_id, details={"passkey_id": str(passkey_id)})

@@ -19,6 +19,7 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
+    OnlySignInMethod,
     Passkey,
     PasskeyNotAdded,
     PasskeyNotFound,
@@ -30,6 +31,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.proofs import ways_in
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -96,11 +98,14 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 
 
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> None:
-    """Delete one of the caller's passkeys. Sessions that it started continue. Raises: PasskeyNotFound."""
+    """Delete one of the caller's passkeys. Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         passkey = await tx.passkeys.by_id(account.id, passkey_id) or refuse(PasskeyNotFound)
+        left = replace(account, passkey_count=account.passkey_count - 1)
+        if not ways_in(left.factors) and not await tx.identities.list_of_user(account.id, None):
+            raise OnlySignInMethod
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.product)

@@ -3,7 +3,7 @@
 import ipaddress
 from urllib.parse import urlsplit
 
-from core.accounts.model.passkeys import NoPasskeysHere, RelyingParty
+from core.accounts.model.passkeys import NoPasskeysHere, Passkey, RelyingParty
 from core.kernel import uris
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -11,12 +11,19 @@ from ports.storage import Reading, Transaction
 
 async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
     """Return the relying party. Its id is the host of the base URL, or what this was at the first passkey. Raises: NoPasskeysHere."""
-    base_url, frontend_url = ports.tokens.issuer, ports.policy.frontend_url
-    host = urlsplit(base_url).hostname or ""
+    host = urlsplit(ports.tokens.issuer).hostname or ""
     if _is_address(host):
         raise NoPasskeysHere
-    origins = {uris.origin_of(url) for url in (base_url, frontend_url) if url is not None}
-    return RelyingParty(await read.passkeys.rp_id() or host, frozenset(origins))
+    return RelyingParty(await read.passkeys.rp_id() or host, _origins(ports))
+
+
+def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:
+    """Return the relying party that the passkey was made for."""
+    return RelyingParty(passkey.rp_id, _origins(ports))
+
+
+def _origins(ports: Ports) -> frozenset[str]:
+    return frozenset(uris.origin_of(url) for url in (ports.tokens.issuer, ports.policy.frontend_url) if url is not None)
 
 
 def _is_address(host: str) -> bool:

@@ -81,6 +81,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "security.mfa.failed": ("{target} entered a wrong code",),
         "security.passkey.added": ("{target} added a passkey",),
         "security.passkey.removed": ("A passkey of {target} was deleted",),
+        "security.passkey.refused": ("A passkey of {target} was refused, because it may be a copy",),
         "security.password.changed": (("self", "{actor} changed their password"), "The password of {target} was changed"),
         "security.password.reset_sent": ("{actor} sent {target} a link to set a new password",),
         "security.identity.linked": ("{target} linked an account at {provider}", "{target} linked an account"),

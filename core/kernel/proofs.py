@@ -17,6 +17,7 @@ class Method(StrEnum):
     OWNER_RECOVERY = "owner_recovery"
     TOTP = "totp"
     BACKUP_CODE = "backup_code"
+    PASSKEY = "passkey"
 
 
 # A proof by one of these counts only beside a first factor.
@@ -52,6 +53,7 @@ class Proof:
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
+    hardware: bool = False  # the key cannot leave its device
 
     @property
     def is_second(self) -> bool:
@@ -68,6 +70,7 @@ class FactorKind(StrEnum):
     PASSWORD = "password"  # noqa: S105  (a name)
     MAILBOX = "mailbox"
     TOTP = "totp"
+    PASSKEY = "passkey"
 
 
 SECOND_KINDS: Final = frozenset({FactorKind.TOTP})
@@ -113,9 +116,15 @@ def acr_of(proofs: Proofs) -> Acr:
 
 def amr_of(proofs: Proofs) -> list[str]:
     """Return the methods with their names of RFC 8176. An identity provider has none."""
-    name = _NAMES.get(_newest_first_factor(proofs).method)
-    second = ("otp", "mfa") if strength_of(proofs) >= Strength.TWO else ()
-    return [*dict.fromkeys((*(() if name is None else (name,)), *second))]
+    first = _newest_first_factor(proofs)
+    names = [_NAMES[first.method]] if first.method in _NAMES else []
+    if first.method is Method.PASSKEY:
+        names = ["hwk" if first.hardware else "swk", "user"]
+    if any(proof.is_second for proof in proofs):
+        names.append("otp")
+    if strength_of(proofs) >= Strength.TWO:
+        names.append("mfa")
+    return [*dict.fromkeys(names)]
 
 
 def first_method_of(proofs: Proofs) -> str | None:
@@ -158,7 +167,8 @@ def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
 def ways_in(factors: Collection[Factor]) -> frozenset[FactorKind]:
     """Return the kinds that sign in without an identity provider. A password does so only for a verified address (security A-4)."""
     kinds = {factor.kind for factor in factors}
-    return frozenset({FactorKind.PASSWORD}) if {FactorKind.PASSWORD, FactorKind.MAILBOX} <= kinds else frozenset()
+    needed = {FactorKind.PASSWORD: {FactorKind.PASSWORD, FactorKind.MAILBOX}, FactorKind.PASSKEY: {FactorKind.PASSKEY}}
+    return frozenset(kind for kind, factors_of_it in needed.items() if factors_of_it <= kinds)
 
 
 def _newest_first_factor(proofs: Proofs) -> Proof:

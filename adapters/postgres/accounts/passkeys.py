@@ -5,11 +5,13 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import Repository
-from core.accounts.model.passkeys import Passkey, PasskeyTaken, UsedChallenge
+from adapters.postgres.engine.statements import DeferredRow, Repository
+from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyTaken, RedeemedPasskey, UsedChallenge, VerifiedAssertion
 
 PASSKEY: Final = Record(Passkey, "k", transports=tuple)
+KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), account=ACCOUNT.as_field(), handle="u.passkey_handle")
 NAMES: Final = PASSKEY.columns.replace("k.", "")
 ADD: Final = f"""
     with counted as (update users set passkey_count = passkey_count + 1 where id = %(user_id)s)
@@ -30,6 +32,11 @@ class Passkeys(Repository):
         sql = f"select {PASSKEY.columns} from passkeys k where k.user_id = %(user_id)s and k.id = %(id)s"
         return await self._one(PASSKEY.read, sql, user_id=user_id, id=passkey_id)
 
+    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+        sql = f"""
+            select {KNOWN.columns} from passkeys k join users u on u.id = k.user_id where k.credential_id = %(credential_id)s"""
+        return await self._one(KNOWN.read, sql, credential_id=credential_id)
+
     async def rp_id(self) -> str | None:
         return await self._one(lambda row: row[0], "select rp_id from issuer")
 
@@ -49,6 +56,36 @@ class Passkeys(Repository):
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"
         return await self._run(sql, hash=challenge.hash, expires_at=challenge.expires_at) == 1
+
+    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> DeferredRow[RedeemedPasskey]:
+        # While this statement waits for the lock, another sign-in may count up. PostgreSQL then checks the counter again.
+        return self._one_deferred(
+            lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]),
+            f"""
+            with locked as (select u.* from users u where u.id = %(user_id)s for no key update),
+            used as (
+                update passkeys k set sign_count = greatest(k.sign_count, %(sign_count)s), backed_up = %(backed_up)s, last_used_at = %(now)s
+                from locked
+                where k.id = %(id)s and k.user_id = locked.id
+                  and (k.backup_eligible or k.sign_count < %(sign_count)s or k.sign_count = 0 and %(sign_count)s = 0)
+                returning 1),
+            challenged as (
+                insert into used_passkey_challenges select %(hash)s, %(expires_at)s from used on conflict do nothing returning 1)
+            select {ACCOUNT.columns}, exists (select from used), exists (select from challenged) from locked u""",
+            id=passkey.id,
+            user_id=passkey.user_id,
+            sign_count=seen.sign_count,
+            backed_up=seen.backed_up,
+            hash=seen.challenge.hash,
+            expires_at=seen.challenge.expires_at,
+            now=now,
+        )
+
+    async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
+        sql = """
+            update passkeys set refused_at = %(now)s
+            where user_id = %(user_id)s and id = %(id)s and (refused_at is null or refused_at <= %(before)s)"""
+        return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
 
     async def add(self, passkey: Passkey) -> None:
         await self._run(ADD, **PASSKEY.values(passkey))

@@ -4,6 +4,7 @@ alter table passkeys
     add column algorithm   smallint not null check (algorithm in (-8, -7, -257)),  -- COSE
     add column transports  text[] not null default '{}',
     add column backed_up   boolean not null default false,  -- as of the last ceremony
+    add column refused_at  timestamptz,  -- when it last did what a passkey cannot do
     add constraint passkeys_credential_check check (octet_length(credential_id) between 1 and 1023),
     add constraint passkeys_count_check check (sign_count between 0 and 4294967295);
 alter table passkeys set (fillfactor = 90);

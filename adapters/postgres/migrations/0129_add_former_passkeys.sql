@@ -14,6 +14,7 @@ create table former_passkeys (
     transports       text[] not null,
     created_at       timestamptz not null,
     last_used_at     timestamptz,
+    refused_at       timestamptz,
     removed_at       timestamptz not null
 );
 create index former_passkeys_of_user on former_passkeys (user_id);

@@ -53,7 +53,8 @@ class Account:
         """The factors of the account, without linked accounts and backup codes."""
         mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
         password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
-        return (*password, *mailbox, *([] if self.second_factor is None else [self.second_factor]))
+        passkey = [] if self.passkey_count == 0 else [Factor(FactorKind.PASSKEY)]
+        return (*password, *mailbox, *passkey, *([] if self.second_factor is None else [self.second_factor]))
 
     @property
     def second_factor(self) -> Factor | None:

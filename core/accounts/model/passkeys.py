@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.errors import Invalid, NotFound
+from core.accounts.model.accounts import Account
+from core.kernel.errors import Invalid, NotFound, Unauthenticated
 
 MAX_PASSKEYS: Final = 20  # of an account
 CHALLENGE_TTL: Final = timedelta(minutes=10)
@@ -29,6 +30,7 @@ class Ceremony(StrEnum):
     """What a ceremony is for. A challenge works for one of them."""
 
     REGISTER = "register"
+    SIGN_IN = "sign_in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class ChallengeBinding:
     """What a challenge is bound to, so that no other client can use it."""
 
     ceremony: Ceremony
-    holder: bytes = field(repr=False)  # the id of the session
+    holder: bytes = field(repr=False)  # the id of the session, or at a sign-in the hash of the device id, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Passkey:
     transports: tuple[str, ...]
     created_at: datetime
     last_used_at: datetime | None = None
+    refused_at: datetime | None = None  # when it last did what a passkey cannot do
 
     @property
     def product(self) -> str | None:
@@ -85,6 +88,45 @@ class NewPasskey:
     backed_up: bool
     transports: tuple[str, ...]
     challenge: "UsedChallenge"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPasskey:
+    """A passkey with its account, as they are before a sign-in."""
+
+    passkey: Passkey
+    account: Account
+    handle: bytes | None = field(repr=False)  # `user.id` of the account
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedAssertion:
+    """The answer of an authenticator to a sign-in, which is not verified yet."""
+
+    credential_id: bytes = field(repr=False)
+    client_data: bytes = field(repr=False)
+    authenticator_data: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+    user_handle: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedAssertion:
+    """The verified answer of an authenticator."""
+
+    sign_count: int
+    backup_eligible: bool
+    backed_up: bool
+    challenge: "UsedChallenge"
+
+
+@dataclass(frozen=True, slots=True)
+class RedeemedPasskey:
+    """The result of a sign-in with a passkey. The account is locked. Without both facts, the sign-in must be rolled back."""
+
+    account: Account
+    is_used: bool  # False if the passkey is gone, or another sign-in counted as far
+    is_first: bool  # False if the challenge was used before
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +155,9 @@ class PasskeyReason(StrEnum):
     KEY = "key"
     SIGNATURE = "signature"
     BACKUP = "backup"
+    CREDENTIAL = "credential"  # not known here
+    USER_HANDLE = "user_handle"
+    COUNTER = "counter"
 
 
 class CeremonyRefused(Exception):
@@ -121,6 +166,30 @@ class CeremonyRefused(Exception):
     def __init__(self, reason: PasskeyReason) -> None:
         super().__init__(reason.value)
         self.reason = reason
+
+
+class PasskeyRefused(Unauthenticated):
+    """This passkey could not be used here. Try again, or use another way."""
+
+
+class PasskeyUnknown(PasskeyRefused):
+    """This passkey is not known here. Delete it from your device or password manager, and use another way."""
+
+
+class PasskeyChanged(PasskeyRefused):
+    """This passkey was refused, because it may be a copy. We've emailed you what to do."""
+
+
+def check_use(known: Passkey, seen: VerifiedAssertion) -> None:
+    """Refuse what a passkey cannot do: change whether it can be synced, or, if it cannot, count back (WebAuthn section 7.2).
+
+    Raises: CeremonyRefused.
+    """
+    if seen.backup_eligible != known.backup_eligible:
+        raise CeremonyRefused(PasskeyReason.BACKUP)
+    counts = seen.sign_count > 0 or known.sign_count > 0
+    if not known.backup_eligible and counts and seen.sign_count <= known.sign_count:
+        raise CeremonyRefused(PasskeyReason.COUNTER)
 
 
 class PasskeyNotAdded(Invalid):
@@ -133,6 +202,10 @@ class PasskeyTaken(Invalid):
 
 class PasskeyNotFound(NotFound):
     """This passkey does not exist, or has been deleted."""
+
+
+class OnlySignInMethod(Invalid):
+    """This is your only way to sign in. Set a password, or add another passkey, before you delete it."""
 
 
 class TooManyPasskeys(Invalid):

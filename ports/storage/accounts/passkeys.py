@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.passkeys import Passkey, UsedChallenge
+from core.accounts.model.passkeys import KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+from core.kernel.deferred import Deferred
 
 
 class PasskeysRead(Protocol):
@@ -16,6 +17,9 @@ class PasskeysRead(Protocol):
 
     async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
         """Return this passkey of the account."""
+
+    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+        """Return the passkey with this credential id, with its account."""
 
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None before its first passkey."""
@@ -32,6 +36,15 @@ class Passkeys(PasskeysRead, Protocol):
 
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         """Use a challenge up. Exactly one caller gets True."""
+
+    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Deferred[RedeemedPasskey]:
+        """With the next statement, lock the account, store what was seen of the passkey, and use the challenge up.
+
+        The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
+        """
+
+    async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
+        """Store that the passkey did what it cannot do, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
         """Raises: PasskeyTaken."""

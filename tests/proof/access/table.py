@@ -105,6 +105,8 @@ POST   /api/user/set-password                 401  200  200  200  200  200  200 
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
 POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/passkey/options              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/passkey                      400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   /api/auth/email-sign-in                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/email-sign-in/verify         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /auth/email-sign-in                    200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -140,7 +142,7 @@ GET    /api/user/consents                     401  200  200  200  200  200  200 
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 POST   /api/user/passkeys/options             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/passkeys                     401  201  201  201  201  201  201  201  403  403  201  201  403  403  403  403  403  401  201
-GET    /api/user/passkeys                     401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
+GET    /api/user/passkeys                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 PATCH  /api/user/passkeys/<passkey_id>        401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/passkeys/<passkey_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 PATCH  /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
@@ -671,6 +673,10 @@ NEW_CREDENTIAL: Final = {
     **{"id": "{credential_id}", "rawId": "{credential_id}", "type": "public-key"},
     "response": {"clientDataJSON": "{client_data}", "attestationObject": "{attestation}"},
 }
+UNKNOWN_CREDENTIAL: Final = {
+    **{"id": "AAAA", "rawId": "AAAA", "type": "public-key"},
+    "response": {"clientDataJSON": "AAAA", "authenticatorData": "AAAA", "signature": "AAAA"},
+}
 ONESELF: Final = {"user_id": "{own_id}"}
 AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 
@@ -708,6 +714,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/user/mfa": Request(setup_sql=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(setup_sql=HAS_MFA),
     "DELETE /api/user/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
+    "POST /api/auth/passkey": Request({"credential": UNKNOWN_CREDENTIAL, "saml_state": "none"}),
     "POST /api/user/passkeys": Request({"credential": NEW_CREDENTIAL}),
     "PATCH /api/user/passkeys/<passkey_id>": Request({"name": "A New Name"}),
     "PATCH /api/user/passkeys/<passkey_id>#other": Request({"name": "A New Name"}, things=PASSKEY_OF_ANOTHER),

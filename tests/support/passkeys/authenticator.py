@@ -77,6 +77,22 @@ class SoftAuthenticator:
             },
         }
 
+    def get(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the newest credential for these options as `AuthenticationResponseJSON`."""
+        allowed = [unb64(each["id"]) for each in options["allowCredentials"]]
+        fitting = [each for each in self.credentials if each.rp_id == options["rpId"] and (not allowed or each.id in allowed)]
+        assert fitting, "NotAllowedError"
+        credential = fitting[-1]
+        client_data, data = self._client_data("webauthn.get", options["challenge"]), self._authenticator_data(credential)
+        response = {
+            "clientDataJSON": b64(client_data),
+            "authenticatorData": b64(data),
+            "signature": b64(sign(credential.key, data + hashlib.sha256(client_data).digest())),
+            "userHandle": b64(credential.user_handle),
+        }
+        outer = {"id": b64(credential.id), "rawId": b64(credential.id), "type": "public-key"}
+        return {**outer, "authenticatorAttachment": "platform", "clientExtensionResults": {}, "response": response}
+
     def new_key(self) -> PrivateKey:
         """Return a key for the algorithm."""
         if self.algorithm == -8:

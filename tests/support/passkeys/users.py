@@ -1,7 +1,8 @@
 """Passkeys of users over the API, made by a software authenticator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from adapters.crypto import WebAuthnPasskeys
@@ -10,6 +11,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, VAULT_KEY, Answer, Api
 from tests.support.passkeys.authenticator import SoftAuthenticator, b64
 
+NO_TARGET: Final[Mapping[str, Any]] = {}
 PASSKEYS = "/api/user/passkeys"
 RP_ID = BASE_URL.removeprefix("http://")
 
@@ -45,6 +47,18 @@ class PasskeyUser:
 
     async def names(self) -> list[str]:
         return [passkey["name"] for passkey in await self.listed()]
+
+
+async def sign_in_options(api: Api, **options: Any) -> Any:
+    answer = await api.post("/api/auth/passkey/options", **options)
+    assert answer.status == 200, answer.text
+    return answer.json["publicKey"]
+
+
+async def sign_in_with_passkey(api: Api, authenticator: SoftAuthenticator, body: Mapping[str, Any] = NO_TARGET, **options: Any) -> Answer:
+    """Sign in with the newest passkey of the authenticator."""
+    credential = authenticator.get(await sign_in_options(api, **options))
+    return await api.post("/api/auth/passkey", {"credential": credential, **body}, **options)
 
 
 def new_credential(session_id: UUID) -> dict[str, str]:

@@ -12,7 +12,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, verified_person
-from entrypoints.http.edge.access.declaration import ApplicationTokens, Programs
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
@@ -73,12 +73,9 @@ async def register(data: PasskeyRequest) -> PasskeyResponse:
 
 
 @routes.get(PATH)
-@person(applications=ApplicationTokens.WITHOUT_OPENID)
+@person
 async def list_own() -> PasskeyListResponse:
-    """List your passkeys.
-
-    An application's token with the scope `openid` is refused.
-    """
+    """List your passkeys."""
     return PasskeyListResponse(passkeys=PasskeyResponse.list_of(await passkeys.list_own(ports(), signed_in())))
 
 
@@ -97,10 +94,11 @@ async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyRespons
 
 @routes.delete(f"{PATH}/<passkey_id>")
 @person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@refuses(400)
 @describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:
     """Delete one of your passkeys.
 
-    You get an email about it, with a link that undoes it. Sessions that the passkey started continue.
+    You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays.
     """
     await passkeys.delete(ports(), signed_in(), passkey_id)

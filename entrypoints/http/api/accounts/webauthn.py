@@ -30,6 +30,33 @@ class RegistrationCredentialRequest(RequestModel):
     response: AttestationResponseRequest = Field(description="The answer of the authenticator.")
 
 
+class AssertionResponseRequest(RequestModel):
+    """What an authenticator says at a sign-in (AuthenticatorAssertionResponseJSON)."""
+
+    clientDataJSON: ClientData = Field(description="The client data, in base64url.")
+    authenticatorData: Annotated[str, Field(max_length=2731)] = Field(description="The authenticator data, in base64url.")
+    signature: Annotated[str, Field(max_length=1366)] = Field(description="The signature, in base64url.")
+    userHandle: Annotated[str, Field(max_length=86)] | None = Field(default=None, description="The handle of the user, in base64url.")
+
+
+class AuthenticationCredentialRequest(RequestModel):
+    """A passkey at a sign-in, as the browser returns it (AuthenticationResponseJSON). Other members are ignored."""
+
+    id: CredentialId = Field(description="The credential id, in base64url.")
+    rawId: CredentialId = Field(description="The same as `id`.")
+    type: Literal["public-key"] = Field(description="Always `public-key`.")
+    response: AssertionResponseRequest = Field(description="The answer of the authenticator.")
+
+
+class RequestOptionsResponse(ResponseModel):
+    """The options of a sign-in."""
+
+    publicKey: dict[str, Any] = Field(
+        description="PublicKeyCredentialRequestOptionsJSON, for `PublicKeyCredential.parseRequestOptionsFromJSON()`.",
+        examples=[{"challenge": "…", "rpId": "sso.example.com", "userVerification": "required"}],
+    )
+
+
 class CreationOptionsResponse(ResponseModel):
     """The options of a registration."""
 
