@@ -92,8 +92,8 @@ class Passkeys(Protocol):
         Raises: CeremonyRefused.
         """
 
-    def request_options(self, party: RelyingParty, challenge: bytes) -> Json:
-        """Return the options of a sign-in with any discoverable passkey (PublicKeyCredentialRequestOptionsJSON)."""
+    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> Json:
+        """Return the options of a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits."""
 
     def read_assertion(self, credential: Json) -> PresentedAssertion:
         """Return the parts of an answer to a sign-in (AuthenticationResponseJSON). Nothing is verified. Raises: CeremonyRefused."""

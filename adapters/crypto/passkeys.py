@@ -100,12 +100,12 @@ class WebAuthnPasskeys:
             challenge=used,
         )
 
-    def request_options(self, party: RelyingParty, challenge: bytes) -> dict[str, Any]:
+    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> dict[str, Any]:
         return {
             "challenge": passkey_json.encode(challenge),
             "timeout": _TIMEOUT,
             "rpId": party.id,
-            "allowCredentials": [],
+            "allowCredentials": [_descriptor(passkey) for passkey in allow],
             "userVerification": "required",
         }
 

@@ -31,6 +31,7 @@ class Ceremony(StrEnum):
 
     REGISTER = "register"
     SIGN_IN = "sign_in"
+    REAUTHENTICATE = "reauthenticate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class PasskeyReason(StrEnum):
     SIGNATURE = "signature"
     BACKUP = "backup"
     CREDENTIAL = "credential"  # not known here
+    ACCOUNT = "account"  # of another user
     USER_HANDLE = "user_handle"
     COUNTER = "counter"
 
@@ -198,6 +200,10 @@ class PasskeyNotAdded(Invalid):
 
 class PasskeyTaken(Invalid):
     """This passkey is already in use here. Create a new one."""
+
+
+class NoPasskey(Invalid):
+    """Your account has no passkey that works here. Use another way to confirm that it's you."""
 
 
 class PasskeyNotFound(NotFound):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from core.accounts import events, relying_party
 from core.accounts.model.accounts import Account
@@ -19,6 +20,7 @@ from core.accounts.model.passkeys import (
     PasskeyReason,
     PasskeyRefused,
     PasskeyUnknown,
+    VerifiedAssertion,
     check_use,
 )
 from core.authentication.flow.methods import Proved, record_failure
@@ -41,6 +43,60 @@ async def start(ports: Ports, client: PresentedDevice) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedPasskey:
+    """A passkey whose answer was verified, and that is not used up yet."""
+
+    known: KnownPasskey
+    seen: VerifiedAssertion
+    at: datetime
+
+    @property
+    def proof(self) -> Proof:
+        """The proof, which counts as both factors."""
+        hardware = not self.seen.backup_eligible
+        return Proof(Method.PASSKEY, self.at, user_verified=True, phishing_resistant=True, hardware=hardware)
+
+    async def redeem(self, tx: Transaction) -> Account:
+        """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
+        redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
+        await tx.send_deferred()
+        used = redeemed.value or refuse(PasskeyUnknown)
+        if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
+            raise PasskeyRefused
+        return used.account
+
+
+async def verify(
+    ports: Ports, caller: Caller, credential: Json, binding: ChallengeBinding, *, user_id: UUID | None = None, flow: Flow | None = None
+) -> VerifiedPasskey:
+    """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
+
+    Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
+    """
+    now, known = ports.clock.now(), None
+    try:
+        presented = ports.passkeys.read_assertion(credential)
+        async with ports.storage.reading() as read:
+            known = await read.passkeys.by_credential(presented.credential_id)
+        if known is None:
+            raise CeremonyRefused(PasskeyReason.CREDENTIAL)
+        _check_account(known, presented.user_handle, user_id)
+        party = relying_party.of_passkey(ports, known.passkey)
+        seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now)
+    except CeremonyRefused as refusal:
+        await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
+        raise (PasskeyUnknown if refusal.reason is PasskeyReason.CREDENTIAL else PasskeyRefused) from None
+    try:
+        check_use(known.passkey, seen)
+    except CeremonyRefused as refusal:
+        await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
+        await _report(ports, caller, known, refusal.reason, now)
+        raise PasskeyChanged from None
+    ports.metrics.passkey_ceremony(binding.ceremony, None)
+    return VerifiedPasskey(known, seen, now)
+
+
+@dataclass(frozen=True, slots=True)
 class DiscoveredPasskey:
     """The answer of an authenticator that chose the account itself.
 
@@ -51,46 +107,31 @@ class DiscoveredPasskey:
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged."""
-        now, known = ports.clock.now(), None
-        try:
-            presented = ports.passkeys.read_assertion(self.credential)
-            async with ports.storage.reading() as read:
-                known = await read.passkeys.by_credential(presented.credential_id)
-            if known is None:
-                raise CeremonyRefused(PasskeyReason.CREDENTIAL)
-            if known.handle is None or presented.user_handle != known.handle:
-                raise CeremonyRefused(PasskeyReason.USER_HANDLE)
-            party = relying_party.of_passkey(ports, known.passkey)
-            seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, _binding(client), now)
-        except CeremonyRefused as refusal:
-            await _record(ports, caller, flow, known, refusal.reason)
-            raise (PasskeyUnknown if refusal.reason is PasskeyReason.CREDENTIAL else PasskeyRefused) from None
-        try:
-            check_use(known.passkey, seen)
-        except CeremonyRefused as refusal:
-            await _record(ports, caller, flow, known, refusal.reason)
-            await _report(ports, caller, known, refusal.reason, now)
-            raise PasskeyChanged from None
-        ports.metrics.passkey_ceremony(Ceremony.SIGN_IN, None)
+        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow)
 
         async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
-            redeemed = tx.passkeys.redeem_deferred(known.passkey, seen, now)
-            await tx.send_deferred()
-            used = redeemed.value or refuse(PasskeyUnknown)
-            if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
-                raise PasskeyRefused
-            return used.account, None
+            return await passkey.redeem(tx), None
 
-        proof = Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True, hardware=not seen.backup_eligible)
-        return Proved(proof=proof, account=known.account, lock=lock)
+        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock)
 
 
 def _binding(client: PresentedDevice) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.SIGN_IN, client_hash_of(client) or b"")
 
 
-async def _record(ports: Ports, caller: Caller, flow: Flow, known: KnownPasskey | None, reason: PasskeyReason) -> None:
-    ports.metrics.passkey_ceremony(Ceremony.SIGN_IN, reason)
+def _check_account(known: KnownPasskey, user_handle: bytes | None, user_id: UUID | None) -> None:
+    """Check the account of a passkey (WebAuthn section 7.2, step 6). Raises: CeremonyRefused."""
+    if user_id is not None and known.account.id != user_id:
+        raise CeremonyRefused(PasskeyReason.ACCOUNT)
+    may_be_missing = user_id is not None
+    if known.handle is None or (user_handle != known.handle and not (may_be_missing and user_handle is None)):
+        raise CeremonyRefused(PasskeyReason.USER_HANDLE)
+
+
+async def _record(
+    ports: Ports, caller: Caller, flow: Flow | None, known: KnownPasskey | None, ceremony: Ceremony, reason: PasskeyReason
+) -> None:
+    ports.metrics.passkey_ceremony(ceremony, reason)
     user_id = None if known is None else known.account.id
     await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, flow)
 

@@ -115,6 +115,7 @@ POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401 
 GET    /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
 POST   /api/auth/reauthenticate/email         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   {reauthentication-options}             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/<provider>    401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
@@ -644,6 +645,7 @@ SHORT: Final = {
     "{account}": ACCOUNT,
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
+    "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",

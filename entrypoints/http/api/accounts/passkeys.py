@@ -75,7 +75,10 @@ async def register(data: PasskeyRequest) -> PasskeyResponse:
 @routes.get(PATH)
 @person
 async def list_own() -> PasskeyListResponse:
-    """List your passkeys."""
+    """List your passkeys.
+
+    The list has all of them, also those of an earlier host of this installation.
+    """
     return PasskeyListResponse(passkeys=PasskeyResponse.list_of(await passkeys.list_own(ports(), signed_in())))
 
 
