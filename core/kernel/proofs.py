@@ -37,10 +37,16 @@ class Strength(IntEnum):
 
 
 class Acr(StrEnum):
-    """Authentication context classes: one factor, or two."""
+    """Authentication context classes, the weakest first: one factor, two, or a phishing-resistant proof that counts as two."""
 
     PASSWORD = "pwd"  # noqa: S105  (a class)
     MFA = "mfa"
+    PHISHING_RESISTANT = "phr"
+
+    @property
+    def strength(self) -> Strength:
+        """The strength that meets the class."""
+        return Strength(1 + [*Acr].index(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +115,11 @@ def strength_of(proofs: Proofs) -> Strength:
     return Strength.TWO if any(proof.is_second or proof.user_verified for proof in proofs) else Strength.ONE
 
 
-def acr_of(proofs: Proofs) -> Acr:
-    """Return the authentication context class."""
-    return Acr.MFA if strength_of(proofs) >= Strength.TWO else Acr.PASSWORD
+def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
+    """Return the strongest authentication context class that is met, of the `asked` ones if one of these is met."""
+    strength = strength_of(proofs)
+    met = [acr for acr in Acr if acr.strength <= strength]
+    return ([acr for acr in met if acr in asked] or met or [Acr.PASSWORD])[-1]
 
 
 def amr_of(proofs: Proofs) -> list[str]:

@@ -39,7 +39,7 @@ async def test_a_passkey_signs_in_and_counts_as_both_factors(
     assert answer.status == 200, answer.text
     assert "mfa_required" not in answer.json
     token = claims(answer)
-    expected = (str(user.id), int(clock.now().timestamp()), "mfa", ["swk", "user", "mfa"])
+    expected = (str(user.id), int(clock.now().timestamp()), "phr", ["swk", "user", "mfa"])
     assert (token["sub"], token["auth_time"], token["acr"], token["amr"]) == expected
     [listed] = await PasskeyUser(api, answer.json["access_token"]).listed()
     assert listed["last_used_at"] == clock.now().isoformat().replace("+00:00", "Z")
@@ -57,7 +57,7 @@ async def test_refreshed_tokens_say_the_same(api: Api, holder: PasskeyUser) -> N
     answer = await sign_in_with_passkey(api, holder.authenticator)
     refreshed = await api.post("/api/auth/refresh", {"refresh_token": answer.json["refresh_token"]})
     assert [claims(each)["amr"] for each in (answer, refreshed)] == [["hwk", "user", "mfa"]] * 2
-    assert [claims(each)["acr"] for each in (answer, refreshed)] == ["mfa"] * 2
+    assert [claims(each)["acr"] for each in (answer, refreshed)] == ["phr"] * 2
 
 
 async def test_a_passkey_signs_in_to_a_service(api: Api, holder: PasskeyUser, user: Account, pool: Pool) -> None:
