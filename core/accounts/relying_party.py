@@ -23,7 +23,8 @@ def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:
 
 
 def _origins(ports: Ports) -> frozenset[str]:
-    return frozenset(uris.origin_of(url) for url in (ports.tokens.issuer, ports.policy.frontend_url) if url is not None)
+    origins = {uris.origin_of(url) for url in (ports.tokens.issuer, ports.policy.frontend_url) if url is not None}
+    return frozenset(origins - {""})  # of a text that is no URL
 
 
 def _is_address(host: str) -> bool:
