@@ -24,7 +24,7 @@ def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:
 
 def _origins(ports: Ports) -> frozenset[str]:
     origins = {uris.origin_of(url) for url in (ports.tokens.issuer, ports.policy.frontend_url) if url is not None}
-    return frozenset(origins - {""})  # of a text that is no URL
+    return frozenset(origins - {""})  # a text that is not a URL has none
 
 
 def _is_address(host: str) -> bool:
