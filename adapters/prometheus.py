@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from core.accounts.model.email_queue import EmailOutcome
+from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.eventing.model.siem import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
@@ -135,6 +136,7 @@ class PrometheusMetrics:
                 buckets=_DELIVERY_BUCKETS,
             )
             self._login_failures = Counter("sso_login_failures_total", "Refused sign-ins.", ["reason"], registry=None)
+            self._passkeys = Counter("sso_passkey_ceremonies_total", "Ceremonies of passkeys.", ["ceremony", "outcome"], registry=None)
             self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
             self._siem_failures = Counter(
                 "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None
@@ -162,6 +164,10 @@ class PrometheusMetrics:
     def login_failed(self, reason: LoginFailure) -> None:
         with self._using_own_files():
             self._login_failures.labels(reason).inc()
+
+    def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
+        with self._using_own_files():
+            self._passkeys.labels(ceremony, refused or "ok").inc()
 
     def token_issued(self) -> None:
         self._tokens.inc()
@@ -235,12 +241,15 @@ class PrometheusMetrics:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
         for reason in LoginFailure:
             self._login_failures.labels(reason)
+        for ceremony in Ceremony:
+            for outcome in ("ok", *PasskeyReason):
+                self._passkeys.labels(ceremony, outcome)
         for result in FAILURES:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:
             self._jobs.labels(job_type)
-        for outcome in EmailOutcome:
-            self._mails.labels(outcome)
+        for end in EmailOutcome:
+            self._mails.labels(end)
         for actor in ACTORS:
             for cause in RESTART_REASONS:
                 self._restarts.labels(actor, cause)

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from adapters.anonymizers import AnonymizerFile, NoAnonymizers
-from adapters.crypto import AesVault, generate_key, parse_keys
+from adapters.crypto import AesVault, WebAuthnPasskeys, generate_key, parse_keys
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, SmtpTransport
 from adapters.geoip import FileUnreadable, GeoIpFile, NoGeoIp
@@ -76,11 +76,23 @@ def store_keys(path: Path, keys: str) -> str:
 
 def vault_of(settings: Settings) -> AesVault:
     """Return the vault with the existing keys. Keys are never generated here. Raises: SettingsInvalid."""
+    try:
+        return AesVault(_parsed_keys(settings))
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
+
+
+def passkeys_of(settings: Settings) -> WebAuthnPasskeys:
+    """Return the ceremonies of passkeys, whose challenges depend on the keys of the vault. Raises: SettingsInvalid."""
+    return WebAuthnPasskeys(_parsed_keys(settings))
+
+
+def _parsed_keys(settings: Settings) -> tuple[tuple[str, bytes], ...]:
     keys = known_keys(settings)
     if keys is None:
         raise SettingsInvalid(f"{key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
     try:
-        return AesVault(parse_keys(keys))
+        return parse_keys(keys)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from core.kernel.policy import Policy
-from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passwords, PipelineTokens, Tokens, Vault
+from ports.crypto import Certificates, ClientAssertions, DpopProofs, OneTimeCodes, Passkeys, Passwords, PipelineTokens, Tokens, Vault
 from ports.images import Images
 from ports.installation import Installation
 from ports.observe import Clock, Metrics
@@ -32,6 +32,7 @@ class Ports:
     vault: Vault
     passwords: Passwords
     codes: OneTimeCodes
+    passkeys: Passkeys
     tokens: Tokens
     client_assertions: ClientAssertions
     pipeline_tokens: PipelineTokens

@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import (
+    ChallengeBinding,
+    Json,
+    NewPasskey,
+    Passkey,
+    PresentedAssertion,
+    RelyingParty,
+    VerifiedAssertion,
+)
 from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
@@ -59,6 +69,43 @@ class OneTimeCodes(Protocol):
         """Return the time step of this code, counted from 1970, or None if the code is wrong.
 
         The current step, the one before it and the one after it are accepted. The call takes the same time for every code.
+        """
+
+
+class Passkeys(Protocol):
+    """Ceremonies of passkeys (WebAuthn Level 3; security #passkeys).
+
+    Verification takes 0.1 ms, so it runs on the thread that serves requests (docs/adr/0028).
+    """
+
+    def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
+        """Return a random challenge that works for CHALLENGE_TTL, for this binding only."""
+
+    def creation_options(self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, exclude: Sequence[Passkey]) -> Json:
+        """Return the options of a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`."""
+
+    async def verify_registration(
+        self, credential: Json, party: RelyingParty, binding: ChallengeBinding, now: datetime, *, verification: bool = True
+    ) -> NewPasskey:
+        """Verify a new passkey (RegistrationResponseJSON). `verification`: the authenticator must have verified its user.
+
+        Raises: CeremonyRefused.
+        """
+
+    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> Json:
+        """Return the options of a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits."""
+
+    def read_assertion(self, credential: Json) -> PresentedAssertion:
+        """Return the parts of an answer to a sign-in (AuthenticationResponseJSON). Nothing is verified. Raises: CeremonyRefused."""
+
+    async def verify_assertion(
+        self, presented: PresentedAssertion, known: Passkey, party: RelyingParty, binding: ChallengeBinding, now: datetime
+    ) -> VerifiedAssertion:
+        """Verify the answer of this passkey. The authenticator must have verified its user.
+
+        The sign counter is only read: `check_use` decides.
+
+        Raises: CeremonyRefused.
         """
 
 

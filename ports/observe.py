@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Protocol
 
 from core.accounts.model.email_queue import EmailOutcome
+from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 
 
@@ -21,6 +22,9 @@ class Metrics(Protocol):
         """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
 
     def login_failed(self, reason: LoginFailure) -> None: ...
+    def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
+        """Count a ceremony of a passkey that was verified, or refused for this reason."""
+
     def token_issued(self) -> None: ...
 
     def job_done(self, job_type: str, seconds: float) -> None:

@@ -1,10 +1,11 @@
-"""Passwords, one-time codes, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
+"""Passwords, one-time codes, passkeys, tokens, certificates and encrypted secrets. Only this package imports cryptographic libraries."""
 
 from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens
 from adapters.crypto.dpop import JwtDpopProofs
 from adapters.crypto.one_time_codes import TotpCodes
 from adapters.crypto.own_tokens import JwtTokens
+from adapters.crypto.passkeys import WebAuthnPasskeys
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
 from adapters.crypto.provider_id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.rsa_signatures import sign_sha256
@@ -20,6 +21,7 @@ __all__ = [
     "JwtPipelineTokens",
     "JwtTokens",
     "TotpCodes",
+    "WebAuthnPasskeys",
     "X509Certificates",
     "generate_key",
     "parse_keys",

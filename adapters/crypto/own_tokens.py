@@ -9,7 +9,7 @@ from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, 
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
-from core.kernel.proofs import acr_of, amr_of, proved_at
+from core.kernel.proofs import amr_of, proved_at
 
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
@@ -32,7 +32,7 @@ class JwtTokens(AccessTokens):
             "iat": int(token.issued_at.timestamp()),
             "exp": int(token.expires_at.timestamp()),
             "auth_time": int(proved_at(token.proofs).timestamp()),
-            "acr": acr_of(token.proofs),
+            "acr": token.acr,
             "sid": str(token.session_id),
         }
         if token.access_token is not None:

@@ -68,6 +68,9 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
         EmailKind.MFA_DISABLED: "Two-factor authentication is off",
         EmailKind.MFA_REMOVED: "Your two-factor authentication was removed",
+        EmailKind.PASSKEY_ADDED: "A passkey was added",
+        EmailKind.PASSKEY_REMOVED: "A passkey was deleted",
+        EmailKind.PASSKEY_REFUSED: "A passkey was refused",
         EmailKind.ACCOUNT_DEACTIVATED: "Your account was deactivated",
         EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
         EmailKind.BACKUP_CODES_REGENERATED: "You have new backup codes",
@@ -185,6 +188,10 @@ class EmailTemplates:
         match mail.kind:
             case EmailKind.PAYMENT_ACTION:
                 return {"link": mail.token}
+            case EmailKind.PASSKEY_ADDED | EmailKind.PASSKEY_REMOVED:
+                return {"keeper": mail.detail}
+            case EmailKind.PASSWORD_CHANGED:
+                return {"passkeys": int(count) if (count := mail.detail or "").isdecimal() else 0}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.OWNER_RECOVERY:

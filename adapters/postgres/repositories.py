@@ -11,6 +11,7 @@ from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.accounts.images import Images
 from adapters.postgres.accounts.mfa import Mfa
 from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
+from adapters.postgres.accounts.passkeys import Passkeys
 from adapters.postgres.accounts.platform import Platform
 from adapters.postgres.accounts.platform_users import PlatformUsers
 from adapters.postgres.accounts.security_notices import SecurityNotices
@@ -106,6 +107,7 @@ class Repositories(Scope):
     images = cached_property(Images)
     mfa = cached_property(Mfa)
     one_time_tokens = cached_property(OneTimeTokens)
+    passkeys = cached_property(Passkeys)
     platform = cached_property(Platform)
     platform_users = cached_property(PlatformUsers)
     # tenancy

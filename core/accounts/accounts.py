@@ -197,8 +197,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
-    end, and so does a pending change of the address. `kept` are the ids in `PasswordReset.added` that the
-    user recognized: the other linked accounts and second factor end. Without it, the recent ones end.
+    end, and so does a pending change of the address. Passkeys stay, and the email says so.
+    `kept` are the ids in `PasswordReset.added` that the user recognized: the other linked accounts and
+    second factor end. Without it, the recent ones end.
 
     Raises: LinkInvalid.
     """
@@ -218,6 +219,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)
+            await tx.passkeys.remove_all(account.id)
         await _end_added_methods(tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
@@ -226,7 +228,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None)
+        kept_passkeys = str(account.passkey_count) if account.passkey_count else None
+        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=kept_passkeys)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from core.accounts.model.email_queue import EndedCredential
+from core.accounts.model.passkeys import Passkey
 from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -84,6 +85,23 @@ def identity_unlinked(user_id: UUID, provider: ConnectionSlug, service: ServiceC
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
     details["service_slug"] = service.slug
     return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
+
+
+def passkey_added(passkey: Passkey) -> Event:
+    """A user added a passkey, or an undo restored it. The event has no name that the user typed."""
+    details = {"passkey_id": str(passkey.id), "aaguid": str(passkey.aaguid), "backup_eligible": passkey.backup_eligible}
+    return Event(EVENT_KINDS["security.passkey.added"], str(passkey.user_id), of_person=passkey.user_id, details=details)
+
+
+def passkey_refused(user_id: UUID, passkey_id: UUID, reason: str) -> Event:
+    """A passkey did what it cannot do, so it may be a copy. `reason` is `backup` or `counter`."""
+    details = {"passkey_id": str(passkey_id), "reason": str(reason)}
+    return Event(EVENT_KINDS["security.passkey.refused"], str(user_id), of_person=user_id, details=details, success=False)
+
+
+def passkey_removed(user_id: UUID, passkey_id: UUID) -> Event:
+    """A passkey of a user was deleted."""
+    return Event(EVENT_KINDS["security.passkey.removed"], str(user_id), of_person=user_id, details={"passkey_id": str(passkey_id)})
 
 
 def mfa_enabled(user_id: UUID) -> tuple[Event, ...]:

@@ -48,6 +48,7 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await email_changes.end_all(tx, account, now)
         await tx.identities.remove_all(account.id)
+        await tx.passkeys.remove_all(account.id)
         await tx.sessions.end_all(account.id, now)
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
@@ -66,7 +67,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     """Remove every way into a locked account (security A-7).
 
     Ends email links and codes, changes of the address, sessions, pending sign-ins, linked identities,
-    the password, the second factor and trusted devices. The profile is cleared, because another person
+    the password, passkeys, the second factor and trusted devices. The profile is cleared, because another person
     may have written it.
     """
     for purpose in TokenPurpose:
@@ -75,6 +76,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
     await mfa.remove_factor(tx, account, now)
+    await tx.passkeys.remove_all(account.id)
     await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)
     await tx.accounts.drop_password(account.id, now)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import email_changes, events, mfa
+from core.accounts import email_changes, events, mfa, passkeys
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.accounts.model.mfa import MfaEvent
@@ -29,11 +29,11 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     """Undo a change and everything since. The link works once, and signs no one in.
 
     `start_id` is one of `UndoableChanges.starts`, without it the oldest: a thief may have changed several
-    things. Ends: identities that were linked, a second factor that was enabled, backup codes that were
+    things. Ends: identities that were linked, passkeys that were added, a second factor that was enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
     again, unless another account has them. A second factor that was switched off works again, without
-    backup codes. An account that was deleted opens again, unless the platform or a
+    backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too.
 
     Raises: UndoLinkInvalid; EmailNotFree.
@@ -54,6 +54,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         for provider in sorted(set(await tx.identities.link_again(account.id, since))):
             tx.record(events.identity_linked(account.id, provider))
         await _restore_second_factor(tx, caller, account, undone, since, now)
+        await passkeys.undo_since(tx, caller, account, since, now)
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)

@@ -13,7 +13,7 @@ from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, Signed
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
-from core.kernel.proofs import Method, methods_of
+from core.kernel.proofs import Method, Proofs, Strength, methods_of, strength_of
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from ports.storage import Transaction
@@ -28,7 +28,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
     methods = methods_of(sign_in.proofs)
-    second_factor = any(proof.is_second for proof in sign_in.proofs)
+    second_factor = strength_of(sign_in.proofs) >= Strength.TWO
     device_token = await devices.remember_device(tx, sign_in.device, methods, now, second_factor=second_factor, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,
@@ -43,7 +43,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await tx.logins.begin_browser_session(session, digest(secret), device, for_application=sign_in.for_application)
     else:
         await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
-    await _warn_of_risk(tx, account, device, now)
+    await _warn_of_risk(tx, account, device, sign_in.proofs, now)
     tx.record(events.signed_in(account.id, methods, sign_in.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
@@ -70,7 +70,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     facts = None if not asks_for_facts else tx.openid_facts.load_deferred(account.id, service.id if service else None, now)
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
-        await _warn_of_risk(tx, account, device, now)
+        await _warn_of_risk(tx, account, device, proofs, now)
     tx.record(events.signed_in(account.id, methods_of(proofs), service))
     is_verified = account.email_verified_at is not None
     thumbprint = None if redeemed.key is None else redeemed.key.thumbprint
@@ -96,7 +96,7 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
     return issuing.issue_tokens(ports, subject, signed_in.secret, session.created_at)
 
 
-async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
-    """Queue an email about a risky sign-in. Accounts with a second factor get none, because that factor protects them."""
-    if device.risk.is_high and account.second_factor is None:
+async def _warn_of_risk(tx: Transaction, account: Account, device: Device, proofs: Proofs, now: datetime) -> None:
+    """Queue an email about a risky sign-in. With a second factor, or a passkey that verified its user, it proves enough."""
+    if device.risk.is_high and account.second_factor is None and strength_of(proofs) < Strength.TWO:
         await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))

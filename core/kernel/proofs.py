@@ -17,6 +17,7 @@ class Method(StrEnum):
     OWNER_RECOVERY = "owner_recovery"
     TOTP = "totp"
     BACKUP_CODE = "backup_code"
+    PASSKEY = "passkey"
 
 
 # A proof by one of these counts only beside a first factor.
@@ -36,10 +37,16 @@ class Strength(IntEnum):
 
 
 class Acr(StrEnum):
-    """Authentication context classes: one factor, or two."""
+    """Authentication context classes, the weakest first: one factor, two, or a phishing-resistant proof that counts as two."""
 
     PASSWORD = "pwd"  # noqa: S105  (a class)
     MFA = "mfa"
+    PHISHING_RESISTANT = "phr"
+
+    @property
+    def strength(self) -> Strength:
+        """The strength that meets the class."""
+        return Strength(1 + [*Acr].index(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class Proof:
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
+    hardware: bool = False  # the key cannot leave its device
 
     @property
     def is_second(self) -> bool:
@@ -68,6 +76,7 @@ class FactorKind(StrEnum):
     PASSWORD = "password"  # noqa: S105  (a name)
     MAILBOX = "mailbox"
     TOTP = "totp"
+    PASSKEY = "passkey"
 
 
 SECOND_KINDS: Final = frozenset({FactorKind.TOTP})
@@ -106,16 +115,24 @@ def strength_of(proofs: Proofs) -> Strength:
     return Strength.TWO if any(proof.is_second or proof.user_verified for proof in proofs) else Strength.ONE
 
 
-def acr_of(proofs: Proofs) -> Acr:
-    """Return the authentication context class."""
-    return Acr.MFA if strength_of(proofs) >= Strength.TWO else Acr.PASSWORD
+def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
+    """Return the strongest authentication context class that is met, of the `asked` ones if one of these is met."""
+    strength = strength_of(proofs)
+    met = [acr for acr in Acr if acr.strength <= strength]
+    return ([acr for acr in met if acr in asked] or met or [Acr.PASSWORD])[-1]
 
 
 def amr_of(proofs: Proofs) -> list[str]:
     """Return the methods with their names of RFC 8176. An identity provider has none."""
-    name = _NAMES.get(_newest_first_factor(proofs).method)
-    second = ("otp", "mfa") if strength_of(proofs) >= Strength.TWO else ()
-    return [*dict.fromkeys((*(() if name is None else (name,)), *second))]
+    first = _newest_first_factor(proofs)
+    names = [_NAMES[first.method]] if first.method in _NAMES else []
+    if first.method is Method.PASSKEY:
+        names = ["hwk" if first.hardware else "swk", "user"]
+    if any(proof.is_second for proof in proofs):
+        names.append("otp")
+    if strength_of(proofs) >= Strength.TWO:
+        names.append("mfa")
+    return [*dict.fromkeys(names)]
 
 
 def first_method_of(proofs: Proofs) -> str | None:
@@ -158,7 +175,8 @@ def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
 def ways_in(factors: Collection[Factor]) -> frozenset[FactorKind]:
     """Return the kinds that sign in without an identity provider. A password does so only for a verified address (security A-4)."""
     kinds = {factor.kind for factor in factors}
-    return frozenset({FactorKind.PASSWORD}) if {FactorKind.PASSWORD, FactorKind.MAILBOX} <= kinds else frozenset()
+    needed = {FactorKind.PASSWORD: {FactorKind.PASSWORD, FactorKind.MAILBOX}, FactorKind.PASSKEY: {FactorKind.PASSKEY}}
+    return frozenset(kind for kind, factors_of_it in needed.items() if factors_of_it <= kinds)
 
 
 def _newest_first_factor(proofs: Proofs) -> Proof:

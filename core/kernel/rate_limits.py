@@ -34,6 +34,7 @@ IMPERSONATE = per_minute("impersonate", 10)
 # not use up the bucket of the group.
 MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate together
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes
+PASSKEYS = Bucket("passkeys", 180.0, 20)  # the start and the end of a registration together: ten in an hour
 MFA_VERIFICATION = Bucket("mfa-verification", 1.0, 3)  # POST /api/user/mfa/verify and POST /api/auth/mfa/verify together
 IMAGE = Bucket("image", 0.05, 600)  # /images/*: 20 a second, 600 at once. Browsers keep the images
 IMAGE_UPLOAD = per_minute("image-upload", 20)

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, pictures, platform_users
+from entrypoints.http.api.accounts import accounts, devices, mfa, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
@@ -36,6 +36,7 @@ from entrypoints.http.api.authentication import (
     identities,
     impersonation,
     oauth_credentials,
+    passkey_sign_in,
     personal_tokens,
     reauthentication,
     sessions,
@@ -91,7 +92,9 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (pictures, "Uploaded images: the picture of the user, and the addresses of all images."),
     (sessions, "Sign in, refresh, sign out, and select an organization."),
     (email_sign_in, "Sign in with a code or a link in an email."),
+    (passkey_sign_in, "Sign in with a passkey."),
     (reauthentication, "Confirm in a session that it's you."),
+    (passkeys, "Passkeys: add, list, rename and delete them."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (personal_tokens, "Personal access tokens, with which programs act as a user."),

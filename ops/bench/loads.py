@@ -35,6 +35,10 @@ def bare_app(bench: Bench, seconds: int) -> Sample:
     return drive_bare(bench.raw_server("hypercorn"), seconds)
 
 
+def verifying_app(bench: Bench, seconds: int) -> Sample:
+    return drive_bare(bench.raw_server("es256"), seconds)
+
+
 def easier(bench: Bench, seconds: int) -> Sample:
     return bench.easier(seconds)
 

@@ -3,7 +3,7 @@
 These are a bare application on a server, password verifications, signatures and HTTP posts. There
 is also a cheap receiver of posts.
 
-python -m ops.bench.raw hypercorn | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
+python -m ops.bench.raw hypercorn | es256 | own | argon2 THREADS SECONDS MEMORY_KIB TIME_COST PARALLELISM | xmlsec SECONDS
                       | httpx ADDRESS AT_ONCE SECONDS | receiver
 """
 
@@ -31,7 +31,7 @@ async def bare(scope: Message, receive: Callable[[], Awaitable[Message]], send: 
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def on_hypercorn() -> None:
+async def on_hypercorn(application: Any = bare) -> None:
     """Serve on Hypercorn's Trio worker with default settings."""
     import trio
     from hypercorn.config import Config
@@ -40,9 +40,24 @@ async def on_hypercorn() -> None:
     config = Config()
     config.bind = ["127.0.0.1:0"]
     async with trio.open_nursery() as nursery:
-        application: Any = bare
         (address,) = await nursery.start(partial(serve, application, config))
         _print(address=address)
+
+
+async def verifying_on_hypercorn() -> None:
+    """Serve an application that verifies one ES256 signature for each request, with a key that is loaded already."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    private, data = ec.generate_private_key(ec.SECP256R1()), bytes(69)  # the length that an assertion signs
+    key, signature, algorithm = private.public_key(), private.sign(data, ec.ECDSA(SHA256())), ec.ECDSA(SHA256())
+
+    async def verifying(scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]) -> None:
+        if scope["type"] != "lifespan":
+            key.verify(signature, data, algorithm)
+        await bare(scope, receive, send)
+
+    await on_hypercorn(verifying)
 
 
 async def on_our_server() -> None:
@@ -187,7 +202,7 @@ def main(measurement: str, *arguments: str) -> None:
     else:
         import trio
 
-        work: Any = {"hypercorn": on_hypercorn, "own": on_our_server, "httpx": post}[measurement]
+        work: Any = {"hypercorn": on_hypercorn, "es256": verifying_on_hypercorn, "own": on_our_server, "httpx": post}[measurement]
         trio.run(work, *arguments)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from actors.webhook_dispatcher import SLOTS
 from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
-from ops.bench import billing, end_users, loads, pages, people, requests, webhooks
+from ops.bench import billing, end_users, loads, pages, passkeys, people, requests, webhooks
 from ops.bench.directories import DIRECTORIES
 from ops.bench.end_users import APPLICATIONS
 from ops.bench.loads import document, easier, load, once, posts, sign_ins, signature_pairs, two_workers, verifications
@@ -84,6 +84,9 @@ ROWS: Final[Sequence[Row]] = (
           load(requests.client_credentials), 0.20, 0.30, f"{PROGRAMS} service accounts of one organization"),
     _bare("mfa-verify", "POST /api/auth/mfa/verify with 1 worker",
           once(people.second_factors), 0.20, 0.28, "each request with the code of another account, on a known device"),
+    Row("passkey-sign-in", "POST /api/auth/passkey with 1 worker / a bare ASGI app on Hypercorn that verifies an ES256 signature",
+        once(passkeys.sign_ins), loads.verifying_app, Goal(0.15, 0.25),
+        f"1 worker, {_CONNECTIONS}, each request with the passkey of another account, on a known device"),
     Row("saml-responses", f"signed SAML responses with 1 worker / {_PAIRS}",
         load(requests.saml_responses), signature_pairs, Goal(0.30, 0.40), _SAML),
     Row("saml-sign-on", f"SAML sign-ons with the session cookie of a browser and 1 worker / {_PAIRS}",

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneTimeTokensRead, PlatformRead, PlatformUsersRead
 from ports.storage.accounts.images import ImagesRead
+from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
 from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
@@ -49,6 +50,8 @@ class Reading(Protocol):
     def mfa(self) -> MfaRead: ...
     @property
     def one_time_tokens(self) -> OneTimeTokensRead: ...
+    @property
+    def passkeys(self) -> PasskeysRead: ...
     @property
     def platform(self) -> PlatformRead: ...
     @property

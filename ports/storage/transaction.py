@@ -7,6 +7,7 @@ from core.kernel.event_catalog import Event
 from ports.storage.accounts.accounts import Accounts, EmailChanges, OneTimeTokens
 from ports.storage.accounts.emails import EmailQueue
 from ports.storage.accounts.images import Images
+from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
 from ports.storage.applications.figures import FigureCounting
 from ports.storage.applications.services import ApiKeys, Plans, Services
@@ -72,6 +73,8 @@ class Transaction(Protocol):
     def mfa(self) -> Mfa: ...
     @property
     def one_time_tokens(self) -> OneTimeTokens: ...
+    @property
+    def passkeys(self) -> Passkeys: ...
     # tenancy
     @property
     def branding(self) -> Branding: ...

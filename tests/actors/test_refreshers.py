@@ -98,6 +98,7 @@ def down_ports() -> Ports:
         vault=unused,
         passwords=unused,
         codes=unused,
+        passkeys=unused,
         tokens=unused,
         client_assertions=unused,
         pipeline_tokens=unused,

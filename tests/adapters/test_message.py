@@ -30,6 +30,7 @@ NOTICES = [kind for kind in EmailKind if kind not in PATHS]
 UNDOABLE = (
     *(EmailKind.PASSWORD_CHANGED, EmailKind.MFA_ENABLED, EmailKind.MFA_DISABLED, EmailKind.BACKUP_CODES_REGENERATED),
     *(EmailKind.EMAIL_CHANGE_REQUESTED, EmailKind.IDENTITY_LINKED, EmailKind.IDENTITY_UNLINKED),
+    *(EmailKind.PASSKEY_ADDED, EmailKind.PASSKEY_REMOVED),
 )
 RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
@@ -263,6 +264,8 @@ SECOND_FACTOR = {
     EmailKind.MFA_DISABLED: ("Two-factor authentication is off", "You now sign in without a code"),
     EmailKind.MFA_REMOVED: ("Your two-factor authentication was removed", "You've been signed out on all devices"),
     EmailKind.BACKUP_CODES_REGENERATED: ("You have new backup codes", "Your earlier backup codes no longer work"),
+    EmailKind.PASSKEY_ADDED: ("A passkey was added", "It signs in to your account without a password"),
+    EmailKind.PASSKEY_REMOVED: ("A passkey was deleted", "It no longer signs in to your account"),
     EmailKind.BACKUP_CODE_USED: ("A backup code was used", "This backup code no longer works"),
 }
 

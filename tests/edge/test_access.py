@@ -119,10 +119,13 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
     named: dict[str, set[str]] = defaultdict(set)
     for route, view in routes(app):
         named[access_of(view).name].add(route)
-    assert named["verified_person"] == {"POST /api/organizations", "POST /api/user/personal-tokens"}
+    assert named["verified_person"] == {
+        *("POST /api/organizations", "POST /api/user/personal-tokens"),
+        *("POST /api/user/passkeys", "POST /api/user/passkeys/options"),
+    }
     assert named["person_anywhere"] == {
         *("GET /api/auth/reauthenticate", "POST /api/auth/reauthenticate", "POST /api/auth/reauthenticate/email"),
-        "POST /api/auth/reauthenticate/<provider>",
+        *("POST /api/auth/reauthenticate/<provider>", "POST /api/auth/reauthenticate/passkey/options"),
         *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations", "GET /api/user/applications"),
         *("GET /api/user/consents", "DELETE /api/user/consents/<service_id>"),
         *("GET /api/user/personal-tokens", "DELETE /api/user/personal-tokens/<personal_token_id>"),

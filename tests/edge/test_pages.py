@@ -243,7 +243,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.com",
         "target": {"next": "/app/account"},
         "options": ReauthenticationOptions(
-            needs_first_factor=True, password=True, email_code=True, providers=(CODEHOST,), needs_second_factor=True
+            needs_first_factor=True, password=True, email_code=True, passkey=True, providers=(CODEHOST,), needs_second_factor=True
         ),
         "providers": {"codehost": "Codehost"},
         "wrong": "code",

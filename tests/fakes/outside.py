@@ -7,6 +7,7 @@ import trio
 
 from core.accounts.model.devices import Location
 from core.accounts.model.email_queue import EmailOutcome
+from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
@@ -90,6 +91,7 @@ class FakeMetrics:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, int, float]] = []
         self.login_failures: Counter[str] = Counter()
+        self.passkey_ceremonies: Counter[tuple[str, str]] = Counter()
         self.tokens_issued = 0
         self.jobs: list[tuple[str, float]] = []
         self.siem_failures: Counter[str] = Counter()
@@ -106,6 +108,9 @@ class FakeMetrics:
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.append((method, route, status, seconds))
+
+    def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
+        self.passkey_ceremonies[ceremony, refused or "ok"] += 1
 
     def login_failed(self, reason: LoginFailure) -> None:
         self.login_failures[reason] += 1

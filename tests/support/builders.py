@@ -32,6 +32,7 @@ from adapters.crypto import (
     JwtPipelineTokens,
     JwtTokens,
     TotpCodes,
+    WebAuthnPasskeys,
     X509Certificates,
 )
 from adapters.email.message import EmailTemplates
@@ -116,9 +117,12 @@ def application() -> Application:
     return build_routes()
 
 
+VAULT_KEY = ("test", bytes(range(32)))
+
+
 @lru_cache
 def make_vault() -> AesVault:
-    return AesVault([("test", bytes(range(32)))])
+    return AesVault([VAULT_KEY])
 
 
 @lru_cache
@@ -187,6 +191,7 @@ async def make_ports(
         vault=make_vault(),
         passwords=cheap_passwords(),
         codes=TotpCodes(),
+        passkeys=WebAuthnPasskeys([VAULT_KEY]),
         tokens=copy(_tokens_with_key()),
         client_assertions=JwtClientAssertions(),
         pipeline_tokens=JwtPipelineTokens(),

@@ -25,6 +25,7 @@ from tests.support.builders import Api, add_account, add_member, add_organizatio
 from tests.support.database import Database
 from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
+from tests.support.passkeys.users import PasskeyUser
 from tests.support.platform import Platform
 from tests.support.saml import SamlApplication
 from tests.support.saml.browser import SamlApplications, SamlBrowser
@@ -42,6 +43,12 @@ async def user(ports: Ports) -> Account:
 async def factor(ports: Ports, user: Account) -> Authenticator:
     """The second factor of `user`."""
     return await add_mfa(ports, user)
+
+
+@pytest.fixture
+async def holder(api: Api, ports: Ports, user: Account) -> PasskeyUser:
+    """A fresh session of `user`, with an authenticator for passkeys."""
+    return PasskeyUser(api, (await sign_in(ports, user)).access_token)
 
 
 @pytest.fixture

@@ -65,6 +65,7 @@ ACCOUNT_CONTROL: Final = Record(
     origin=AccountOrigin,
     has_password="u.password_hash is not null",  # noqa: S106  (a condition)
     has_identity="exists (select 1 from identities i where i.user_id = u.id)",
+    has_passkey="u.passkey_count > 0",
     at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
     role="m.role",
     member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
@@ -215,7 +216,7 @@ class Accounts(AccountClosures):
             select 1 from users u
             where u.id = %(user_id)s and u.deactivated_at is not null and u.platform_deactivated_at is null and u.closed_at is null
               and u.anonymized_at is null and (u.email_verified_at is null
-                   or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))"""
+                   or u.password_hash is null and u.passkey_count = 0 and not exists (select 1 from identities i where i.user_id = u.id))"""
         return await self._exists(sql, user_id=user_id)
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:

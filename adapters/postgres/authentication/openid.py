@@ -9,16 +9,18 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
+from core.kernel.proofs import Acr
 from core.kernel.values import Email
 
-GRANT_WIDTH: Final = 8  # of the columns that `to_grant` reads
+STORED_WIDTH: Final = 8  # of the columns of `stored_grant`
+GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
 
 
 def stored_grant(alias: LiteralString) -> LiteralString:
     """Return the stored columns of a grant. Sessions and authorization codes have them."""
     return (
         f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope, "
-        f"{alias}.asked_scope"
+        f"{alias}.asked_scope, {alias}.asked_acr"
     )
 
 
@@ -68,6 +70,7 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
         "api_resource_id": None if grant.api is None else grant.api.id,
         "api_scope": None if grant.api is None else list(grant.api.scope),
         "asked_scope": None if grant.asked is None else list(grant.asked),
+        "asked_acr": list(grant.acr) or None,
     }
 
 
@@ -78,14 +81,15 @@ def to_scope(names: list[str] | None) -> tuple[Scope, ...]:
 
 def to_grant(row: Row) -> OpenIdGrant | None:
     """Return the grant in the columns of `grant_columns`, or None if the application sent no authorization request."""
-    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, facts = row[:GRANT_WIDTH]
+    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, facts = row[:GRANT_WIDTH]
     if scope is None and api_id is None and asked is None:
         return None
     api = None
     if api_id is not None:
         api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[1:]), int(facts[0]))
     claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
-    return OpenIdGrant(to_scope(scope), claims, resource, api, None if asked is None else tuple(asked))
+    known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have others
+    return OpenIdGrant(to_scope(scope), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
 # The facts about the user `u` at a service: of the organization `vo` of the service, the membership `m` and the entitlement `n`.

@@ -150,7 +150,7 @@ class RefreshTokens(Repository):
         # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
         # again, so that an ended session gets no new token. The same statement reads all claims of
         # the new tokens, because the old token is used up when it returns. Without OpenID Connect, the
-        # columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded.
+        # columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They do not know passkeys.
         sql = f"""
             with spent as (
                 update refresh_tokens t set rotated_at = case when {IS_NOT_ROTATED} then null else %(now)s end
@@ -171,7 +171,8 @@ class RefreshTokens(Repository):
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
                           s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
-                          s.provider, s.second_factor, s.fresh, case when s.scope is not null then s.proofs end as proofs,
+                          s.provider, s.second_factor, s.fresh,
+                          case when s.scope is not null or s.provider = 'passkey' then s.proofs end as proofs,
                           {stored_grant("s")}),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
-from adapters.postgres.authentication.openid import grant_parameters, stored_grant, to_grant
+from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
 from adapters.postgres.authentication.sign_in_proofs import HAS_TWO_FACTORS, columns_of
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
 from adapters.postgres.engine.records import Columns, Record
@@ -42,7 +42,7 @@ SESSION: Final = Record(
     proofs=None,
     request_id=None,
     grant="s.grant_type",
-    openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters),
+    openid=Columns(stored_grant("s"), STORED_WIDTH, to_grant, grant_parameters),
 )
 BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_COLUMNS)
 START_ROTATION: Final = """

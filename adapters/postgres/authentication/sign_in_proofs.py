@@ -25,7 +25,7 @@ ADD_SECOND: Final = """
     proofs = case when proofs is null or id <> %(session_id)s then proofs else jsonb_build_array(proofs -> 0, %(second)s::jsonb) end,
     strength = case when strength is null or id <> %(session_id)s then strength else greatest(strength, 2) end"""
 _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
-_FLAGS: Final = ("user_verified", "phishing_resistant")
+_FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 
 
 def proof_columns(alias: LiteralString, at: LiteralString | None = None) -> Columns:

@@ -44,6 +44,7 @@ class Account:
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
+    passkey_count: int = 0
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
 
@@ -52,7 +53,8 @@ class Account:
         """The factors of the account, without linked accounts and backup codes."""
         mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
         password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
-        return (*password, *mailbox, *([] if self.second_factor is None else [self.second_factor]))
+        passkey = [] if self.passkey_count == 0 else [Factor(FactorKind.PASSKEY)]
+        return (*password, *mailbox, *passkey, *([] if self.second_factor is None else [self.second_factor]))
 
     @property
     def second_factor(self) -> Factor | None:

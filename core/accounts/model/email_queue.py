@@ -57,6 +57,9 @@ class EmailKind(StrEnum):
     MFA_ENABLED = "mfa_enabled"
     MFA_DISABLED = "mfa_disabled"
     MFA_REMOVED = "mfa_removed"
+    PASSKEY_ADDED = "passkey_added"
+    PASSKEY_REMOVED = "passkey_removed"
+    PASSKEY_REFUSED = "passkey_refused"
     ACCOUNT_DEACTIVATED = "account_deactivated"  # by a platform owner
     ACCOUNT_REACTIVATED = "account_reactivated"
     BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
@@ -279,7 +282,9 @@ class SecurityNotice:
     address: Email
     created_at: datetime  # the time of the change
     undo_until: datetime
-    detail: str | None = None  # of IDENTITY_LINKED and IDENTITY_UNLINKED, the name of the identity provider
+    # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
+    # PASSKEY_ADDED and PASSKEY_REMOVED. The number of passkeys that stay after a reset, for PASSWORD_CHANGED.
+    detail: str | None = None
     undone_at: datetime | None = None
 
     def can_be_undone(self, now: datetime) -> bool:

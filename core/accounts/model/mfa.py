@@ -28,9 +28,12 @@ class MfaEvent(StrEnum):
     VERIFY_FAILED = "mfa_verify_failed"
     BACKUP_CODES_GENERATED = "backup_codes_generated"
     BACKUP_CODE_USED = "backup_code_used"
+    PASSKEY_ADDED = "passkey_added"
+    PASSKEY_REMOVED = "passkey_removed"
+    PASSKEY_REFUSED = "passkey_refused"
 
 
-FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED})
+FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED})
 
 
 @dataclass(frozen=True, slots=True)

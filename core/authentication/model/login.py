@@ -233,6 +233,7 @@ class LoginFailure(StrEnum):
     UNVERIFIED = "unverified"
     CLOSED = "closed"  # the account is closed
     MFA = "mfa"
+    PASSKEY = "passkey"  # refused, or unknown
     EMAIL_CODE = "email_code"  # the code of a sign-in by email
     AUTHORIZATION_CODE = "authorization_code"
     DEVICE_CODE = "device_code"

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
 from core.applications.model.plans import Entitlement
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import Acr, Proofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
 
@@ -85,6 +85,7 @@ class OpenIdGrant:
     api: ResourceGrant | None = None
     asked: tuple[str, ...] | None = None
     is_narrowed: bool = False  # from a grant with `openid`
+    acr: tuple[Acr, ...] = ()  # of these classes the request asked that one is met; empty if it asked for none
 
     @property
     def consent_scopes(self) -> frozenset[Scope]:
@@ -186,6 +187,7 @@ class IdToken:
     issued_at: datetime
     expires_at: datetime
     proofs: Proofs
+    acr: Acr
     nonce: str | None
     access_token: str | None  # for `at_hash`; None in a preview
     session_expiry: datetime | None  # None if the application did not ask for it

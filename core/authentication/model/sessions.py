@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
@@ -232,7 +233,7 @@ MAX_CODE_ATTEMPTS: Final = 5
 
 
 class FirstFactorMissing(Invalid):
-    """Send `password`, or the `email_code` from POST /api/auth/reauthenticate/email, and `code` if your account has a second factor."""
+    """Send `passkey`. Or send `password` or `email_code`, with `code` if your account has a second factor."""
 
 
 class PasswordWrong(Unauthenticated):
@@ -266,17 +267,19 @@ class ReauthenticationOptions:
     needs_first_factor: bool  # the last one in this session is too old
     password: bool
     email_code: bool
+    passkey: bool  # instead of all other factors
     providers: tuple[ConnectionSlug, ...]
     needs_second_factor: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReauthenticationProof:
-    """The factors that a user presents. `code` is one of the second factor."""
+    """The factors that a user presents. `code` is one of the second factor, and `passkey` stands for both."""
 
     password: str | None = field(default=None, repr=False)
     email_code: str | None = field(default=None, repr=False)
     code: str | None = field(default=None, repr=False)
+    passkey: Json | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits
+from core.accounts import attempt_limits, relying_party
 from core.accounts.factors import codes
 from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
@@ -18,10 +18,13 @@ from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, NoPasskeysHere, Passkey, RelyingParty
 from core.accounts.own_account import lock_own_account
 from core.authentication import events
 from core.authentication.flow.methods import record_failure
 from core.authentication.identities import add_ticket
+from core.authentication.methods import passkey
+from core.authentication.methods.passkey import VerifiedPasskey
 from core.authentication.model import login as login_model
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.login import LoginFailure
@@ -57,6 +60,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         providers = await _providers(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
+        has_passkey = account.passkey_count > 0 and bool((await _usable_passkeys(ports, read, caller))[1])
     is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
     needs_code = account.second_factor is not None
     # It waits for a code, and counts for nothing if the second factor was turned off since.
@@ -65,6 +69,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         needs_first_factor=not (is_recent or has_provider),
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
+        passkey=has_passkey,
         providers=providers,
         needs_second_factor=needs_code,
     )
@@ -123,14 +128,39 @@ async def complete_at_provider(tx: Transaction, account: Account, session_id: UU
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
+async def start_passkey(ports: Ports, caller: Person) -> Json:
+    """Return the options with which the caller's browser uses one of their passkeys. Raises: NoPasskey."""
+    async with ports.storage.reading() as read:
+        party, own = await _usable_passkeys(ports, read, caller)
+    challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
+    return ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own)
+
+
+async def _usable_passkeys(ports: Ports, read: Reading, caller: Person) -> tuple[RelyingParty | None, list[Passkey]]:
+    """Return the caller's passkeys for the present RP ID, with the relying party, or None if there are none."""
+    try:
+        party = await relying_party.load(ports, read)
+    except NoPasskeysHere:
+        return None, []
+    own = [each for each in await read.passkeys.of_user(caller.user_id) if each.rp_id == party.id]
+    return (party, own) if own else (None, [])
+
+
+def _binding(caller: Person) -> ChallengeBinding:
+    return ChallengeBinding(Ceremony.REAUTHENTICATE, caller.session_id.bytes)
+
+
 async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> SignInFacts:
     """Verify all factors of the caller's account, and return the new last sign-in of the session.
 
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
+    A passkey stands for all factors.
+
     Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
-    attempts; SecondFactorMissing, CodeMalformed, TooManyAttempts; Limited if too many hashes are queued.
+    attempts; PasskeyUnknown, PasskeyRefused, PasskeyChanged; SecondFactorMissing, CodeMalformed,
+    TooManyAttempts; Limited if too many hashes are queued.
     """
     now = ports.clock.now()
     if proof.code is not None:
@@ -138,12 +168,14 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     first = await _verify_first_factor(ports, caller, account, proof, now)
-    code = await _verify_second_factor(ports, caller, account, proof.code)
+    code = None if first.passkey is not None else await _verify_second_factor(ports, caller, account, proof.code)
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
         if (locked.password_hash, locked.email, locked.second_factor) != (account.password_hash, account.email, account.second_factor):
             raise SessionEnded
+        if first.passkey is not None:
+            await first.passkey.redeem(tx)
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
             raise EmailedCodeWrong
         if code is not None:
@@ -166,9 +198,13 @@ class _FirstFactor:
 
     proof: Proof | None  # None: that of the session's last sign-in
     code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
+    passkey: VerifiedPasskey | None = None  # the second factor is not needed then
 
 
 async def _verify_first_factor(ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime) -> _FirstFactor:
+    if proof.passkey is not None:
+        verified = await passkey.verify(ports, caller, proof.passkey, _binding(caller), user_id=account.id)
+        return _FirstFactor(verified.proof, passkey=verified)
     if proof.password is not None:
         await _verify_password(ports, caller, account, proof.password)
         return _FirstFactor(Proof(Method.PASSWORD, now))

@@ -46,7 +46,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         audience=_audience(ports, openid, service),
         scope=openid.grant.token_scope if openid else (),
         auth_time=proved_at(proofs) if proofs else None,
-        acr=acr_of(proofs) if proofs else None,
+        acr=acr_of(proofs, openid.grant.acr if openid else ()) if proofs else None,
         amr=tuple(amr_of(proofs)) if proofs else (),
         key_thumbprint=subject.key_thumbprint,
     )
@@ -79,6 +79,7 @@ def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, acc
         issued_at=now,
         expires_at=_expires_at(ports, subject, now),
         proofs=subject.proofs,
+        acr=acr_of(subject.proofs, grant.acr),
         nonce=openid.nonce,
         access_token=access_token,
         session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,

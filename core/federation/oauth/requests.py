@@ -194,7 +194,7 @@ def ask_for_sign_up(address: str) -> str:
 
 
 def _strength(acr: Acr | None) -> Strength:
-    return Strength.TWO if acr is Acr.MFA else Strength.ONE
+    return Strength.ONE if acr is None else acr.strength
 
 
 # The flow

@@ -81,6 +81,8 @@ class Sweep(StrEnum):
     EMAIL_CHANGES = "email_changes", EMAIL_CHANGES_KEPT
     SECURITY_NOTICES = "security_notices", EMAIL_CHANGES_KEPT
     FORMER_MFA = "former_mfa", UNDO_TTL
+    FORMER_PASSKEYS = "former_passkeys", UNDO_TTL
+    PASSKEY_CHALLENGES = "used_passkey_challenges"
     MFA_SETUPS = "mfa_setups", SETUP_TTL
     FAILED_LOGINS = "failed_logins"
     CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT

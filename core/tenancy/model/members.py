@@ -207,6 +207,7 @@ class AccountControl:
     role: RoleName | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
+    has_passkey: bool = False
     closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
 
     @property
@@ -216,8 +217,8 @@ class AccountControl:
 
     @property
     def can_sign_in(self) -> bool:
-        """Return whether the user has a password, or an identity at an identity provider."""
-        return self.has_password or self.has_identity
+        """Return whether the user has a password, a passkey, or an identity at an identity provider."""
+        return self.has_password or self.has_identity or self.has_passkey
 
     @property
     def used_elsewhere(self) -> bool:
@@ -228,7 +229,7 @@ class AccountControl:
     def may_change_email(self) -> bool:
         """Return whether the organization may change the account's address (security K-4, C-4).
 
-        With a password or an identity, the user controls the account. Then the organization may
+        With a password, a passkey or an identity, the user controls the account. Then the organization may
         change the address only if the present address is at a domain that it has verified.
 
         The address of an owner or admin never changes. The owner of the new mailbox could take over the

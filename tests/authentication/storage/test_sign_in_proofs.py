@@ -92,7 +92,7 @@ async def test_an_impersonation_has_no_proofs(storage: Postgres, pool: Pool, use
 
 async def test_a_method_of_a_later_release_is_a_first_factor(storage: Postgres, pool: Pool, user_id: UUID) -> None:
     stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
-    await run_sql(pool, """update sessions set proofs = jsonb_set(proofs, '{0,method}', '"passkey"')""")
+    await run_sql(pool, """update sessions set proofs = jsonb_set(proofs, '{0,method}', '"telepathy"')""")
     assert await load(storage, stored.id, user_id) == (Proof(None, STARTED),)
 
 

@@ -57,6 +57,17 @@ TABLE = [
 ]
 
 
+@pytest.mark.parametrize("hardware", [True, False])
+def test_a_passkey_that_verified_its_user_counts_as_both_factors(hardware: bool) -> None:
+    proofs = (Proof(Method.PASSKEY, NOW, user_verified=True, phishing_resistant=True, hardware=hardware),)
+    assert strength_of(proofs) is Strength.PHISHING_RESISTANT
+    assert covers(proofs, [APP])
+    assert amr_of(proofs) == ["hwk" if hardware else "swk", "user", "mfa"]
+    classes = {(): "phr", (Acr.MFA,): "mfa", (Acr.PASSWORD, Acr.MFA): "mfa", (Acr.PHISHING_RESISTANT,): "phr"}
+    assert {asked: acr_of(proofs, asked) for asked in classes} == classes
+    assert acr_of((Proof(Method.PASSWORD, NOW),), (Acr.MFA,)) == "pwd", "what was asked is not met"
+
+
 @pytest.mark.parametrize(("name", "alone", "with_second", "by_provider"), TABLE)
 def test_the_claims_follow_from_the_proofs(name: str, alone: list[str], with_second: list[str], *, by_provider: bool) -> None:
     first = first_proof(name, NOW)

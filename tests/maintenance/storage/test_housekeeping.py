@@ -128,6 +128,12 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, notice, uuid4(), user.id, time, time)
         former = "insert into former_mfa (id, user_id, secret, setup_at, enabled_at, removed_at) values (%s, %s, 'x', %s, %s, %s)"
         await run_sql(pool, former, uuid4(), user.id, time, time, time)
+        former_passkey = """
+            insert into former_passkeys (id, user_id, name, credential_id, public_key, algorithm, rp_id, sign_count, aaguid,
+                                         backup_eligible, backed_up, transports, created_at, removed_at)
+            values (%s, %s, 'Key', 'x', 'x', -7, 'sso.example.com', 0, gen_random_uuid(), true, true, '{}', %s, %s)"""
+        await run_sql(pool, former_passkey, uuid4(), user.id, time, time)
+        await run_sql(pool, "insert into used_passkey_challenges values (%s, %s)", str(time).encode(), time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         flow = """
@@ -226,6 +232,8 @@ SWEPT_TABLES = {
     Sweep.EMAIL_CHANGES: ("email_changes", 1),
     Sweep.SECURITY_NOTICES: ("security_notices", 1),
     Sweep.FORMER_MFA: ("former_mfa", 1),
+    Sweep.FORMER_PASSKEYS: ("former_passkeys", 1),
+    Sweep.PASSKEY_CHALLENGES: ("used_passkey_challenges", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.CREDENTIALS: ("credentials", 1),
     Sweep.EVENTS: ("events", 1),

@@ -98,10 +98,13 @@ class Belongings:
         await add_identity(
             pool, account.id, subject=f"{name} there", email=f"{slug}@codehost.example", token=f"token of {name}", scopes=[f"{slug}:all"]
         )
+        passkey_id = new_id()
         passkey = """
-            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
-            values (%s, %s, %s, %s, %s, 0, %s, true, %s)"""
-        await run_sql(pool, passkey, new_id(), account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
+            insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
+                                  rp_id, algorithm)
+            values (%s, %s, %s, %s, %s, 0, %s, true, %s, 'gatehouse.test', -7)"""
+        await run_sql(pool, passkey, passkey_id, account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
+        await run_sql(pool, "update users set passkey_count = 1 where id = %s", account.id)
         # A login at the platform itself, which only the organizations of the user's confirmed memberships see.
         login = """
             insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)
@@ -120,6 +123,8 @@ class Belongings:
             "device_token": trust,
             "session_id": str(session.session_id),
             "personal_token_id": str(token.id),
+            "passkey_id": str(passkey_id),
+            **{"credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # of no session
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",

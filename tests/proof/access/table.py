@@ -105,6 +105,8 @@ POST   /api/user/set-password                 401  200  200  200  200  200  200 
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
 POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/passkey/options              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /api/auth/passkey                      400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400  400
 POST   /api/auth/email-sign-in                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/email-sign-in/verify         200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /auth/email-sign-in                    200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -113,6 +115,7 @@ POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401 
 GET    /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
 POST   /api/auth/reauthenticate/email         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   {reauthentication-options}             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/auth/reauthenticate/<provider>    401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
@@ -139,6 +142,13 @@ GET    /api/user/sign-ins                     401  200  200  200  200  200  200 
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
+POST   /api/user/passkeys/options             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/user/passkeys                     401  201  201  201  201  201  201  201  403  403  201  201  403  403  403  403  403  401  201
+GET    /api/user/passkeys                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+PATCH  /api/user/passkeys/<passkey_id>        401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/passkeys/<passkey_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
+PATCH  /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
+DELETE /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
 POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
@@ -640,6 +650,7 @@ SHORT: Final = {
     "{account}": ACCOUNT,
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
+    "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
@@ -664,6 +675,15 @@ WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
 WITH_SECOND_FACTOR: Final = "update users set mfa_enabled_at = now() where id = '{user_id}'"
 GUARDED: Final = {"user_id": "{guarded_id}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
+PASSKEY_OF_ANOTHER: Final = {"passkey_id": "{further_passkey_id}"}
+NEW_CREDENTIAL: Final = {
+    **{"id": "{credential_id}", "rawId": "{credential_id}", "type": "public-key"},
+    "response": {"clientDataJSON": "{client_data}", "attestationObject": "{attestation}"},
+}
+UNKNOWN_CREDENTIAL: Final = {
+    **{"id": "AAAA", "rawId": "AAAA", "type": "public-key"},
+    "response": {"clientDataJSON": "AAAA", "authenticatorData": "AAAA", "signature": "AAAA"},
+}
 ONESELF: Final = {"user_id": "{own_id}"}
 AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 
@@ -701,6 +721,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/user/mfa": Request(setup_sql=HAS_MFA),
     "POST /api/user/mfa/backup-codes/regenerate": Request(setup_sql=HAS_MFA),
     "DELETE /api/user/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
+    "POST /api/auth/passkey": Request({"credential": UNKNOWN_CREDENTIAL, "saml_state": "none"}),
+    "POST /api/user/passkeys": Request({"credential": NEW_CREDENTIAL}),
+    "PATCH /api/user/passkeys/<passkey_id>": Request({"name": "A New Name"}),
+    "PATCH /api/user/passkeys/<passkey_id>#other": Request({"name": "A New Name"}, things=PASSKEY_OF_ANOTHER),
+    "DELETE /api/user/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /api/user/personal-tokens": Request({"name": "A New Token", "scopes": ["account:read"]}),
     f"DELETE {ORG}/personal-tokens/<personal_token_id>": Request(things={"personal_token_id": "{organization_token_id}"}),
     "PATCH /api/user/devices/<device_id>": Request({"name": "A New Name"}),

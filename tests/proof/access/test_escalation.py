@@ -102,6 +102,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "sessions": lambda _, gain: bool(gain.old) and not gain.changes("user_id", "org_id", "service_id", "expires_at", "browser_hash"),
     "refresh_tokens": never,
     "passkeys": never,
+    "former_passkeys": never,
     "identities": never,
     "consents": never,
     "memberships": may_set_role,

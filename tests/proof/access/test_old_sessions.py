@@ -43,6 +43,7 @@ WITHOUT_RECENT_SIGN_IN = {
     "POST /api/invitations/decline": "callers without a session can do the same with the token of the invitation",
     "POST /api/auth/reauthenticate": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/email": "renews the sign-in itself",
+    "POST /api/auth/reauthenticate/passkey/options": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/<provider>": "renews the sign-in itself",
     "POST /auth/device/verify": "single sign-on: the session signs the user in to applications",
 }

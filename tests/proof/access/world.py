@@ -68,6 +68,7 @@ from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, add_member, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import use_in_sessions
+from tests.support.passkeys.users import new_credential
 from tests.support.personal_tokens import add_personal_token
 from tests.support.saml import new_certificate
 from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
@@ -375,7 +376,7 @@ def _directories_of(tenant: Tenant, prefix: str = "") -> list[Caller]:
 
 def _own(belongings: Mapping[str, str], session: SignedIn) -> Mapping[str, str]:
     """Return the personal things of this caller."""
-    return {**belongings, "refresh_token": session.refresh_token}
+    return {**belongings, "refresh_token": session.refresh_token, **new_credential(session.session_id)}
 
 
 async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
@@ -620,6 +621,7 @@ async def _add_tenant(
         **await add_flows(ports, people["guarded"], slug, org, services[0]),
         **further_things,
         "further_device_id": further_things["device_id"],
+        "further_passkey_id": further_things["passkey_id"],
         "organization_token_id": str((await add_personal_token(ports, further, org, name=f"{slug} token")).id),
     }
     return Tenant(organization, people, things, services, keys)

@@ -30,7 +30,7 @@ DEVICE_POLL: Final = Record(
     status=DeviceRequestStatus,
     account=ACCOUNT.as_field(if_any="id"),
     openid=Columns(
-        "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, "
+        "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, null, "
         + resource_facts("request", "s.user_id"),
         GRANT_WIDTH,
         to_grant,

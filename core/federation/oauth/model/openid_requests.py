@@ -212,10 +212,11 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
     if request.nonce is not None and (len(request.nonce) > MAX_NONCE_LENGTH or not is_printable(request.nonce)):
         raise NonceInvalid
     id_token, userinfo = _parse_claims(request.claims if is_openid else None)
-    required_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
+    asked_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
     service = authorization.service
+    required_acr = _above_password(asked_acr[:1])
     if service is not None and service.required_acr is not None:
-        required_acr = Acr(service.required_acr)
+        required_acr = max((Acr(service.required_acr), required_acr or Acr.PASSWORD), key=lambda acr: acr.strength)
     if service is not None and service.enterprise:
         id_token[SESSION_EXPIRY] = _RequestedMember(is_essential=False, values=())
     grant = OpenIdGrant(
@@ -223,6 +224,7 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
         claims=RequestedClaims(_user_claims(id_token), _user_claims(userinfo)),
         resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
         api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
+        acr=asked_acr,
     )
     openid = OpenIdRequest(
         grant=grant if is_openid or api is not None else None,
@@ -350,23 +352,26 @@ def _user_claims(members: Mapping[str, _RequestedMember]) -> tuple[str, ...]:
     return tuple(sorted(name for name in members if name in USER_CLAIMS or name == SESSION_EXPIRY))
 
 
-def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[Acr | None, Acr | None]:
-    """Return the required and the wished class. An essential class of unknown names only cannot be met. Raises: AuthenticationUnmet."""
+def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[tuple[Acr, ...], Acr | None]:
+    """Return the classes of which one must be met, the weakest first, and the wished one.
+
+    Unknown classes are ignored, unless one of them must be met. Raises: AuthenticationUnmet.
+    """
     essential: tuple[str, ...] = ()
     wished = tuple((acr_values or "").split(" "))
     if member is not None and member.is_essential:
         essential = member.values
     elif member is not None and member.values:
         wished = member.values
-    if essential and not any(value in tuple(Acr) for value in essential):
+    asked = tuple(acr for acr in Acr if acr in essential)
+    if essential and not asked:
         raise AuthenticationUnmet
-    preferred = next((value for value in wished if value in tuple(Acr)), None)  # unknown ones are ignored
-    return _weakest(essential), Acr.MFA if preferred == Acr.MFA else None
+    return asked, _above_password(tuple(Acr(value) for value in wished if value in tuple(Acr)))
 
 
-def _weakest(values: tuple[str, ...]) -> Acr | None:
-    """Return MFA if no other known class is accepted. One factor is always met."""
-    return Acr.MFA if Acr.MFA in values and Acr.PASSWORD not in values else None
+def _above_password(classes: tuple[Acr, ...]) -> Acr | None:
+    """Return the first class, or None if it is always met."""
+    return None if classes[:1] in ((), (Acr.PASSWORD,)) else classes[0]
 
 
 def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hint_subject: UUID | None) -> UUID | None:

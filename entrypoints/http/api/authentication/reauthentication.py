@@ -10,6 +10,7 @@ from core.authentication.reauthentication import reauthentication
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts
+from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.api.authentication.identities import LinkStartResponse
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
@@ -27,7 +28,8 @@ class ReauthenticationOptionsResponse(ResponseModel):
 
     needs_first_factor: bool = Field(description="Whether one of the methods is needed. A sign-in of the last minutes is not repeated.")
     methods: list[str] = Field(
-        description="`password`, `email` for a code in an email, and linked identity providers.", examples=[["password", "email"]]
+        description="`password`, `email` for a code in an email, `passkey`, which needs no second factor, and linked identity providers.",
+        examples=[["password", "email"]],
     )
     needs_second_factor: bool = Field(description="Whether a code of your authenticator app or a backup code is needed too.")
     authenticated_at: Timestamp = Field(description="The time of the last sign-in in this session.")
@@ -43,7 +45,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
     """
     user = signed_in()
     options = await reauthentication.load_options(ports(), user)
-    ways = (("password", options.password), ("email", options.email_code))
+    ways = (("password", options.password), ("email", options.email_code), ("passkey", options.passkey))
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
         needs_first_factor=options.needs_first_factor,
@@ -54,7 +56,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
 
 
 class ReauthenticationRequest(RequestModel):
-    """The factors of your account. One of `password` and `email_code` is the first factor."""
+    """The factors of your account. One of `password` and `email_code` is the first factor. `passkey` stands for all factors."""
 
     password: PasswordText | None = Field(default=None, description="Your password.")
     email_code: Text | None = Field(
@@ -62,6 +64,9 @@ class ReauthenticationRequest(RequestModel):
     )
     code: Text | None = Field(
         default=None, description="A code of your authenticator app, or a backup code as issued.", examples=["314159"]
+    )
+    passkey: AuthenticationCredentialRequest | None = Field(
+        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the options of `POST …/passkey/options`."
     )
 
 
@@ -89,7 +94,8 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
     Do this after a 401 with `insufficient_user_authentication` (RFC 9470), and repeat that request. Your
     session and its tokens stay. A wrong password or code counts as a failed attempt.
     """
-    proof = ReauthenticationProof(password=data.password, email_code=data.email_code, code=data.code)
+    passkey = None if data.passkey is None else data.passkey.model_dump()
+    proof = ReauthenticationProof(password=data.password, email_code=data.email_code, code=data.code, passkey=passkey)
     return _to_response(await reauthentication.reauthenticate(ports(), signed_in(), proof))
 
 
@@ -103,6 +109,18 @@ async def send_code() -> Message:
     """
     await reauthentication.send_email_code(ports(), signed_in())
     return Message(message="An email with a code is on its way.")
+
+
+@routes.post(f"{PATH}/passkey/options")
+@person_anywhere(limit=LOGIN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
+@refuses(400)
+async def start_with_passkey() -> RequestOptionsResponse:
+    """Start to confirm with a passkey that it's you.
+
+    Give `publicKey` to `navigator.credentials.get()` in the browser, and send the result as `passkey` to
+    `POST /api/auth/reauthenticate` in the same session. The challenge works once, for 10 minutes.
+    """
+    return RequestOptionsResponse(publicKey=dict(await reauthentication.start_passkey(ports(), signed_in())))
 
 
 @routes.post(f"{PATH}/<provider>")

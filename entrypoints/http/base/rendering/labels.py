@@ -88,6 +88,9 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.VERIFY_FAILED: "Wrong code",
             MfaEvent.BACKUP_CODES_GENERATED: "New backup codes",
             MfaEvent.BACKUP_CODE_USED: "Backup code used",
+            MfaEvent.PASSKEY_ADDED: "Passkey added",
+            MfaEvent.PASSKEY_REMOVED: "Passkey deleted",
+            MfaEvent.PASSKEY_REFUSED: "Passkey refused",
         },
         MfaAlertType: {
             MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
@@ -104,6 +107,7 @@ FAILURE_REASONS: Final[Labels] = {
     LoginFailure.LOCKED: "Blocked after wrong attempts",
     LoginFailure.EMAIL_CODE: "Wrong code from the email",
     LoginFailure.MFA: "Wrong second factor",
+    LoginFailure.PASSKEY: "Passkey refused",
     LoginFailure.UNVERIFIED: "Email address not verified",
     LoginFailure.CLOSED: "Account deactivated",
     LoginFailure.ACCESS: "Refused by the access policy",

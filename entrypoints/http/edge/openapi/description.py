@@ -61,6 +61,7 @@ PATH_PARAMETERS = {
     "service_slug": "The slug of the service.",
     "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
     "org_id": "The id of the organization.",
+    "passkey_id": "The id of the passkey.",
     "user_id": "The id of the user.",
     "device_id": "The id of the device.",
     "personal_token_id": "The id of the personal access token.",

@@ -225,6 +225,8 @@ CHANGES: Final = {
     EmailKind.IDENTITY_UNLINKED: "An account at {} was unlinked",
     EmailKind.MFA_ENABLED: "Two-factor authentication was turned on",
     EmailKind.MFA_DISABLED: "Two-factor authentication was turned off",
+    EmailKind.PASSKEY_ADDED: "A passkey was added",
+    EmailKind.PASSKEY_REMOVED: "A passkey was deleted",
     EmailKind.BACKUP_CODES_REGENERATED: "New backup codes were created",
     EmailKind.PERSONAL_TOKEN_CREATED: "A personal access token was created",
     EmailKind.ACCOUNT_DELETED: "The account was deleted",

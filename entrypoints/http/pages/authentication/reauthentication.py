@@ -139,8 +139,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
     for name, message in EMPTY.items():
         if name in form and not form[name].strip():
             raise FieldInvalid(message, name)
-    codes = {name: form[name] for name in ("email_code", "code") if name in form}
-    return ReauthenticationProof(password=form.get("password"), **codes)
+    return ReauthenticationProof(password=form.get("password"), email_code=form.get("email_code"), code=form.get("code"))
 
 
 @routes.post(REAUTHENTICATION_PATH)

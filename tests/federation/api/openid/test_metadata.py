@@ -35,7 +35,7 @@ VALUES: Final[dict[str, Any]] = {
     "code_challenge_methods_supported": ["S256"],
     "dpop_signing_alg_values_supported": ["ES256", "EdDSA", "PS256", "RS256"],
     "prompt_values_supported": ["none", "login", "consent", "select_account", "create"],
-    "acr_values_supported": ["pwd", "mfa"],
+    "acr_values_supported": ["pwd", "mfa", "phr"],
     "subject_types_supported": ["public"],
     "id_token_signing_alg_values_supported": ["RS256"],
     "claim_types_supported": ["normal"],

@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
@@ -133,6 +134,39 @@ async def test_a_session_with_both_factors_meets_an_essential_one(shop: OpenIdCl
     await sign_in_browser(shop.party, user, provider="email", second_factor=True)
     claims = await shop.id_claims(await shop.tokens(claims=ESSENTIAL_MFA))
     assert (claims["acr"], claims["amr"]) == ("mfa", ["otp", "mfa"])
+
+
+async def use_passkey(shop: OpenIdClient, user: Account) -> None:
+    """Sign the browser in with a passkey."""
+    await sign_in_browser(shop.party, user, provider="passkey", second_factor=True)
+    proof = [{"method": "passkey", "at": "2026-03-14T15:09:26+00:00", "user_verified": True, "phishing_resistant": True}]
+    statement = "update sessions set proofs = %s, strength = 3 where browser_hash is not null"
+    await run_sql(shop.party.tenant.pool, statement, Jsonb(proof))
+
+
+async def test_a_passkey_is_phishing_resistant_unless_the_request_asks_for_another_class(shop: OpenIdClient, user: Account) -> None:
+    await use_passkey(shop, user)
+    expected = [
+        ({}, "phr"),
+        ({"acr_values": "mfa"}, "phr"),
+        ({"claims": ESSENTIAL_MFA}, "mfa"),
+        ({"claims": acr(True, "phr")}, "phr"),
+        ({"claims": acr(True, "mfa", "phr")}, "phr"),
+        ({"claims": acr(True, "pwd", "mfa")}, "mfa"),
+    ]
+    for changes, name in expected:
+        tokens = await shop.tokens(prompt="none" if changes else None, **changes)
+        claims = await shop.id_claims(tokens)
+        assert (claims["acr"], claims["amr"]) == (name, ["swk", "user", "mfa"]), changes
+        refreshed = await shop.id_claims(await shop.refresh(tokens))
+        assert refreshed["acr"] == name, f"{changes}: also in later tokens"
+
+
+async def test_only_a_passkey_meets_the_phishing_resistant_class(shop: OpenIdClient, user: Account) -> None:
+    await sign_in_browser(shop.party, user, provider="password", second_factor=True)
+    await shop.agree_before(user)
+    assert error(await shop.open(claims=acr(True, "phr"), prompt="none")) == "login_required"
+    assert "code" in await shop.authorize(claims=acr(True, "phr", "mfa"), prompt="none")
 
 
 async def test_an_application_can_require_a_second_factor_in_each_request(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:

@@ -26,6 +26,7 @@ DELETED_TABLES: Final = (
     "backup_codes",
     "identities",
     "passkeys",
+    "former_passkeys",
     "devices",
     "sign_in_flows",
     "pre_auths",
@@ -52,7 +53,7 @@ async def anonymize(api: Api, user_id: object, token: str) -> None:
 
 async def account_row(pool: Pool, user_id: UUID) -> dict[str, Any]:
     columns = (
-        *("email", "email_verified_at", "password_hash", "mfa_enabled_at", "anonymized_at", "created_at"),
+        *("email", "email_verified_at", "password_hash", "mfa_enabled_at", "passkey_handle", "anonymized_at", "created_at"),
         *("name", "picture", "locale", "zoneinfo", "profile_details"),
     )
     [values] = await run_sql(pool, f"select {', '.join(columns)} from users where id = %s", user_id)  # noqa: S608
@@ -102,8 +103,15 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         insert into identities (id, user_id, service_id, provider, provider_user_id, email, access_token, linked_at)
         values (gen_random_uuid(), %s, %s, 'codehost', 'ada-at-codehost', 'ada@example.com', 'token', now())""": (service,),
         """
-        insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at)
-        values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now())""": (),
+        insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at, rp_id,
+                              algorithm)
+        values (gen_random_uuid(), %s, 'Key', 'credential', 'key', 0, gen_random_uuid(), true, now(), 'gatehouse.test', -7)""": (),
+        """
+        insert into former_passkeys (id, user_id, name, credential_id, public_key, algorithm, rp_id, sign_count, aaguid, backup_eligible,
+                                     backed_up, transports, created_at, removed_at)
+        values (gen_random_uuid(), %s, 'Former key', 'former', 'key', -7, 'gatehouse.test', 0, gen_random_uuid(), true, true, '{}', now(),
+                now())""": (),
+        "update users set passkey_count = 1, passkey_handle = decode(repeat('ab', 64), 'hex') where id = %s": (),
         """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, city, country, risk_score,
                              risk_factors, trust_hash, trust_expires_at, created_at, updated_at)

@@ -72,8 +72,8 @@ class Subject:
         id_, aaguid = uuid4(), uuid4()
         insert = """
             insert into passkeys (id, user_id, name, credential_id, public_key, sign_count, aaguid, backup_eligible, created_at,
-                                  last_used_at)
-            values (%s, %s, %s, %s, 'key', 0, %s, true, %s, %s)"""
+                                  last_used_at, rp_id, algorithm)
+            values (%s, %s, %s, %s, 'key', 0, %s, true, %s, %s, 'gatehouse.test', -7)"""
         at = FIRST_LOGIN + timedelta(days=number)
         await run_sql(self.pool, insert, id_, self.account.id, f"Key {number}", id_.bytes, aaguid, at, columns.get("last_used_at"))
         return str(id_), str(aaguid)

@@ -1,0 +1,68 @@
+"""Public keys of passkeys (COSE, RFC 9052 and RFC 9053). py_webauthn accepts keys at a registration with which no signature verifies."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import cbor2
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from core.accounts.model.passkeys import ALGORITHMS, CeremonyRefused, PasskeyReason
+
+_EDDSA, _ES256, _RS256 = ALGORITHMS
+_KTY, _ALG, _FIRST, _SECOND, _THIRD = 1, 3, -1, -2, -3  # the meaning of the last three depends on the type of the key
+_OKP, _EC2, _RSA = 1, 2, 3
+_ED25519, _P256 = 6, 1
+_RSA_BITS: Final = range(2048, 4097)
+_RSA_EXPONENT: Final = b"\x01\x00\x01"
+
+
+def check(encoded: bytes) -> tuple[bytes, int]:
+    """Check a COSE key, and return it in canonical CBOR, with its algorithm.
+
+    Raises: CeremonyRefused with ALGORITHM for an algorithm that we do not offer, and with KEY for a key that does not fit its algorithm.
+    """
+    try:
+        key = cbor2.loads(encoded)
+    except (cbor2.CBORDecodeError, ValueError, TypeError, RecursionError):
+        raise CeremonyRefused(PasskeyReason.KEY) from None
+    if not isinstance(key, dict) or type(key.get(_ALG)) is not int:
+        raise CeremonyRefused(PasskeyReason.KEY)
+    algorithm = key[_ALG]
+    if algorithm not in ALGORITHMS:
+        raise CeremonyRefused(PasskeyReason.ALGORITHM)
+    try:
+        {_EDDSA: _check_ed25519, _ES256: _check_p256, _RS256: _check_rsa}[algorithm](key)
+    except ValueError:
+        raise CeremonyRefused(PasskeyReason.KEY) from None
+    return cbor2.dumps(key, canonical=True), algorithm
+
+
+def _check_ed25519(key: Mapping[object, object]) -> None:
+    [public] = _values(key, _OKP, {_FIRST: _ED25519}, _SECOND)
+    ed25519.Ed25519PublicKey.from_public_bytes(public)
+
+
+def _check_p256(key: Mapping[object, object]) -> None:
+    x, y = _values(key, _EC2, {_FIRST: _P256}, _SECOND, _THIRD)
+    if (len(x), len(y)) != (32, 32):
+        raise ValueError("a coordinate has another length")
+    ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), b"\x04" + x + y)  # refuses points off the curve
+
+
+def _check_rsa(key: Mapping[object, object]) -> None:
+    modulus, exponent = _values(key, _RSA, {}, _FIRST, _SECOND)
+    number = int.from_bytes(modulus, "big")
+    if number.bit_length() not in _RSA_BITS or modulus[0] == 0 or exponent != _RSA_EXPONENT:
+        raise ValueError("the modulus or the exponent is not acceptable")
+    rsa.RSAPublicNumbers(65537, number).public_key()
+
+
+def _values(key: Mapping[object, object], kind: int, fixed: Mapping[int, int], *names: int) -> list[bytes]:
+    """Return the values with these names. The key must have the type `kind`, the `fixed` values, and nothing else. Raises: ValueError."""
+    expected = {_KTY: kind, _ALG: key[_ALG], **fixed}
+    if key.keys() != {*expected, *names} or any(type(name) is not int for name in key):
+        raise ValueError("it has other parameters")
+    values = [value for name in names if isinstance(value := key[name], bytes)]
+    if len(values) != len(names) or any(key[name] != value or type(key[name]) is not int for name, value in expected.items()):
+        raise ValueError("a parameter has another value")
+    return values

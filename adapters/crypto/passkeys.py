@@ -1,0 +1,295 @@
+"""Ceremonies of passkeys (WebAuthn Level 3). py_webauthn verifies what is left after checks of our own (docs/adr/0039)."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+import cbor2
+import trio
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from adapters.crypto import cose_keys, passkey_json
+from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import (
+    ALGORITHMS,
+    CHALLENGE_TTL,
+    HANDLE_BYTES,
+    NO_AAGUID,
+    TRANSPORTS,
+    CeremonyRefused,
+    ChallengeBinding,
+    Json,
+    NewPasskey,
+    Passkey,
+    PasskeyReason,
+    PresentedAssertion,
+    RelyingParty,
+    UsedChallenge,
+    VerifiedAssertion,
+)
+from core.kernel.display import PRODUCT
+
+_NONCE, _EXPIRY, _MAC = 16, 8, 24  # the bytes of a challenge
+_LABEL: Final = b"gatehouse passkey challenge"
+_TIMEOUT: Final = int(CHALLENGE_TTL / timedelta(milliseconds=1))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Flags of the authenticator data (WebAuthn section 6.1)
+_UP, _UV, _BE, _BS, _AT = 1, 4, 8, 16, 64
+
+
+class WebAuthnPasskeys:
+    """Implements `ports.crypto.Passkeys`.
+
+    A challenge has 16 random bytes, its expiry in milliseconds, and an HMAC-SHA256 over both and its
+    binding. So none is stored before it is used (docs/adr/0040).
+    """
+
+    def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
+        """`keys` are those of the vault: the first one signs challenges, all of them verify."""
+        self._keys = [HKDF(hashes.SHA256(), 32, salt=None, info=_LABEL).derive(key) for _, key in keys]
+
+    def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
+        body = os.urandom(_NONCE) + ((now + CHALLENGE_TTL - _EPOCH) // timedelta(milliseconds=1)).to_bytes(_EXPIRY, "big")
+        return body + _mac(self._keys[0], body, binding)
+
+    def creation_options(
+        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, exclude: Sequence[Passkey]
+    ) -> dict[str, Any]:
+        return {
+            "rp": {"id": party.id, "name": PRODUCT},
+            "user": {"id": passkey_json.encode(handle), "name": account.email, "displayName": account.profile.name or account.email},
+            "challenge": passkey_json.encode(challenge),
+            "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
+            "timeout": _TIMEOUT,
+            "excludeCredentials": [_descriptor(passkey) for passkey in exclude],
+            "authenticatorSelection": {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"},
+            "attestation": "none",
+            "extensions": {"credProps": True},
+        }
+
+    async def verify_registration(
+        self, credential: Json, party: RelyingParty, binding: ChallengeBinding, now: datetime, *, verification: bool = True
+    ) -> NewPasskey:
+        await _load_library()
+        credential_id, response = passkey_json.read_credential(credential)
+        client_data = passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA)
+        challenge, used, origin = self._check_client_data(client_data, "webauthn.create", party, binding, now)
+        attestation = passkey_json.decode(response.get("attestationObject"), passkey_json.MAX_ATTESTATION_OBJECT)
+        data = _read_authenticator_data(_authenticator_data_of(attestation), attested=True)
+        _check_flags(data, party, verification=verification)
+        if data.credential_id != credential_id:
+            raise CeremonyRefused(PasskeyReason.MALFORMED)
+        public_key, algorithm = cose_keys.check(data.public_key)
+        _verify_attestation(credential_id, client_data, attestation, challenge, origin, party)
+        return NewPasskey(
+            credential_id=credential_id,
+            public_key=public_key,
+            algorithm=algorithm,
+            sign_count=data.sign_count,
+            aaguid=data.aaguid,
+            backup_eligible=data.has(_BE),
+            backed_up=data.has(_BS),
+            transports=_transports(response.get("transports")),
+            challenge=used,
+        )
+
+    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> dict[str, Any]:
+        return {
+            "challenge": passkey_json.encode(challenge),
+            "timeout": _TIMEOUT,
+            "rpId": party.id,
+            "allowCredentials": [_descriptor(passkey) for passkey in allow],
+            "userVerification": "required",
+        }
+
+    def read_assertion(self, credential: Json) -> PresentedAssertion:
+        credential_id, response = passkey_json.read_credential(credential)
+        handle = response.get("userHandle")
+        return PresentedAssertion(
+            credential_id,
+            passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA),
+            passkey_json.decode(response.get("authenticatorData"), passkey_json.MAX_AUTHENTICATOR_DATA),
+            passkey_json.decode(response.get("signature"), passkey_json.MAX_SIGNATURE),
+            None if handle is None else passkey_json.decode(handle, HANDLE_BYTES),
+        )
+
+    async def verify_assertion(
+        self,
+        presented: PresentedAssertion,
+        known: Passkey,
+        party: RelyingParty,
+        binding: ChallengeBinding,
+        now: datetime,
+        *,
+        verification: bool = True,
+    ) -> VerifiedAssertion:
+        await _load_library()
+        challenge, used, origin = self._check_client_data(presented.client_data, "webauthn.get", party, binding, now)
+        data = _read_authenticator_data(presented.authenticator_data, attested=False)
+        _check_flags(data, party, verification=verification)
+        _verify_signature(presented, known, challenge, origin, party)
+        return VerifiedAssertion(sign_count=data.sign_count, backup_eligible=data.has(_BE), backed_up=data.has(_BS), challenge=used)
+
+    def _check_client_data(
+        self, raw: bytes, kind: str, party: RelyingParty, binding: ChallengeBinding, now: datetime
+    ) -> tuple[bytes, UsedChallenge, str]:
+        """Return the challenge, and the origin. Raises: CeremonyRefused."""
+        client_data = passkey_json.read_client_data(raw)
+        if client_data.get("type") != kind:
+            raise CeremonyRefused(PasskeyReason.TYPE)
+        challenge = passkey_json.decode(client_data.get("challenge"), passkey_json.MAX_CLIENT_DATA)
+        used = self._check_challenge(challenge, binding, now)
+        origin = client_data.get("origin")
+        if not isinstance(origin, str) or origin not in party.origins:
+            raise CeremonyRefused(PasskeyReason.ORIGIN)
+        # py_webauthn accepts both. Our pages run no ceremonies in frames, so a page of another site began this one.
+        if "topOrigin" in client_data:
+            raise CeremonyRefused(PasskeyReason.TOP_ORIGIN)
+        if client_data.get("crossOrigin", False) is not False:
+            raise CeremonyRefused(PasskeyReason.CROSS_ORIGIN)
+        return challenge, used, origin
+
+    def _check_challenge(self, challenge: bytes, binding: ChallengeBinding, now: datetime) -> UsedChallenge:
+        """Raises: CeremonyRefused."""
+        body, mac = challenge[: _NONCE + _EXPIRY], challenge[_NONCE + _EXPIRY :]
+        if not any(hmac.compare_digest(mac, _mac(key, body, binding)) for key in self._keys):
+            raise CeremonyRefused(PasskeyReason.CHALLENGE)
+        expires_at = _EPOCH + timedelta(milliseconds=int.from_bytes(body[_NONCE:], "big"))
+        if expires_at <= now:
+            raise CeremonyRefused(PasskeyReason.EXPIRED)
+        return UsedChallenge(hashlib.sha256(challenge).digest(), expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _AuthenticatorData:
+    """The authenticator data of a ceremony. The last three are those of a registration."""
+
+    rp_id_hash: bytes
+    flags: int
+    sign_count: int
+    aaguid: UUID = NO_AAGUID
+    credential_id: bytes = b""
+    public_key: bytes = b""
+
+    def has(self, flag: int) -> bool:
+        return self.flags & flag != 0
+
+
+def _mac(key: bytes, body: bytes, binding: ChallengeBinding) -> bytes:
+    ceremony = binding.ceremony.value.encode()
+    return hmac.digest(key, body + bytes((len(ceremony),)) + ceremony + binding.holder, "sha256")[:_MAC]
+
+
+def _descriptor(passkey: Passkey) -> dict[str, Any]:
+    return {"type": "public-key", "id": passkey_json.encode(passkey.credential_id), "transports": list(passkey.transports)}
+
+
+def _transports(reported: object) -> tuple[str, ...]:
+    """Return the known ones of the reported transports. They only help a browser to find the authenticator."""
+    known = [name for name in reported if isinstance(name, str) and name in TRANSPORTS] if isinstance(reported, list) else []
+    return tuple(sorted(set(known)))
+
+
+def _authenticator_data_of(attestation: bytes) -> bytes:
+    """Return the authenticator data of an attestation object. Only self and basic attestation of `packed`, and none, are read."""
+    try:
+        parsed = cbor2.loads(attestation)
+        is_exact = cbor2.dumps(parsed) == attestation  # nothing after it, and no name twice
+    except (cbor2.CBORDecodeError, cbor2.CBOREncodeError, ValueError, TypeError, RecursionError):
+        raise CeremonyRefused(PasskeyReason.MALFORMED) from None
+    if not isinstance(parsed, dict) or parsed.keys() != {"fmt", "attStmt", "authData"} or not is_exact:
+        raise CeremonyRefused(PasskeyReason.MALFORMED)
+    if parsed["fmt"] not in ("none", "packed") or not isinstance(parsed["attStmt"], dict):
+        raise CeremonyRefused(PasskeyReason.FORMAT)
+    if (parsed["fmt"] == "none") != (not parsed["attStmt"]):
+        raise CeremonyRefused(PasskeyReason.FORMAT)
+    return parsed["authData"] if isinstance(parsed["authData"], bytes) else b""
+
+
+def _read_authenticator_data(raw: bytes, *, attested: bool) -> _AuthenticatorData:
+    from webauthn.helpers import parse_authenticator_data
+
+    try:
+        data = parse_authenticator_data(raw)
+    except Exception:
+        raise CeremonyRefused(PasskeyReason.MALFORMED) from None
+    found, flags = data.attested_credential_data, raw[32]
+    if (found is not None) != attested:
+        raise CeremonyRefused(PasskeyReason.MALFORMED)
+    if found is None:
+        return _AuthenticatorData(data.rp_id_hash, flags, data.sign_count)
+    if len(found.aaguid) != 16:
+        raise CeremonyRefused(PasskeyReason.MALFORMED)
+    aaguid, public_key = UUID(bytes=found.aaguid), found.credential_public_key
+    return _AuthenticatorData(data.rp_id_hash, flags, data.sign_count, aaguid, found.credential_id, public_key)
+
+
+def _check_flags(data: _AuthenticatorData, party: RelyingParty, *, verification: bool) -> None:
+    """Check the RP ID and the flags. Raises: CeremonyRefused."""
+    if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(party.id.encode()).digest()):
+        raise CeremonyRefused(PasskeyReason.RP_ID)
+    if not data.has(_UP):
+        raise CeremonyRefused(PasskeyReason.PRESENCE)
+    if verification and not data.has(_UV):
+        raise CeremonyRefused(PasskeyReason.VERIFICATION)
+    if data.has(_BS) and not data.has(_BE):
+        raise CeremonyRefused(PasskeyReason.BACKUP)
+
+
+def _verify_attestation(
+    credential_id: bytes, client_data: bytes, attestation: bytes, challenge: bytes, origin: str, party: RelyingParty
+) -> None:
+    from webauthn import verify_registration_response
+    from webauthn.helpers.cose import COSEAlgorithmIdentifier
+    from webauthn.helpers.structs import AuthenticatorAttestationResponse, RegistrationCredential
+
+    response = AuthenticatorAttestationResponse(client_data_json=client_data, attestation_object=attestation)
+    try:
+        verify_registration_response(
+            credential=RegistrationCredential(id=passkey_json.encode(credential_id), raw_id=credential_id, response=response),
+            expected_challenge=challenge,
+            expected_rp_id=party.id,
+            expected_origin=origin,
+            supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in ALGORITHMS],
+        )
+    except Exception:
+        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
+
+
+def _verify_signature(presented: PresentedAssertion, known: Passkey, challenge: bytes, origin: str, party: RelyingParty) -> None:
+    from webauthn import verify_authentication_response
+    from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
+
+    response = AuthenticatorAssertionResponse(
+        client_data_json=presented.client_data, authenticator_data=presented.authenticator_data, signature=presented.signature
+    )
+    credential_id = presented.credential_id
+    try:
+        verify_authentication_response(
+            credential=AuthenticationCredential(id=passkey_json.encode(credential_id), raw_id=credential_id, response=response),
+            expected_challenge=challenge,
+            expected_rp_id=party.id,
+            expected_origin=origin,
+            credential_public_key=known.public_key,
+            credential_current_sign_count=0,  # `check_use` compares counters
+        )
+    except Exception:
+        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
+
+
+@cache
+def _import_library() -> None:
+    import webauthn  # noqa: F401
+
+
+async def _load_library() -> None:
+    """Load py_webauthn at the first ceremony, in a thread: it takes half a second and 8 MiB."""
+    if not _import_library.cache_info().currsize:
+        await trio.to_thread.run_sync(_import_library)

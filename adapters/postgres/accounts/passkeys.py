@@ -1,0 +1,127 @@
+"""The repository of passkeys."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import DeferredRow, Repository
+from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyTaken, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+
+PASSKEY: Final = Record(Passkey, "k", transports=tuple)
+KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), account=ACCOUNT.as_field(), handle="u.passkey_handle")
+NAMES: Final = PASSKEY.columns.replace("k.", "")
+ADD: Final = f"""
+    with counted as (update users set passkey_count = passkey_count + 1 where id = %(user_id)s)
+    {PASSKEY.insert("passkeys")}"""
+COUNT_DOWN: Final = "update users set passkey_count = passkey_count - (select count(*) from gone) where id = %(user_id)s"
+
+
+class Passkeys(Repository):
+    """Implements `ports.storage.accounts.passkeys.Passkeys`."""
+
+    constraints: ClassVar = {"passkeys_credential_key": PasskeyTaken}
+
+    async def of_user(self, user_id: UUID) -> list[Passkey]:
+        sql = f"select {PASSKEY.columns} from passkeys k where k.user_id = %(user_id)s order by k.created_at, k.id"
+        return await self._all(PASSKEY.read, sql, user_id=user_id)
+
+    async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
+        sql = f"select {PASSKEY.columns} from passkeys k where k.user_id = %(user_id)s and k.id = %(id)s"
+        return await self._one(PASSKEY.read, sql, user_id=user_id, id=passkey_id)
+
+    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+        sql = f"""
+            select {KNOWN.columns} from passkeys k join users u on u.id = k.user_id where k.credential_id = %(credential_id)s"""
+        return await self._one(KNOWN.read, sql, credential_id=credential_id)
+
+    async def rp_id(self) -> str | None:
+        return await self._one(lambda row: row[0], "select rp_id from issuer")
+
+    async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
+        sql = """
+            update users set passkey_handle = coalesce(passkey_handle, %(proposed)s) where id = %(user_id)s
+            returning passkey_handle"""
+        return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id, proposed=proposed) or proposed
+
+    async def adopt_rp_id(self, rp_id: str, url: str) -> str:
+        sql = """
+            insert into issuer (url, rp_id) values (%(url)s, %(rp_id)s)
+            on conflict (is_only) do update set rp_id = coalesce(issuer.rp_id, excluded.rp_id)
+            returning rp_id"""
+        return await self._one(lambda row: str(row[0]), sql, rp_id=rp_id, url=url) or rp_id
+
+    async def use_challenge(self, challenge: UsedChallenge) -> bool:
+        sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"
+        return await self._run(sql, hash=challenge.hash, expires_at=challenge.expires_at) == 1
+
+    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> DeferredRow[RedeemedPasskey]:
+        # While this statement waits for the lock, another sign-in may count up. PostgreSQL then checks the counter again.
+        return self._one_deferred(
+            lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]),
+            f"""
+            with locked as (select u.* from users u where u.id = %(user_id)s for no key update),
+            used as (
+                update passkeys k set sign_count = greatest(k.sign_count, %(sign_count)s), backed_up = %(backed_up)s, last_used_at = %(now)s
+                from locked
+                where k.id = %(id)s and k.user_id = locked.id
+                  and (k.backup_eligible or k.sign_count < %(sign_count)s or k.sign_count = 0 and %(sign_count)s = 0)
+                returning 1),
+            challenged as (
+                insert into used_passkey_challenges select %(hash)s, %(expires_at)s from used on conflict do nothing returning 1)
+            select {ACCOUNT.columns}, exists (select from used), exists (select from challenged) from locked u""",
+            id=passkey.id,
+            user_id=passkey.user_id,
+            sign_count=seen.sign_count,
+            backed_up=seen.backed_up,
+            hash=seen.challenge.hash,
+            expires_at=seen.challenge.expires_at,
+            now=now,
+        )
+
+    async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
+        sql = """
+            update passkeys set refused_at = %(now)s
+            where user_id = %(user_id)s and id = %(id)s and (refused_at is null or refused_at <= %(before)s)"""
+        return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
+
+    async def add(self, passkey: Passkey) -> None:
+        await self._run(ADD, **PASSKEY.values(passkey))
+
+    async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None:
+        sql = "update passkeys set name = %(name)s where user_id = %(user_id)s and id = %(id)s"
+        await self._run(sql, user_id=user_id, id=passkey_id, name=name)
+
+    async def remove(self, user_id: UUID, passkey_id: UUID, now: datetime) -> bool:
+        sql = f"""
+            with gone as (delete from passkeys where user_id = %(user_id)s and id = %(id)s returning *),
+            counted as ({COUNT_DOWN})
+            insert into former_passkeys ({NAMES}, removed_at) select {NAMES}, %(now)s from gone"""
+        return await self._run(sql, user_id=user_id, id=passkey_id, now=now) == 1
+
+    async def remove_all(self, user_id: UUID) -> None:
+        sql = """
+            with gone as (delete from passkeys where user_id = %(user_id)s),
+            former as (delete from former_passkeys where user_id = %(user_id)s)
+            update users set passkey_count = 0 where id = %(user_id)s and passkey_count > 0"""
+        await self._run(sql, user_id=user_id)
+
+    async def remove_added_since(self, user_id: UUID, since: datetime) -> Sequence[UUID]:
+        sql = f"""
+            with gone as (delete from passkeys where user_id = %(user_id)s and created_at >= %(since)s returning id),
+            counted as ({COUNT_DOWN})
+            select id from gone order by id"""
+        return await self._all(lambda row: UUID(str(row[0])), sql, user_id=user_id, since=since)
+
+    async def restore(self, user_id: UUID, since: datetime) -> Sequence[Passkey]:
+        # Another account may have registered the credential since.
+        sql = f"""
+            with former as (delete from former_passkeys where user_id = %(user_id)s and removed_at >= %(since)s returning *),
+            k as (
+                insert into passkeys ({NAMES}) select {NAMES} from former where created_at < %(since)s
+                on conflict do nothing returning *),
+            counted as (update users set passkey_count = passkey_count + (select count(*) from k) where id = %(user_id)s)
+            select {PASSKEY.columns} from k order by k.created_at, k.id"""
+        return await self._all(PASSKEY.read, sql, user_id=user_id, since=since)

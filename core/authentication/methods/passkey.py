@@ -1,0 +1,148 @@
+"""Sign-in with a discoverable passkey, which counts as both factors (security #passkeys)."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.accounts import events, relying_party
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice, client_hash_of
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.passkeys import (
+    Ceremony,
+    CeremonyRefused,
+    ChallengeBinding,
+    Json,
+    KnownPasskey,
+    PasskeyChanged,
+    PasskeyReason,
+    PasskeyRefused,
+    PasskeyUnknown,
+    VerifiedAssertion,
+    check_use,
+)
+from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.model import Flow
+from core.authentication.model.login import LoginFailure
+from core.kernel.causes import Caller
+from core.kernel.errors import refuse
+from core.kernel.proofs import Method, Proof
+from ports import Ports
+from ports.storage import Transaction
+
+EMAIL_PAUSE: Final = timedelta(days=1)  # between two emails about one passkey that was refused
+
+
+async def start(ports: Ports, client: PresentedDevice) -> Json:
+    """Return the options with which a client finds a passkey of any account. Raises: NoPasskeysHere."""
+    async with ports.storage.reading() as read:
+        party = await relying_party.load(ports, read)
+    return ports.passkeys.request_options(party, ports.passkeys.new_challenge(_binding(client), ports.clock.now()))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPasskey:
+    """A passkey whose answer was verified, and that is not used up yet."""
+
+    known: KnownPasskey
+    seen: VerifiedAssertion
+    at: datetime
+
+    @property
+    def proof(self) -> Proof:
+        """The proof, which counts as both factors."""
+        hardware = not self.seen.backup_eligible
+        return Proof(Method.PASSKEY, self.at, user_verified=True, phishing_resistant=True, hardware=hardware)
+
+    async def redeem(self, tx: Transaction) -> Account:
+        """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
+        redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
+        await tx.send_deferred()
+        used = redeemed.value or refuse(PasskeyUnknown)
+        if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
+            raise PasskeyRefused
+        return used.account
+
+
+async def verify(
+    ports: Ports, caller: Caller, credential: Json, binding: ChallengeBinding, *, user_id: UUID | None = None, flow: Flow | None = None
+) -> VerifiedPasskey:
+    """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
+
+    Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
+    """
+    now, known = ports.clock.now(), None
+    try:
+        presented = ports.passkeys.read_assertion(credential)
+        async with ports.storage.reading() as read:
+            known = await read.passkeys.by_credential(presented.credential_id)
+        if known is None:
+            raise CeremonyRefused(PasskeyReason.CREDENTIAL)
+        _check_account(known, presented.user_handle, user_id)
+        party = relying_party.of_passkey(ports, known.passkey)
+        seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now)
+    except CeremonyRefused as refusal:
+        await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
+        raise (PasskeyUnknown if refusal.reason is PasskeyReason.CREDENTIAL else PasskeyRefused) from None
+    try:
+        check_use(known.passkey, seen)
+    except CeremonyRefused as refusal:
+        await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
+        await _report(ports, caller, known, refusal.reason, now)
+        raise PasskeyChanged from None
+    ports.metrics.passkey_ceremony(binding.ceremony, None)
+    return VerifiedPasskey(known, seen, now)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredPasskey:
+    """The answer of an authenticator that chose the account itself.
+
+    There is nothing to guess, so no attempts are counted.
+    """
+
+    credential: Json = field(repr=False)
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged."""
+        passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow)
+
+        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+            return await passkey.redeem(tx), None
+
+        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock)
+
+
+def _binding(client: PresentedDevice) -> ChallengeBinding:
+    return ChallengeBinding(Ceremony.SIGN_IN, client_hash_of(client) or b"")
+
+
+def _check_account(known: KnownPasskey, user_handle: bytes | None, user_id: UUID | None) -> None:
+    """Check the account of a passkey (WebAuthn section 7.2, step 6). Raises: CeremonyRefused."""
+    if user_id is not None and known.account.id != user_id:
+        raise CeremonyRefused(PasskeyReason.ACCOUNT)
+    may_be_missing = user_id is not None
+    if known.handle is None or (user_handle != known.handle and not (may_be_missing and user_handle is None)):
+        raise CeremonyRefused(PasskeyReason.USER_HANDLE)
+
+
+async def _record(
+    ports: Ports, caller: Caller, flow: Flow | None, known: KnownPasskey | None, ceremony: Ceremony, reason: PasskeyReason
+) -> None:
+    ports.metrics.passkey_ceremony(ceremony, reason)
+    user_id = None if known is None else known.account.id
+    await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, flow)
+
+
+async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:
+    """Record that a passkey did what it cannot do, and tell its user, at most once a day."""
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(known.account.id)
+        passkey = known.passkey
+        if account is None or not await tx.passkeys.mark_refused(account.id, passkey.id, now - EMAIL_PAUSE, now):
+            return
+        await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REFUSED], caller, now)
+        await tx.email_queue.add(new_email(EmailKind.PASSKEY_REFUSED, account.email, now))
+        tx.record(events.passkey_refused(account.id, passkey.id, reason))

@@ -1,0 +1,107 @@
+"""The passkeys of the signed-in user."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.accounts import passkeys
+from core.accounts.model.passkeys import MAX_PASSKEYS
+from core.kernel.rate_limits import PASSKEYS
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.edge.access import person, verified_person
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import returns
+
+routes = Blueprint("passkeys", __name__)
+
+PATH = "/api/user/passkeys"
+
+
+class PasskeyResponse(ResponseModel):
+    """A passkey without its key."""
+
+    id: UUID = Field(description="The id of the passkey.")
+    name: str = Field(description="The name that you gave it, or that of the product.", examples=["Bitwarden"])
+    product: str | None = Field(
+        description="The password manager or device that keeps it, or null if that is not known.", examples=["Bitwarden"]
+    )
+    aaguid: UUID = Field(description="The model of the authenticator. All zeros if it does not say.")
+    backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
+    created_at: Timestamp = Field(description="The time when the passkey was added.")
+    last_used_at: Timestamp | None = Field(description="The time of the last sign-in with it, or null.")
+
+
+class PasskeyListResponse(ResponseModel):
+    """The passkeys of a user."""
+
+    passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
+
+
+@routes.post(f"{PATH}/options")
+@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@refuses(400)
+async def start_registration() -> CreationOptionsResponse:
+    """Start to add a passkey.
+
+    Give `publicKey` to `navigator.credentials.create()` in the browser, and send the result to
+    `POST /api/user/passkeys` in the same session. The challenge works once, for 10 minutes.
+    """
+    return CreationOptionsResponse(publicKey=dict(await passkeys.start(ports(), signed_in())))
+
+
+class PasskeyRequest(RequestModel):
+    """A new passkey."""
+
+    credential: RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
+    name: Name | None = Field(default=None, description="A name to recognize it. Without one, it gets the name of its product.")
+
+
+@routes.post(PATH)
+@verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@returns(201)
+async def register(data: PasskeyRequest) -> PasskeyResponse:
+    """Add a passkey.
+
+    You get an email about it, with a link that undoes it. An account can have 20 passkeys.
+    """
+    return PasskeyResponse.of(await passkeys.register(ports(), signed_in(), data.credential.model_dump(), data.name))
+
+
+@routes.get(PATH)
+@person
+async def list_own() -> PasskeyListResponse:
+    """List your passkeys.
+
+    The list has all of them, also those of an earlier host of this installation.
+    """
+    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(await passkeys.list_own(ports(), signed_in())))
+
+
+class PasskeyUpdateRequest(RequestModel):
+    """A new name of a passkey."""
+
+    name: Name = Field(description="The new name.", examples=["Work laptop"])
+
+
+@routes.patch(f"{PATH}/<passkey_id>")
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyResponse:
+    """Rename one of your passkeys."""
+    return PasskeyResponse.of(await passkeys.rename(ports(), signed_in(), passkey_id, data.name))
+
+
+@routes.delete(f"{PATH}/<passkey_id>")
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@refuses(400)
+@describes({204: "The passkey is deleted."})
+async def delete(passkey_id: UUID) -> None:
+    """Delete one of your passkeys.
+
+    You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays.
+    """
+    await passkeys.delete(ports(), signed_in(), passkey_id)

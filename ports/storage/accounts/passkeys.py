@@ -1,0 +1,64 @@
+"""Storage of passkeys."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.accounts.model.passkeys import KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+from core.kernel.deferred import Deferred
+
+
+class PasskeysRead(Protocol):
+    """Read access to passkeys."""
+
+    async def of_user(self, user_id: UUID) -> list[Passkey]:
+        """Return the passkeys of the account, oldest first."""
+
+    async def by_id(self, user_id: UUID, passkey_id: UUID) -> Passkey | None:
+        """Return this passkey of the account."""
+
+    async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
+        """Return the passkey with this credential id, with its account."""
+
+    async def rp_id(self) -> str | None:
+        """Return the RP ID of the installation, or None before its first passkey."""
+
+
+class Passkeys(PasskeysRead, Protocol):
+    """Write access to passkeys. Callers lock the account first. The number of passkeys stands with the account."""
+
+    async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
+        """Return what authenticators know of the user. It is `proposed` if the account has none yet."""
+
+    async def adopt_rp_id(self, rp_id: str, url: str) -> str:
+        """Store the RP ID of an installation that has none, and return the stored one. `url` is the base URL."""
+
+    async def use_challenge(self, challenge: UsedChallenge) -> bool:
+        """Use a challenge up. Exactly one caller gets True."""
+
+    def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Deferred[RedeemedPasskey]:
+        """With the next statement, lock the account, store what was seen of the passkey, and use the challenge up.
+
+        The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
+        """
+
+    async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
+        """Store that the passkey did what it cannot do, and return whether the last time was before `before`, or there was none."""
+
+    async def add(self, passkey: Passkey) -> None:
+        """Raises: PasskeyTaken."""
+
+    async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
+
+    async def remove(self, user_id: UUID, passkey_id: UUID, now: datetime) -> bool:
+        """Delete a passkey, which an undo can restore, and return whether it existed."""
+
+    async def remove_all(self, user_id: UUID) -> None:
+        """Delete all passkeys. No undo restores them."""
+
+    async def remove_added_since(self, user_id: UUID, since: datetime) -> Sequence[UUID]:
+        """Delete the passkeys that were added at that time or later, and return their ids."""
+
+    async def restore(self, user_id: UUID, since: datetime) -> Sequence[Passkey]:
+        """Restore and return the passkeys that were added before `since` and deleted since then."""

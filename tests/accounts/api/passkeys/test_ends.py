@@ -1,0 +1,115 @@
+"""The ends of passkeys: an undo, a squatter, an anonymization, and the sweep."""
+
+from datetime import timedelta
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import UNDO_TTL
+from ports import Ports
+from tests.accounts.email_changes import undo
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.builders import NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser
+
+
+async def newest_link(ports: Ports, sent: FakeMailTransport) -> str:
+    await deliver(ports)
+    return link(sent.emails[-1])
+
+
+async def later(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> PasskeyUser:
+    """Return a new session, when no email about the earlier one can undo anything."""
+    clock.advance(UNDO_TTL)
+    return PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+
+
+async def test_an_undo_deletes_an_added_passkey(
+    holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+) -> None:
+    await holder.add(name="Old")
+    thief = await later(holder, user, ports, clock)
+    await thief.add(name="Of a thief")
+    token = await newest_link(ports, sent)
+    assert (await undo(holder.api, token)).status == 200
+    newer = PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+    assert await newer.names() == ["Old"]
+    assert await run_sql(pool, "select passkey_count from users") == [(1,)]
+    assert await run_sql(pool, "select count(*) from audit_log where action = 'security.passkey.removed'") == [(1,)]
+
+
+async def test_an_undo_restores_a_deleted_passkey(
+    holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+) -> None:
+    before = await holder.add(name="Mine")
+    stored = await run_sql(pool, "select * from passkeys")
+    thief = await later(holder, user, ports, clock)
+    assert (await thief.api.delete(f"{PASSKEYS}/{before['id']}", token=thief.token)).status == 204
+    token = await newest_link(ports, sent)
+    clock.advance(timedelta(minutes=1))
+    await thief.add(name="Of a thief")
+    assert (await undo(holder.api, token)).status == 200
+    newer = PasskeyUser(holder.api, (await sign_in(ports, user)).access_token)
+    assert await newer.listed() == [before]
+    assert await run_sql(pool, "select * from passkeys") == stored
+    assert await run_sql(pool, "select passkey_count, (select count(*) from former_passkeys) from users") == [(1, 0)]
+
+
+async def test_a_restored_passkey_gives_way_to_another_account(
+    holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+) -> None:
+    passkey = await holder.add()
+    clock.advance(timedelta(minutes=1))
+    await holder.api.delete(f"{PASSKEYS}/{passkey['id']}", token=holder.token)
+    token = await newest_link(ports, sent)
+    other = await add_account(ports, "eve@example.com")
+    await run_sql(
+        pool,
+        """
+        insert into passkeys (id, user_id, name, credential_id, public_key, algorithm, rp_id, sign_count, aaguid, backup_eligible,
+                              created_at)
+        select gen_random_uuid(), %s, 'Key', credential_id, public_key, -7, rp_id, 0, aaguid, true, created_at from former_passkeys""",
+        other.id,
+    )
+    assert (await undo(holder.api, token)).status == 200
+    assert await run_sql(pool, "select passkey_count from users where id = %s", user.id) == [(0,)]
+
+
+@pytest.mark.slow
+async def test_a_proof_of_the_mailbox_deletes_what_a_squatter_added(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, api: Api
+) -> None:
+    """The squatter registered the address of another person. Passkeys need a verified address, so this one was verified before."""
+    await holder.add()
+    await run_sql(pool, "update users set email_verified_at = null, first_verified_at = null")
+    assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
+    token = await newest_link(ports, sent)
+    answer = await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
+    assert answer.status == 200, answer.text
+    assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(0, 0)]
+
+
+async def test_a_reset_keeps_passkeys(holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, api: Api) -> None:
+    await holder.add()
+    assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
+    token = await newest_link(ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
+    newer = PasskeyUser(api, (await sign_in(ports, user)).access_token)
+    assert await newer.names() == ["Bitwarden"]
+    await deliver(ports)
+    [told] = [email for email in sent.emails if email.subject.startswith("Your password was changed")]
+    assert "Your passkey still works. Delete any that you don't\nrecognize." in told.text
+    assert "Your passkey still works." in told.html
+
+
+async def test_a_reset_at_an_address_that_was_never_proved_deletes_passkeys(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool, api: Api
+) -> None:
+    """A user may have mistyped the new address. Otherwise its owner would share the account with them."""
+    await holder.add()
+    await run_sql(pool, "update users set email_verified_at = null")
+    assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
+    token = await newest_link(ports, sent)
+    assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
+    assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(0, 0)]

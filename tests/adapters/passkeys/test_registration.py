@@ -1,0 +1,158 @@
+"""Registrations: which authenticators and keys are accepted, and what is stored of them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import cbor2
+import pytest
+
+from adapters.crypto import WebAuthnPasskeys
+from core.accounts.model.passkeys import ALGORITHMS, CHALLENGE_TTL, Ceremony, ChallengeBinding, PasskeyReason
+from tests.adapters.passkeys.ceremonies import (
+    HANDLE,
+    NOW,
+    ORIGIN,
+    PARTY,
+    PASSKEYS,
+    REGISTER,
+    account,
+    change_attestation,
+    change_client_data,
+    new_credential,
+    reason_of,
+    register,
+    with_response,
+)
+from tests.support.passkeys.authenticator import BITWARDEN, SoftAuthenticator, b64, cose_key
+
+pytestmark = pytest.mark.slow  # the first one loads the library
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+async def test_each_algorithm_is_accepted_and_its_key_stored_canonically(algorithm: int) -> None:
+    authenticator = SoftAuthenticator(origin=ORIGIN, algorithm=algorithm, step=7)
+    passkey = await register(new_credential(authenticator))
+    [credential] = authenticator.credentials
+    assert passkey.algorithm == algorithm
+    assert passkey.public_key == cbor2.dumps(cose_key(credential.key), canonical=True)
+    assert (passkey.credential_id, passkey.sign_count, passkey.aaguid) == (credential.id, 7, BITWARDEN)
+    assert (passkey.backup_eligible, passkey.backed_up) == (True, True)
+    assert passkey.transports == ("hybrid", "internal"), "unknown ones are left out"
+    assert passkey.challenge.expires_at == (NOW + CHALLENGE_TTL).replace(microsecond=535_000)
+    assert credential.user_handle == HANDLE
+
+
+def test_the_options_ask_for_a_discoverable_and_verified_credential() -> None:
+    options = PASSKEYS.creation_options(PARTY, bytes(48), account(), HANDLE, [])
+    assert options["rp"] == {"id": "sso.example.com", "name": "Gatehouse"}
+    assert options["user"] == {"id": b64(HANDLE), "name": "ada@example.com", "displayName": "ada@example.com"}
+    assert [each["alg"] for each in options["pubKeyCredParams"]] == [-8, -7, -257]
+    assert options["authenticatorSelection"] == {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"}
+    assert (options["attestation"], options["timeout"]) == ("none", 600_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"present": False}, PasskeyReason.PRESENCE),
+        ({"verifies": False}, PasskeyReason.VERIFICATION),
+        ({"backup_eligible": False}, PasskeyReason.BACKUP),  # but backed up
+    ],
+)
+async def test_a_ceremony_without_its_user_is_refused(changes: dict[str, Any], reason: PasskeyReason) -> None:
+    assert await reason_of(new_credential(SoftAuthenticator(origin=ORIGIN, **changes))) is reason
+
+
+async def test_a_challenge_works_for_its_ceremony_its_holder_and_its_time() -> None:
+    credential = new_credential(SoftAuthenticator(origin=ORIGIN))
+    just_before = NOW + CHALLENGE_TTL - timedelta(milliseconds=1)
+    await register(credential, now=just_before)
+    assert await reason_of(credential, now=NOW + CHALLENGE_TTL) is PasskeyReason.EXPIRED
+    other_session = new_credential(SoftAuthenticator(origin=ORIGIN), replace(REGISTER, holder=b"sessioN"))
+    assert await reason_of(other_session) is PasskeyReason.CHALLENGE
+    own = change_client_data(credential, lambda data: data.update(challenge=b64(bytes(48))))
+    assert await reason_of(own) is PasskeyReason.CHALLENGE
+
+
+async def test_challenges_of_an_older_key_of_the_vault_still_work() -> None:
+    before, unknown = WebAuthnPasskeys([("old", bytes(range(32)))]), WebAuthnPasskeys([("gone", b"x" * 32)])
+    authenticator = SoftAuthenticator(origin=ORIGIN)
+    options = [
+        passkeys.creation_options(PARTY, passkeys.new_challenge(REGISTER, NOW), account(), HANDLE, []) for passkeys in (before, unknown)
+    ]
+    await register(authenticator.create(options[0]))
+    assert await reason_of(authenticator.create(options[1])) is PasskeyReason.CHALLENGE
+
+
+def test_a_binding_cannot_be_split_in_another_way() -> None:
+    bindings = [ChallengeBinding(Ceremony.REGISTER, holder) for holder in (b"", b"r", b"register", bytes(16))]
+    assert len({PASSKEYS.new_challenge(binding, NOW)[24:] for binding in bindings for _ in range(3)}) == 12
+
+
+OFF_CURVE = {1: 2, 3: -7, -1: 1, -2: b"\1" * 32, -3: b"\2" * 32}
+KEYS = [
+    (4, PasskeyReason.KEY),
+    ([1, 2, 3], PasskeyReason.KEY),
+    ({}, PasskeyReason.KEY),
+    ({1: 2, 3: "-7"}, PasskeyReason.KEY),
+    ({1: 2, 3: True, -1: 1}, PasskeyReason.KEY),
+    (OFF_CURVE, PasskeyReason.KEY),
+    ({**OFF_CURVE, -1: 3, -2: b"\1" * 66, -3: b"\2" * 66}, PasskeyReason.KEY),  # P-521
+    ({1: 3, 3: -7, -1: b"\xff" * 256, -2: b"\1\0\1"}, PasskeyReason.KEY),  # RSA
+    ({1: 3, 3: -257, -1: b"\xff" * 256, -2: b"\1"}, PasskeyReason.KEY),  # e = 1
+    ({1: 3, 3: -257, -1: b"\xff" * 128, -2: b"\1\0\1"}, PasskeyReason.KEY),  # 1024 bits
+    ({1: 3, 3: -257, -1: b"\xff" * 2048, -2: b"\1\0\1"}, PasskeyReason.KEY),  # 16384 bits
+    ({1: 3, 3: -257, -1: b"", -2: b"\1\0\1"}, PasskeyReason.KEY),
+    ({1: 1, 3: -8, -2: b"\1" * 32}, PasskeyReason.KEY),
+    ({1: 1, 3: -8, -1: 6, -2: b"\1" * 31}, PasskeyReason.KEY),
+    ({1: 1, 3: -8, -1: 7, -2: b"\1" * 57}, PasskeyReason.KEY),  # Ed448
+    ({1: 2, 3: -35, -1: 2, -2: b"\1" * 48, -3: b"\2" * 48}, PasskeyReason.ALGORITHM),  # ES384
+    ({1: 2, 3: -36, -1: 3, -2: b"\1" * 66, -3: b"\2" * 66}, PasskeyReason.ALGORITHM),  # ES512
+]
+
+
+async def test_keys_that_do_not_fit_their_algorithm_are_refused() -> None:
+    """py_webauthn accepts most of them, and then no signature verifies."""
+    findings = []
+    for key, reason in KEYS:
+        credential = new_credential(SoftAuthenticator(origin=ORIGIN))
+
+        def change(attestation: dict[str, Any], key: Any = key) -> None:
+            data: bytes = attestation["authData"]
+            attestation["authData"] = data[: 37 + 16 + 2 + 32] + cbor2.dumps(key)
+
+        if (found := await reason_of(change_attestation(credential, change))) is not reason:
+            findings.append((key, found))
+    assert findings == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"fmt": "tpm"}, PasskeyReason.FORMAT),
+        ({"fmt": "fido-u2f"}, PasskeyReason.FORMAT),
+        ({"fmt": ["none"]}, PasskeyReason.FORMAT),
+        ({"attStmt": {"foo": 1}}, PasskeyReason.FORMAT),
+        ({"attStmt": 5}, PasskeyReason.FORMAT),
+        ({"fmt": "packed"}, PasskeyReason.FORMAT),
+        ({"fmt": "packed", "attStmt": {"alg": -7, "sig": b"\x30\x00"}}, PasskeyReason.SIGNATURE),
+        ({"fmt": "packed", "attStmt": {"alg": -7}}, PasskeyReason.SIGNATURE),
+        ({"fmt": "packed", "attStmt": {"alg": -7, "sig": b"x", "x5c": [b"no certificate"]}}, PasskeyReason.SIGNATURE),
+        ({"more": 1}, PasskeyReason.MALFORMED),
+        ({"authData": "text"}, PasskeyReason.MALFORMED),
+        ({"authData": b""}, PasskeyReason.MALFORMED),
+    ],
+)
+async def test_other_attestations_are_refused(change: dict[str, Any], reason: PasskeyReason) -> None:
+    credential = new_credential(SoftAuthenticator(origin=ORIGIN))
+    assert await reason_of(change_attestation(credential, lambda attestation: attestation.update(change))) is reason
+
+
+async def test_the_credential_id_is_that_of_the_attestation() -> None:
+    credential = new_credential(SoftAuthenticator(origin=ORIGIN))
+    other = b64(b"x" * 32)
+    assert await reason_of({**credential, "id": other, "rawId": other}) is PasskeyReason.MALFORMED
+    assert await reason_of({**credential, "rawId": other}) is PasskeyReason.MALFORMED
+    assert await reason_of({**credential, "type": "password"}) is PasskeyReason.MALFORMED
+    assert await reason_of(with_response(credential, attestationObject=None)) is PasskeyReason.MALFORMED

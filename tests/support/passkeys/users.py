@@ -1,0 +1,70 @@
+"""Passkeys of users over the API, made by a software authenticator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from adapters.crypto import WebAuthnPasskeys
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding
+from tests.fakes.outside import FakeClock
+from tests.support.builders import BASE_URL, VAULT_KEY, Answer, Api
+from tests.support.passkeys.authenticator import SoftAuthenticator, b64
+
+NO_TARGET: Final[Mapping[str, Any]] = {}
+PASSKEYS = "/api/user/passkeys"
+RP_ID = BASE_URL.removeprefix("http://")
+
+
+@dataclass(slots=True)
+class PasskeyUser:
+    """A session of a user over the API, with an authenticator."""
+
+    api: Api
+    token: str
+    authenticator: SoftAuthenticator = field(default_factory=lambda: SoftAuthenticator(origin=BASE_URL))
+
+    async def options(self) -> Any:
+        """Return the options of a registration."""
+        answer = await self.api.post(f"{PASSKEYS}/options", token=self.token)
+        assert answer.status == 200, answer.text
+        return answer.json["publicKey"]
+
+    async def send(self, credential: Any, **others: Any) -> Answer:
+        return await self.api.post(PASSKEYS, {"credential": credential, **others}, token=self.token)
+
+    async def add(self, **others: Any) -> Any:
+        """Add a passkey, and return it."""
+        answer = await self.send(self.authenticator.create(await self.options()), **others)
+        assert answer.status == 201, answer.text
+        return answer.json
+
+    async def listed(self) -> list[Any]:
+        answer = await self.api.get(PASSKEYS, token=self.token)
+        assert answer.status == 200, answer.text
+        passkeys: list[Any] = answer.json["passkeys"]
+        return passkeys
+
+    async def names(self) -> list[str]:
+        return [passkey["name"] for passkey in await self.listed()]
+
+
+async def sign_in_options(api: Api, **options: Any) -> Any:
+    answer = await api.post("/api/auth/passkey/options", **options)
+    assert answer.status == 200, answer.text
+    return answer.json["publicKey"]
+
+
+async def sign_in_with_passkey(api: Api, authenticator: SoftAuthenticator, body: Mapping[str, Any] = NO_TARGET, **options: Any) -> Answer:
+    """Sign in with the newest passkey of the authenticator."""
+    credential = authenticator.get(await sign_in_options(api, **options))
+    return await api.post("/api/auth/passkey", {"credential": credential, **body}, **options)
+
+
+def new_credential(session_id: UUID) -> dict[str, str]:
+    """Return the texts of a credential that the user of this session can add, at the first time of the clock."""
+    challenge = WebAuthnPasskeys([VAULT_KEY]).new_challenge(ChallengeBinding(Ceremony.REGISTER, session_id.bytes), FakeClock().now())
+    party = {"rp": {"id": RP_ID}, "user": {"id": "AAAA"}, "pubKeyCredParams": [{"alg": -7}], "excludeCredentials": []}
+    credential = SoftAuthenticator(origin=BASE_URL).create({**party, "challenge": b64(challenge)})
+    response = credential["response"]
+    return {"credential_id": credential["id"], "client_data": response["clientDataJSON"], "attestation": response["attestationObject"]}
