@@ -133,7 +133,8 @@ async def _record(
 ) -> None:
     ports.metrics.passkey_ceremony(ceremony, reason)
     user_id = None if known is None else known.account.id
-    await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, flow)
+    application = (None, None) if flow is None else flow.application
+    await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, application)
 
 
 async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:
