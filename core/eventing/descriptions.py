@@ -33,7 +33,11 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
     search = filter_.search
     if search is None:
         return filter_
-    objects = {text: await _find(find_objects, text) for text in {search.actor, search.target, search.either} if text is not None}
+    texts = [text for text in (search.either, search.actor, search.target) if text is not None]
+    for text in texts:
+        if len(text) < MIN_SEARCH:
+            raise SearchTooShort(text)
+    objects = {text: await _find(find_objects, text) for text in texts}
     if not all(objects.values()):
         return None
     return replace(
@@ -47,8 +51,6 @@ async def resolve_search(ports: Ports, find_objects: FindObjects, filter_: Audit
 
 
 async def _find(find_objects: FindObjects, text: str) -> frozenset[ObjectKey]:
-    if len(text) < MIN_SEARCH:
-        raise SearchTooShort(text)
     objects = await find_objects(text, MAX_MATCHES + 1)
     if len(objects) > MAX_MATCHES:
         raise SearchTooBroad(text)

@@ -57,7 +57,7 @@ INVITATIONS_SHOWN: Final = 10
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@shows(f"GET {API}", f"GET {API}/export", "GET /api/organizations/<org_slug>/invitations")
+@shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     """List the members of an organization.
 
