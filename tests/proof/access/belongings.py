@@ -124,7 +124,7 @@ class Belongings:
             "session_id": str(session.session_id),
             "personal_token_id": str(token.id),
             "passkey_id": str(passkey_id),
-            **{"credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # of no session
+            **{"new_credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # of no session
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),
             "provider_token": f"token of {name}",

@@ -677,7 +677,7 @@ GUARDED: Final = {"user_id": "{guarded_id}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 PASSKEY_OF_ANOTHER: Final = {"passkey_id": "{further_passkey_id}"}
 NEW_CREDENTIAL: Final = {
-    **{"id": "{credential_id}", "rawId": "{credential_id}", "type": "public-key"},
+    **{"id": "{new_credential_id}", "rawId": "{new_credential_id}", "type": "public-key"},
     "response": {"clientDataJSON": "{client_data}", "attestationObject": "{attestation}"},
 }
 UNKNOWN_CREDENTIAL: Final = {

@@ -67,4 +67,4 @@ def new_credential(session_id: UUID) -> dict[str, str]:
     party = {"rp": {"id": RP_ID}, "user": {"id": "AAAA"}, "pubKeyCredParams": [{"alg": -7}], "excludeCredentials": []}
     credential = SoftAuthenticator(origin=BASE_URL).create({**party, "challenge": b64(challenge)})
     response = credential["response"]
-    return {"credential_id": credential["id"], "client_data": response["clientDataJSON"], "attestation": response["attestationObject"]}
+    return {"new_credential_id": credential["id"], "client_data": response["clientDataJSON"], "attestation": response["attestationObject"]}
