@@ -1,6 +1,5 @@
 """The sign-in logs of organizations and of the platform (decision 220)."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 from uuid import UUID
@@ -13,13 +12,12 @@ from core.authentication.model.sign_in_log import SignIn, SignInFilter
 from core.eventing.model.audit import Period
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, rfc3339
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
+from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_file
 from entrypoints.http.base.context import acting, ports, signed_in
 from entrypoints.http.edge.access import member, person, platform_owner
 from entrypoints.http.edge.bodies import DateTime, Id, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
-from entrypoints.http.edge.streaming import stream_lines
 
 routes = Blueprint("sign_in_log", __name__)
 
@@ -207,18 +205,7 @@ async def list_own(query_args: PageQuery) -> OwnSignInListResponse:
 
 async def stream_sign_ins(batches: Batches[SignIn], format_: ExportFormat, name: str) -> Response:
     """Return all attempts as a streamed file with this name. The extension of the format is added."""
-    if format_ is ExportFormat.CSV:
-        header = csv_lines([tuple(SignInResponse.model_fields)])
-        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=header)
-
-    def to_json_lines(sign_ins: Sequence[SignIn]) -> bytes:
-        return b"".join(_to_response(each).model_dump_json().encode() + b"\n" for each in sign_ins)
-
-    return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
-
-
-def _to_csv(sign_ins: Sequence[SignIn]) -> bytes:
-    return csv_lines([safe_cells(_cells(each)) for each in sign_ins])
+    return await stream_file(batches, format_, name, tuple(SignInResponse.model_fields), _cells, _to_response)
 
 
 def _cells(sign_in: SignIn) -> list[str]:

@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from quart import Response
 
@@ -24,6 +24,8 @@ COLUMNS: Final = (
 # Spreadsheets run cells with these first characters as formulas. Clients choose their user agents.
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 
+T = TypeVar("T")
+
 
 class ExportFormat(StrEnum):
     """The format of an export."""
@@ -35,42 +37,52 @@ class ExportFormat(StrEnum):
 async def stream_entries(
     batches: Batches[DescribedEntry], format_: ExportFormat, name: str, to_response: Callable[[DescribedEntry], ResponseModel]
 ) -> Response:
-    """Return all entries as a streamed file with this name. The extension of the format is added.
+    """Return all entries as a streamed file (`stream_file`). In CSV, `details` is JSON."""
+    return await stream_file(batches, format_, name, COLUMNS, _cells, to_response)
 
-    A line of JSON is the response of an entry. In CSV, `details` is JSON.
+
+async def stream_file(
+    batches: Batches[T],
+    format_: ExportFormat,
+    name: str,
+    columns: Sequence[str],
+    to_cells: Callable[[T], Iterable[str]],
+    to_response: Callable[[T], ResponseModel],
+) -> Response:
+    """Return all items as a streamed file with this name. The extension of the format is added.
+
+    A line of JSON is the response of an item. In CSV, a cell that a spreadsheet would run as a formula has an
+    apostrophe before it.
     """
+
+    def to_csv(items: Sequence[T]) -> bytes:
+        return _csv_lines([_safe_cells(to_cells(item)) for item in items])
+
+    def to_json_lines(items: Sequence[T]) -> bytes:
+        return b"".join(to_response(item).model_dump_json().encode() + b"\n" for item in items)
+
     if format_ is ExportFormat.CSV:
-        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=csv_lines([COLUMNS]))
-
-    def to_json_lines(entries: Sequence[DescribedEntry]) -> bytes:
-        return b"".join(to_response(entry).model_dump_json().encode() + b"\n" for entry in entries)
-
+        return await stream_lines(batches, to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=_csv_lines([columns]))
     return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
-
-
-def _to_csv(entries: Sequence[DescribedEntry]) -> bytes:
-    return csv_lines([_cells(entry) for entry in entries])
 
 
 def _cells(described: DescribedEntry) -> list[str]:
     entry = described.entry
     impersonator = entry.impersonator
-    values = (
+    return [
         *(str(entry.id), rfc3339(entry.created_at), entry.action, str(entry.success).lower(), entry.actor.id, entry.actor.email),
         *(("", "") if impersonator is None else (impersonator.id, impersonator.email)),
         *(entry.target_type, entry.target_id, entry.address or "", entry.agent or ""),
         *(json.dumps(dict(entry.details), ensure_ascii=False), entry.actor.kind, entry.actor.name or ""),
         *(described.sentence, "" if described.target is None else described.target.text),
-    )
-    return safe_cells(values)
+    ]
 
 
-def safe_cells(values: Iterable[str]) -> list[str]:
-    """Return the cells, with an apostrophe before those that a spreadsheet would run as a formula."""
+def _safe_cells(values: Iterable[str]) -> list[str]:
     return [f"'{value}" if value.startswith(FORMULA_STARTS) else value for value in values]
 
 
-def csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
+def _csv_lines(rows: Sequence[Sequence[Any]]) -> bytes:
     """Return the rows in the format of RFC 4180."""
     lines = io.StringIO(newline="")
     csv.writer(lines).writerows(rows)

@@ -1,6 +1,5 @@
 """Exports of the members of an organization as files: CSV, and JSON lines."""
 
-from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -9,10 +8,9 @@ from quart import Response
 
 from core.kernel.values import Batches
 from core.tenancy.model.members import MemberAccount
-from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, csv_lines, safe_cells
+from entrypoints.http.api.eventing.audit_files import ExportFormat, stream_file
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.streaming import stream_lines
 
 FILE: Final = {200: "The members, in the order in which they joined."}
 
@@ -35,18 +33,7 @@ class ExportedMemberResponse(ResponseModel):
 
 async def stream_members(batches: Batches[MemberAccount], format_: ExportFormat, name: str) -> Response:
     """Return all members as a streamed file with this name. The extension of the format is added."""
-    if format_ is ExportFormat.CSV:
-        header = csv_lines([tuple(ExportedMemberResponse.model_fields)])
-        return await stream_lines(batches, _to_csv, f"{CSV}; charset=utf-8", f"{name}.csv", header=header)
-
-    def to_json_lines(accounts: Sequence[MemberAccount]) -> bytes:
-        return b"".join(_to_response(each).model_dump_json().encode() + b"\n" for each in accounts)
-
-    return await stream_lines(batches, to_json_lines, JSON_LINES, f"{name}.jsonl")
-
-
-def _to_csv(accounts: Sequence[MemberAccount]) -> bytes:
-    return csv_lines([safe_cells(_cells(each)) for each in accounts])
+    return await stream_file(batches, format_, name, tuple(ExportedMemberResponse.model_fields), _cells, _to_response)
 
 
 def _cells(account: MemberAccount) -> list[str]:
