@@ -1,4 +1,4 @@
-"""Ceremonies of passkeys (WebAuthn Level 3). py_webauthn verifies what is left after checks of our own (docs/adr/0039)."""
+"""Ceremonies of passkeys (WebAuthn Level 3). Checks of our own come before those of py_webauthn (docs/adr/0039)."""
 
 import hashlib
 import hmac

@@ -94,7 +94,7 @@ def passkey_added(passkey: Passkey) -> Event:
 
 
 def passkey_refused(user_id: UUID, passkey_id: UUID, reason: str) -> Event:
-    """A passkey did what it cannot do, so it may be a copy. `reason` is `backup` or `counter`."""
+    """A passkey was refused after an impossible change, so it may be a copy. `reason` is `backup` or `counter`."""
     details = {"passkey_id": str(passkey_id), "reason": str(reason)}
     return Event(EVENT_KINDS["security.passkey.refused"], str(user_id), of_person=user_id, details=details, success=False)
 

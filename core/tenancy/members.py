@@ -98,7 +98,7 @@ async def export(
 
 
 async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
-    """Return what the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
+    """Return the facts that the organization may see of the accounts of these members, by the id of the user. Raises: RoleInsufficient."""
     _require_management(caller)
     async with ports.storage.reading() as read:
         return await read.members.accounts(caller.acts_in.id, [member.user_id for member in members])

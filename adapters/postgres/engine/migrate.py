@@ -1,7 +1,7 @@
 """Migrations: the baseline and the numbered `.sql` files after it, applied in order, each in its own transaction.
 
-A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction, so that
-others can write to the table. A build that was interrupted is continued by the next call.
+A file whose first line is `-- concurrently` builds indexes, each by a statement outside of a transaction, so that other
+processes can write to the table. A build that was interrupted is continued by the next call.
 
 The baseline creates the schema of version 0.9.0. A database of that version has this schema already,
 so the baseline is only recorded there (docs/adr/0035).
@@ -64,7 +64,7 @@ class Migration:
     sql: bytes  # for a transaction
     sha256: str
     # If not empty: the statements that build these indexes without a transaction, by name. `sql` builds
-    # them in a new database, where no one waits.
+    # them in a new database, where no process waits.
     indexes: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -45,7 +45,7 @@ LAST_AT_PLATFORM: Final = """
       and l.created_at >= m.confirmed_at
     order by l.created_at desc limit 1"""
 
-# What an organization sees of the account `u` of its member `m`.
+# The facts that an organization sees of the account `u` of its member `m`.
 ACCOUNT: Final = f"""
     case when m.confirmed_at is not null then u.email_verified_at is not null end,
     case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,

@@ -1,4 +1,4 @@
-"""The passkeys of an account: their ceremonies (WebAuthn Level 3), what they may change, and their errors."""
+"""The passkeys of an account, their ceremonies (WebAuthn Level 3), and the errors of both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ Json = Mapping[str, Any]
 
 
 class Ceremony(StrEnum):
-    """What a ceremony is for. A challenge works for one of them."""
+    """The purpose of a ceremony. A challenge works for one purpose."""
 
     REGISTER = "register"
     SIGN_IN = "sign_in"
@@ -36,7 +36,7 @@ class Ceremony(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChallengeBinding:
-    """What a challenge is bound to, so that no other client can use it."""
+    """The ceremony and the client of a challenge, so that no other client can use it."""
 
     ceremony: Ceremony
     holder: bytes = field(repr=False)  # the id of the session, or at a sign-in the hash of the device id, if there is one
@@ -68,7 +68,7 @@ class Passkey:
     transports: tuple[str, ...]
     created_at: datetime
     last_used_at: datetime | None = None
-    refused_at: datetime | None = None  # when it last did what a passkey cannot do
+    refused_at: datetime | None = None  # the last impossible change: `check_use`
 
     @property
     def product(self) -> str | None:
@@ -163,7 +163,7 @@ class PasskeyReason(StrEnum):
 
 
 class CeremonyRefused(Exception):
-    """The response of an authenticator was refused. A use case decides what its caller learns."""
+    """The response of an authenticator was refused. A use case turns this into a refusal for its caller."""
 
     def __init__(self, reason: PasskeyReason) -> None:
         super().__init__(reason.value)
@@ -183,7 +183,7 @@ class PasskeyChanged(PasskeyRefused):
 
 
 def check_use(known: Passkey, seen: VerifiedAssertion) -> None:
-    """Refuse what a passkey cannot do: change whether it can be synced, or, if it cannot, count back (WebAuthn section 7.2).
+    """Refuse impossible changes: whether the passkey can be synced, or, if it cannot, a counter that goes back (WebAuthn section 7.2).
 
     Raises: CeremonyRefused.
     """

@@ -44,7 +44,7 @@ async def start(ports: Ports, client: PresentedDevice) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPasskey:
-    """A passkey whose answer was verified, and that is not used up yet."""
+    """A passkey with its verified answer, which is not used up yet."""
 
     known: KnownPasskey
     seen: VerifiedAssertion
@@ -138,7 +138,7 @@ async def _record(
 
 
 async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:
-    """Record that a passkey did what it cannot do, and tell its user, at most once a day."""
+    """Record an impossible change of a passkey, and tell its user, at most once a day."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(known.account.id)
         passkey = known.passkey

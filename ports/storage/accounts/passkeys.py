@@ -38,13 +38,13 @@ class Passkeys(PasskeysRead, Protocol):
         """Use a challenge up. Exactly one caller gets True."""
 
     def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> Deferred[RedeemedPasskey]:
-        """With the next statement, lock the account, store what was seen of the passkey, and use the challenge up.
+        """With the next statement, lock the account, store the new state of the passkey, and use the challenge up.
 
         The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
         """
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
-        """Store that the passkey did what it cannot do, and return whether the last time was before `before`, or there was none."""
+        """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
         """Raises: PasskeyTaken."""

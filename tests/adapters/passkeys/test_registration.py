@@ -1,4 +1,4 @@
-"""Registrations: which authenticators and keys are accepted, and what is stored of them."""
+"""Registrations: the accepted authenticators and keys, and the stored passkey."""
 
 from dataclasses import replace
 from datetime import timedelta

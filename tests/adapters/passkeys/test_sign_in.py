@@ -1,4 +1,4 @@
-"""Answers to a sign-in: what is verified of them, and that every change of one is refused."""
+"""Answers to a sign-in: the checks, and the refusal of every changed answer."""
 
 from dataclasses import replace
 from datetime import timedelta

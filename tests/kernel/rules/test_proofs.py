@@ -65,7 +65,7 @@ def test_a_passkey_that_verified_its_user_counts_as_both_factors(hardware: bool)
     assert amr_of(proofs) == ["hwk" if hardware else "swk", "user", "mfa"]
     classes = {(): "phr", (Acr.MFA,): "mfa", (Acr.PASSWORD, Acr.MFA): "mfa", (Acr.PHISHING_RESISTANT,): "phr"}
     assert {asked: acr_of(proofs, asked) for asked in classes} == classes
-    assert acr_of((Proof(Method.PASSWORD, NOW),), (Acr.MFA,)) == "pwd", "what was asked is not met"
+    assert acr_of((Proof(Method.PASSWORD, NOW),), (Acr.MFA,)) == "pwd", "no asked class is met"
 
 
 @pytest.mark.parametrize(("name", "alone", "with_second", "by_provider"), TABLE)
