@@ -70,8 +70,7 @@ async def register(ports: Ports, caller: Person, credential: Json, name: str | N
         account = await lock_own_account(tx, caller, now)
         _check_number(account)
         # Another process may have another base URL, and have added the first passkey.
-        is_of_party = await tx.passkeys.adopt_rp_id(party.id, ports.tokens.issuer) == party.id
-        if not is_of_party or not await tx.passkeys.use_challenge(created.challenge):
+        if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
