@@ -46,9 +46,12 @@ class Passkeys(Repository):
             returning passkey_handle"""
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id, proposed=proposed) or proposed
 
-    async def users_by_rp_id(self) -> Mapping[str, int]:
-        sql = "select rp_id, count(distinct user_id) from passkeys group by rp_id order by rp_id"
-        return dict(await self._all(lambda row: (str(row[0]), int(row[1])), sql))
+    async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
+        sql = """
+            select k.rp_id, count(distinct k.user_id) from passkeys k
+            where k.rp_id = %(rp_id)s or not exists (select from passkeys o where o.user_id = k.user_id and o.rp_id = %(rp_id)s)
+            group by k.rp_id order by k.rp_id"""
+        return dict(await self._all(lambda row: (str(row[0]), int(row[1])), sql, rp_id=rp_id))
 
     async def replace_rp_id(self, stored: str | None, rp_id: str, url: str) -> bool:
         sql = """

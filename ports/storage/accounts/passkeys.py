@@ -24,8 +24,11 @@ class PasskeysRead(Protocol):
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None before its first passkey."""
 
-    async def users_by_rp_id(self) -> Mapping[str, int]:
-        """Return the number of users with passkeys for each RP ID. It reads all passkeys."""
+    async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
+        """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
+
+        It reads all passkeys.
+        """
 
 
 class Passkeys(PasskeysRead, Protocol):

@@ -105,7 +105,8 @@ async def test_users_are_counted_by_rp_id(storage: Postgres, users: tuple[UUID, 
     old = [passkey(user, rp_id="old.test") for user in (users[0], users[0], users[1])]
     await add(storage, *old, passkey(users[0], rp_id="new.test"))
     async with storage.reading() as read:
-        assert await read.passkeys.users_by_rp_id() == {"new.test": 1, "old.test": 2}
+        assert await read.passkeys.users_by_rp_id("new.test") == {"new.test": 1, "old.test": 1}
+        assert await read.passkeys.users_by_rp_id("old.test") == {"old.test": 2}
 
 
 async def test_a_challenge_is_used_once(storage: Postgres) -> None:
