@@ -44,6 +44,11 @@ document.getAnimations().forEach((animation) => animation.finish());  // during 
 const describe = ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(" ")}`;
 axe.run(options).then(({ violations }) => done(violations.map(describe)), (error) => done([String(error)]));
 """
+CEREMONY: Final = """
+const [ceremony, parse, options, done] = arguments;
+navigator.credentials[ceremony]({ publicKey: PublicKeyCredential[parse](options) })
+    .then((credential) => done(credential.toJSON()), (error) => done(error.name));
+"""
 FITS: Final = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
@@ -246,9 +251,13 @@ class Browser:
         """Return the result of a function body in the page."""
         return self._driver.execute_script(source)
 
-    def wait_for_script(self, source: str, *arguments: Any) -> Any:
-        """Return what a function body in the page passes to its last argument."""
-        return self._driver.execute_async_script(source, *arguments)
+    def create_passkey(self, options: Any) -> Any:
+        """Create a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        return self._driver.execute_async_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
+
+    def use_passkey(self, options: Any) -> Any:
+        """Use a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        return self._driver.execute_async_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
 
     @contextmanager
     def authenticator(self, **options: Any) -> Iterator["Authenticator"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import pytest
 
@@ -22,16 +22,6 @@ pytestmark = pytest.mark.slow
 
 OWNER, PASSWORD = "owner@example.com", "all the keys of the house"
 OLD, NEW, EVIL = "old.example", "new.example", "evil.example"
-CREATE: Final = """
-const [options, done] = arguments;
-navigator.credentials.create({ publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(options) })
-    .then((credential) => done(credential.toJSON()), (error) => done(error.name));
-"""
-GET: Final = """
-const [options, done] = arguments;
-navigator.credentials.get({ publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(options) })
-    .then((credential) => done(credential.toJSON()), (error) => done(error.name));
-"""
 
 
 class TlsFront:
@@ -118,7 +108,7 @@ def sign_in(running: Service, browser: Browser, host: str) -> Any:
     """Sign in with a passkey at a page of this host. Return the answer of the service, or the name of the browser's error."""
     options = running.post("/api/auth/passkey/options").json()["publicKey"]
     browser.open(f"https://{host}/app/sign-in")
-    credential = browser.wait_for_script(GET, options)
+    credential = browser.use_passkey(options)
     return credential if isinstance(credential, str) else running.post("/api/auth/passkey", {"credential": credential})
 
 
@@ -133,7 +123,7 @@ def test_passkeys_of_the_old_host_work_at_the_new_one(
         token = running.login(OWNER, PASSWORD)["access_token"]
         options = running.post("/api/user/passkeys/options", token=token).json()["publicKey"]
         assert options["rp"]["id"] == OLD
-        added = running.post("/api/user/passkeys", {"credential": browser.wait_for_script(CREATE, options)}, token=token)
+        added = running.post("/api/user/passkeys", {"credential": browser.create_passkey(options)}, token=token)
         assert added.status_code == 201, added.text
         assert sign_in(running, browser, OLD).status_code == 200
 
@@ -153,7 +143,7 @@ def test_passkeys_of_the_old_host_work_at_the_new_one(
         options = running.post("/api/user/passkeys/options", token=token).json()["publicKey"]
         authenticator.remove(authenticator.credentials()[0]["credentialId"])
         browser.open(f"https://{NEW}/app/sign-in")
-        added = running.post("/api/user/passkeys", {"credential": browser.wait_for_script(CREATE, options)}, token=token)
+        added = running.post("/api/user/passkeys", {"credential": browser.create_passkey(options)}, token=token)
         assert (added.status_code, added.json()["rp_id"]) == (201, OLD)
         assert sign_in(running, browser, NEW).status_code == 200
 
