@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, mfa, relying_party
+from core.accounts import events, factor_changes, mfa, relying_party, ways_in
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
@@ -31,21 +31,19 @@ from core.accounts.model.passkeys import (
     PasskeyNotFound,
     RelyingParty,
     TooManyPasskeys,
-    account_without,
     proof_of,
 )
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, Proof, ways_in
+from core.kernel.proofs import FactorKind, Proof
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-# Functions that write also raise the errors of `lock_own_account`.
+# Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
 async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
@@ -55,7 +53,7 @@ async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PA
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
         _check_account(account)
@@ -93,7 +91,7 @@ async def register(
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         _check_account(account)
         # Another process may have another base URL, and have added the first passkey.
         if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
@@ -141,7 +139,7 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
     """Rename one of the caller's passkeys. Raises: PasskeyNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        await lock_own_account(tx, caller, now)
+        await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
         await tx.passkeys.rename(caller.user_id, passkey_id, name)
     return replace(passkey, name=name)
@@ -150,21 +148,28 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
     """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
 
-    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod.
+    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod; FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(account.id, passkey_id) or refuse(PasskeyNotFound)
-        left = account_without(account, passkey)
-        if not ways_in(left.factors) and not await tx.identities.list_of_user(account.id, None):
+        left = _without(account, passkey)
+        if not await ways_in.remaining(ports, tx, account, without=passkey.id):
             raise OnlySignInMethod
+        await factor_changes.require_left(tx, account, left, now)
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))
         has_none = left.passkey_count + left.security_key_count == 0
         return has_none and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+
+
+def _without(account: Account, passkey: Passkey) -> Account:
+    if passkey.kind is PasskeyKind.SECURITY_KEY:
+        return replace(account, security_key_count=account.security_key_count - 1)
+    return replace(account, passkey_count=account.passkey_count - 1)
 
 
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
@@ -178,7 +183,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
             status = await read.mfa.status(caller.user_id)
         codes = await _new_codes(ports, status)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
             return ()

@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
-from core.kernel.proofs import Factor, FactorKind
+from core.kernel.proofs import Factor, FactorKind, Strength
 from core.kernel.values import Email, new_id
 
 MIN_PASSWORD_LENGTH: Final = 8
@@ -147,6 +147,27 @@ class PasswordAlreadySet(Invalid):
 
 class NoPasswordSet(Invalid):
     """This account has no password. Set one with POST /api/user/set-password."""
+
+
+class PasswordNeeded(Invalid):
+    """You need your password to sign in. Add a passkey that works here before you remove it."""
+
+
+class PasskeysNotEnough(Invalid):
+    """A sign-in policy does not accept your passkeys. Keep your password."""
+
+    def __init__(self, source: str) -> None:
+        """`source` is the name of the organization that has the policy."""
+        super().__init__(f"{source} does not accept passkeys. Keep your password.")
+
+
+class FactorRequired(Invalid):
+    """A sign-in policy requires this factor. Add another one first."""
+
+    def __init__(self, source: str, needed: Strength) -> None:
+        """`source` is the name of the organization that has the policy. `needed`: the strength that it requires."""
+        factor = "passkey" if needed is Strength.PHISHING_RESISTANT else "second factor"
+        super().__init__(f"{source} requires a {factor}. Add another one first.")
 
 
 class CurrentPasswordWrong(Unauthenticated):

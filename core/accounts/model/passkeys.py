@@ -1,7 +1,7 @@
 """The passkeys of an account, their ceremonies (WebAuthn Level 3), and the errors of both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -174,13 +174,6 @@ class OwnPasskeys:
     def usable(self) -> list[Passkey]:
         """Those that work at this host."""
         return [passkey for passkey in self.passkeys if passkey.rp_id == self.rp_id]
-
-
-def account_without(account: Account, passkey: Passkey) -> Account:
-    """Return the account as it will be without this passkey."""
-    if passkey.kind is PasskeyKind.SECURITY_KEY:
-        return replace(account, security_key_count=account.security_key_count - 1)
-    return replace(account, passkey_count=account.passkey_count - 1)
 
 
 class PasskeyReason(StrEnum):

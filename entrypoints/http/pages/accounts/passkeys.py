@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts import mfa, passkeys
-from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded, account_without
+from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.rate_limits import PASSKEYS
@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
-from entrypoints.http.pages.accounts.ways_in import own_ways_in
+from entrypoints.http.pages.accounts.ways_in import remaining_ways
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
@@ -167,7 +167,6 @@ async def rename(passkey_id: UUID, form: Form) -> Response:
 async def _deletion(passkey_id: UUID) -> Question:
     """Raises: PasskeyNotFound."""
     own, passkey = await passkeys.load_own(ports(), signed_in()), await passkeys.find_own(ports(), signed_in(), passkey_id)
-    left = account_without(own.account, passkey)
     is_last_second = own.account.passkey_second_at is not None and len(own.passkeys) == 1
     return Question(
         verb="Delete",
@@ -175,7 +174,7 @@ async def _deletion(passkey_id: UUID) -> Question:
         consequences=(
             "It stops working at once. If your browser can, it also removes it from your password manager.",
             *([_without_second(own)] if is_last_second else []),
-            await own_ways_in(left),
+            await remaining_ways(passkey_id),
         ),
         button="Delete",
         back=(passkey.name, f"{LIST}/{passkey_id}"),

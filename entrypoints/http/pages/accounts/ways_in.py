@@ -1,22 +1,22 @@
-"""The ways to sign in that remain, for the questions before one of them ends."""
+"""The sentence about the ways to sign in that remain, for the questions before one of them ends."""
 
-from core.accounts.model.accounts import Account
-from core.authentication import identities
-from core.authentication.model.login import is_on
-from core.kernel.proofs import FactorKind, ways_in
+from typing import Final
+from uuid import UUID
+
+from core.accounts import ways_in
+from core.kernel.connections import ConnectionSlug
+from core.kernel.proofs import Method
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.pages.consequences import count
+
+WORDS: Final = {Method.PASSWORD.value: "your password", Method.PASSKEY.value: "another passkey", Method.EMAIL.value: "a code by email"}
 
 
-async def own_ways_in(account: Account) -> str:
-    """Return a sentence with the ways in which the user can sign in to the account as it will be."""
-    kinds, policy = ways_in(account.factors), ports().policy
-    ways = [
-        *(["your password"] if FactorKind.PASSWORD in kinds else []),
-        *([count(account.passkey_count, "passkey")] if FactorKind.PASSKEY in kinds else []),
-        *(["a code by email"] if account.email_verified_at is not None and is_on(policy, None) else []),
-        *(policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), signed_in())),
-    ]
+async def remaining_ways(without: Method | ConnectionSlug | UUID) -> str:
+    """Return the sentence for the end of PASSWORD, an identity provider, or the passkey with this id."""
+    words = {**WORDS, **ports().policy.provider_names}
+    if without is Method.PASSWORD:
+        words[Method.PASSKEY.value] = "a passkey"
+    ways = [words.get(way, way) for way in await ways_in.list_own(ports(), signed_in(), without=without)]
     if not ways:
-        return "No way to sign in would remain."
-    return f"You can still sign in with {' and '.join(filter(None, (', '.join(ways[:-1]), ways[-1])))}."
+        return "This is your only way to sign in, so it has to stay."
+    return f"You can still sign in with {' or '.join(filter(None, (', '.join(ways[:-1]), ways[-1])))}."

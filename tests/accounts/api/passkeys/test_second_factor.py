@@ -31,7 +31,7 @@ async def methods(holder: PasskeyUser) -> list[str]:
 
 
 async def test_the_switch_turns_it_on_and_off(
-    holder: PasskeyUser, user: Account, pool: Pool, ports: Ports, sent: FakeMailTransport
+    holder: PasskeyUser, user: Account, pool: Pool, ports: Ports, sent: FakeMailTransport, clock: FakeClock
 ) -> None:
     org = await add_organization(pool, "acme")
     await add_member(pool, org, user.id, confirmed=True)
@@ -43,6 +43,7 @@ async def test_the_switch_turns_it_on_and_off(
     assert await methods(holder) == ["passkey", "backup_code"]
     assert (await switch(holder, on=True)).json == {"enabled": True}, "it is on already"
     assert (await holder.api.get(PASSKEYS, token=holder.token)).json["second_factor"] is True
+    clock.advance(timedelta(minutes=1))
     assert (await switch(holder, on=False)).json == {"enabled": False}
     assert await methods(holder) == []
     events = "select action, details from audit_log where action <> 'security.passkey.added' order by created_at"
@@ -159,3 +160,16 @@ async def test_an_undo_turns_off_what_a_thief_turned_on(
     assert (await undo(api, link(sent.emails[-1]))).status == 200
     assert "mfa_required" not in (await api.login()).json
     assert await run_sql(pool, "select passkey_count, passkey_second_at from users") == [(1, None)]
+
+
+async def test_a_personal_token_has_the_proofs_of_the_session_that_made_it(
+    api: Api, holder: PasskeyUser, user: Account, pool: Pool
+) -> None:
+    holder.token = (await api.login()).json["access_token"]
+    await holder.add()
+    body = {"name": "CI", "scopes": ["account:read"], "expires_in_days": 7}
+    assert (await api.post("/api/user/personal-tokens", body, token=holder.token)).status == 200
+    stored = "select proofs, strength from sessions where strength = 3 order by personal_token"
+    [session, token] = await run_sql(pool, stored)
+    assert session == token
+    assert [proof["method"] for proof in token[0]] == ["password", "passkey"]
