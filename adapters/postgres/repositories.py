@@ -38,6 +38,7 @@ from adapters.postgres.authentication.openid_facts import OpenIdFacts
 from adapters.postgres.authentication.organization_sessions import OrganizationSessions
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.reauthentications import Reauthentications
+from adapters.postgres.authentication.recoveries import Recoveries
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
 from adapters.postgres.authentication.sent_forms import SentForms
 from adapters.postgres.authentication.session_contexts import SessionContexts
@@ -158,6 +159,7 @@ class Repositories(Scope):
     organization_sessions = cached_property(OrganizationSessions)
     personal_tokens = cached_property(PersonalTokens)
     reauthentications = cached_property(Reauthentications)
+    recoveries = cached_property(Recoveries)
     refresh_tokens = cached_property(RefreshTokens)
     sent_forms = cached_property(SentForms)
     session_contexts = cached_property(SessionContexts)

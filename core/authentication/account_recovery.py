@@ -111,7 +111,10 @@ async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason:
 
 
 async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """End the open recovery of an account, of any issuer. Raises: NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotFound."""
+    """End the open recovery of an account, of any issuer.
+
+    Raises: NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotFound.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
         await _cancel(tx, account, None)
@@ -262,20 +265,18 @@ async def start_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser
     return ports.passkeys.creation_options(party, challenge, account, handle, PasskeyKind.PASSKEY, ())
 
 
-async def finish_with_passkey(
-    ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, credential: Json
-) -> Sequence[str]:
+async def finish_with_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, credential: Json) -> Sequence[str]:
     """Add the passkey that the browser created, in place of all earlier factors, and return new backup codes.
 
     It is also the second factor after a password. Raises: RecoveryEnded, PasskeyNotAdded, PasskeyTaken, NoPasskeysHere; Limited if too
     many hashes are queued.
     """
     opened = await find_open(ports, recovery_id, browser_id)
-    created = await passkeys.verify_new(ports, credential, _binding(opened.recovery), PasskeyKind.PASSKEY)
+    verified = await passkeys.verify_new(ports, credential, _binding(opened.recovery), PasskeyKind.PASSKEY, opened.recovery.user_id)
     codes, now = await backup_codes.generate(ports), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await _use_up(tx, caller, opened, browser_id, now)
-        await passkeys.add_verified(ports, tx, caller, account, created, now)
+        await passkeys.add_verified(ports, tx, verified)
         await tx.passkeys.set_second(account.id, now, now)
         await _finish(tx, caller, account, FactorKind.PASSKEY, codes, now)
     return codes.texts

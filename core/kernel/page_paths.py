@@ -8,6 +8,7 @@ EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
 REAUTHENTICATION_PATH: Final = "/app/reauthenticate"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 UNDO_PATH: Final = "/auth/undo"
+RECOVER_PATH: Final = "/auth/recover"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
 SECURITY_PATH: Final = "/app/account/security"

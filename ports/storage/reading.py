@@ -11,6 +11,7 @@ from ports.storage.applications.services import ApiKeysRead, PlansRead, Services
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
+from ports.storage.authentication.recoveries import RecoveriesRead
 from ports.storage.authentication.sessions import (
     ImpersonationsRead,
     OpenIdFactsRead,
@@ -126,6 +127,8 @@ class Reading(Protocol):
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
     @property
     def openid_facts(self) -> OpenIdFactsRead: ...
+    @property
+    def recoveries(self) -> RecoveriesRead: ...
     @property
     def organization_sessions(self) -> OrganizationSessionsRead: ...
     @property

@@ -14,6 +14,7 @@ from ports.storage.applications.services import ApiKeys, Plans, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
+from ports.storage.authentication.recoveries import Recoveries
 from ports.storage.authentication.sessions import (
     Impersonations,
     OpenIdFacts,
@@ -153,6 +154,8 @@ class Transaction(Protocol):
     def personal_tokens(self) -> PersonalTokens: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
+    @property
+    def recoveries(self) -> Recoveries: ...
     @property
     def refresh_tokens(self) -> RefreshTokens: ...
     @property

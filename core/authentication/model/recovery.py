@@ -76,7 +76,7 @@ class FactorNotEnough(Invalid):
 
 
 class RecoveryNotAllowed(Forbidden):
-    """Your organization can recover only an account that it created and no other organization uses, and never its owner's. Ask the platform."""
+    """Your organization recovers only accounts that it created and that no other one uses, but not its owner's. Ask a platform owner."""
 
 
 class RecoversMoreRights(Forbidden):

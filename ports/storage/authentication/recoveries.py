@@ -21,14 +21,18 @@ class RecoveriesRead(Protocol):
         """Return a recovery that is open in this browser, with its secret for an authenticator app."""
 
 
+class RecoveryAttempts(Protocol):
+    """The counter of attempts at the code, which stays after a refusal."""
+
+    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> bytes | None:
+        """Count an attempt, and return the hash of the code, or None if the attempts are used up or no browser can open it any more."""
+
+
 class Recoveries(RecoveriesRead, Protocol):
-    """Write access to recoveries. Callers lock the account first, but for `count_attempt`."""
+    """Write access to recoveries. Callers lock the account first."""
 
     async def put(self, recovery: AccountRecovery, code_hash: bytes) -> None:
         """Store the recovery in place of an earlier one of the account."""
-
-    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> bytes | None:
-        """Count an attempt at the code, and return its hash, or None if the attempts are used up or no browser can open it any more."""
 
     async def open(self, recovery: AccountRecovery, browser_hash: bytes, secret: str, now: datetime) -> bool:
         """Open the recovery in this browser. Of all browsers, one gets True."""
