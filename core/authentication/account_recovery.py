@@ -17,7 +17,7 @@ from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import ALPHABET, BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
-from core.accounts.model.mfa import ENABLED, MfaEvent, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.model.mfa import ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
 from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.authentication import events
@@ -119,6 +119,13 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
         account = await lock_account(tx, caller, user_id)
         await _cancel(tx, account, None)
         tx.record(events.recovery_canceled(account.id))
+
+
+async def is_open(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> bool:
+    """Return whether the account has an open recovery. With `org_id`: one that this organization issued."""
+    async with ports.storage.reading() as read:
+        recovery = await read.recoveries.of_user(user_id, ports.clock.now())
+    return recovery is not None and org_id in (None, recovery.org_id)
 
 
 async def _new_code(ports: Ports) -> tuple[str, bytes, bytes]:
@@ -227,7 +234,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
         recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
         account = await read.accounts.by_id(recovery.user_id) or refuse(RecoveryEnded)
         required = await read.sign_in_policies.strictest_of(account.id, now)
-    return OpenRecovery(recovery, secret, ports.codes.uri(secret, account.email, PRODUCT), required)
+    return OpenRecovery(recovery, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
 
 
 async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:
@@ -241,13 +248,13 @@ async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, brows
     if not totp.accepts(code):
         raise SetupCodeMalformed
     now = ports.clock.now()
-    step = ports.codes.matching_step(opened.secret, code, now)
+    step = ports.codes.matching_step(opened.setup.secret, code, now)
     if step is None:
         raise SetupCodeWrong
     codes = await backup_codes.generate(ports)
     async with ports.storage.transaction(by=caller) as tx:
         account = await _use_up(tx, caller, opened, browser_id, now)
-        await tx.mfa.save_pending_secret(account.id, opened.secret, now)
+        await tx.mfa.save_pending_secret(account.id, opened.setup.secret, now)
         await tx.mfa.use_step(account.id, now, step)
         await tx.accounts.set_mfa(account.id, now, now)
         await _finish(tx, caller, account, FactorKind.TOTP, codes, now)

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.factors.backup_codes import ALPHABET
+from core.accounts.model.mfa import MfaSetup
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.proofs import Strength
 
@@ -34,8 +35,7 @@ class OpenRecovery:
     """A recovery in the browser that gave both of its parts."""
 
     recovery: AccountRecovery
-    secret: str = field(repr=False)  # for an authenticator app
-    uri: str = field(repr=False)  # the same as an `otpauth` URI
+    setup: MfaSetup  # for an authenticator app
     required: Strength  # of each sign-in, by the strictest policy of the account
 
     @property

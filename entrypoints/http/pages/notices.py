@@ -15,6 +15,7 @@ NOTICES: Final = {
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",
     "second-factor-off": "Two-factor authentication turned off.",
+    "recovery-canceled": "Recovery canceled.",
     "passkey-added": "Passkey added. You can now sign in with it.",
     "security-key-added": "Security key added.",
     "passkey-renamed": "Name saved.",
