@@ -102,6 +102,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
+        EmailKind.OWNER_RESET: "A link that removes the factors of a platform owner",
         EmailKind.RECOVERY_LINK: "Recover your account",
         EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
         EmailKind.RECOVERED: "Your account was recovered",
@@ -219,7 +220,7 @@ class EmailTemplates:
                 return {"passkeys": count, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
-            case EmailKind.OWNER_RECOVERY | EmailKind.RECOVERY_ISSUED:
+            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:
                 return {"issuer": mail.detail or "An admin"}

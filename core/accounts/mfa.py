@@ -206,6 +206,15 @@ async def check_removable(tx: Transaction, user_id: UUID, now: datetime) -> None
         raise RecoveryNeeded
 
 
+async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
+    """Remove all passkeys and second factors of a locked account, and record it."""
+    for factor in await remove_factors(tx, account, now):
+        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
+        for event in events.mfa_disabled(account.id, factor):
+            tx.record(event)
+    await tx.passkeys.remove_all(account.id)
+
+
 async def remove_factors(
     tx: Transaction, account: Account, now: datetime, factors: Collection[FactorKind] = tuple(ENABLED)
 ) -> tuple[FactorKind, ...]:

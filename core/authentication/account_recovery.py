@@ -14,10 +14,10 @@ from uuid import UUID
 from core.accounts import events as account_events
 from core.accounts import mfa, passkeys, relying_party
 from core.accounts.factors import backup_codes, totp
-from core.accounts.factors.backup_codes import ALPHABET, BackupCodes
+from core.accounts.factors.backup_codes import BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
-from core.accounts.model.mfa import ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.model.mfa import CODE_ALPHABET, ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
 from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.authentication import events
@@ -130,7 +130,7 @@ async def is_open(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> bo
 
 async def _new_code(ports: Ports) -> tuple[str, bytes, bytes]:
     """Return a code, its salt and its hash. Raises: Limited if too many hashes are queued."""
-    letters, salt = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LETTERS)), ports.passwords.new_salt()
+    letters, salt = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LETTERS)), ports.passwords.new_salt()
     return format_code(letters), salt, await ports.passwords.derive(letters, salt)
 
 
@@ -299,10 +299,7 @@ async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser
     # Checked again under the lock: another request may have finished or canceled it, or a policy may ask for more now.
     if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):
         raise RecoveryEnded
-    for factor in await mfa.remove_factors(tx, account, now):
-        for event in account_events.mfa_disabled(account.id, factor):
-            tx.record(event)
-    await tx.passkeys.remove_all(account.id)
+    await mfa.reset_factors(tx, caller, account, now)
     return account
 
 

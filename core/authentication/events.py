@@ -75,27 +75,27 @@ def password_reset_sent_by_platform(user_id: UUID) -> Event:
 def recovery_issued(recovery: AccountRecovery, reason: str | None = None) -> Event:
     """An admin or a platform owner started the recovery of an account. The reason of a platform owner is only in the platform's log."""
     details = {"expires_at": rfc3339(recovery.expires_at)} | ({} if reason is None else {"reason": reason})
-    return _about_recovery("issued", recovery.user_id, recovery.org_id, details)
+    return _about_recovery("security.recovery.issued", recovery.user_id, recovery.org_id, details)
 
 
 def recovery_canceled(user_id: UUID, org_id: UUID | None = None) -> Event:
     """An admin of the organization, or a platform owner, ended a recovery."""
-    return _about_recovery("canceled", user_id, org_id, {})
+    return _about_recovery("security.recovery.canceled", user_id, org_id, {})
 
 
 def recovery_failed(user_id: UUID) -> Event:
     """A wrong code was sent with the link of a recovery."""
-    return replace(_about_recovery("failed", user_id, None, {}), success=False)
+    return replace(_about_recovery("security.recovery.failed", user_id, None, {}), success=False)
 
 
 def recovery_used(user_id: UUID, factor: FactorKind) -> Event:
     """A user finished a recovery with this new factor. All earlier ones are gone."""
-    return _about_recovery("used", user_id, None, {"factor": factor.value})
+    return _about_recovery("security.recovery.used", user_id, None, {"factor": factor.value})
 
 
 def _about_recovery(name: str, user_id: UUID, org_id: UUID | None, details: Mapping[str, str]) -> Event:
     of_person = user_id if org_id is None else None
-    return Event(EVENT_KINDS[f"security.recovery.{name}"], str(user_id), org_id=org_id, of_person=of_person, details=details)
+    return Event(EVENT_KINDS[name], str(user_id), org_id=org_id, of_person=of_person, details=details)
 
 
 def impersonated(session: Session) -> Event:
@@ -156,9 +156,11 @@ def _about_token(name: str, token: PersonalToken, facts: Mapping[str, Any]) -> E
     return Event(EVENT_KINDS[name], str(token.id), org_id=token.org_id, of_person=of_person, details=details)
 
 
-def owner_recovery_created(user_id: UUID, operator: str) -> Event:
+def owner_recovery_created(user_id: UUID, operator: str, *, resets_factors: bool = False) -> Event:
     """The operator of the machine created a sign-in link for a platform owner. `operator` is their name in the operating system."""
-    return Event(EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator})
+    return Event(
+        EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator, "factors_reset": resets_factors}
+    )
 
 
 def signing_key_rotated(key: SigningKey, operator: str | None) -> Event:

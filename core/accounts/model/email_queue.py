@@ -23,7 +23,8 @@ class TokenPurpose(StrEnum):
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)
     RECOVER_ACCOUNT = "recover_account"  # with a code (security M-8)
-    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it
+    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it; so is the next one
+    RESET_OWNER = "reset_owner"  # it also removes the factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class EmailKind(StrEnum):
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
+    OWNER_RESET = "owner_reset"  # the same, with a removal of the factors
     RECOVERY_LINK = "recovery_link"
     RECOVERY_ISSUED = "recovery_issued"  # to the other admins, or platform owners
     RECOVERED = "recovered"
@@ -173,7 +175,7 @@ class QueuedEmail:
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
-    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
+    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY and OWNER_RESET
     # the address of the platform owner who gets the link, for RECOVERY_ISSUED that of the account, for OWNER_CHANGE_EMAILS an OwnerChange.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient

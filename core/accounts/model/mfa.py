@@ -16,6 +16,10 @@ from core.kernel.values import digest
 SETUP_TTL: Final = timedelta(minutes=15)
 
 
+# Of backup codes and recovery codes. It leaves out characters that look alike: I and 1, O and 0.
+CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+
+
 class MfaEvent(StrEnum):
     """The kind of an entry in the log of second factors."""
 

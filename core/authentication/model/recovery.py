@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts.factors.backup_codes import ALPHABET
-from core.accounts.model.mfa import MfaSetup
+from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.proofs import Strength
 
@@ -60,7 +59,7 @@ def format_code(letters: str) -> str:
 def normalize_code(typed: str) -> str | None:
     """Return the letters of a typed code, or None if it cannot be one."""
     letters = _SEPARATORS.sub("", typed).upper()
-    return letters if len(letters) == CODE_LETTERS and set(letters) <= set(ALPHABET) else None
+    return letters if len(letters) == CODE_LETTERS and set(letters) <= set(CODE_ALPHABET) else None
 
 
 class RecoveryRefused(Invalid):

@@ -25,7 +25,7 @@ class RecoveryAttempts(Protocol):
     """The counter of attempts at the code, which stays after a refusal."""
 
     async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> bytes | None:
-        """Count an attempt, and return the hash of the code, or None if the attempts are used up or no browser can open it any more."""
+        """Count an attempt, and return the hash of the code, or None if the recovery takes no more attempts."""
 
 
 class Recoveries(RecoveriesRead, Protocol):

@@ -204,7 +204,8 @@ async def start_person_recovery(user_id: UUID, form: Form) -> Response:
     The code is shown only once.
     """
     reason = to_model(RecoveryRequest, form).reason
-    return await _code_page(await account_recovery.issue_by_platform(ports_once(), signed_in(), user_id, reason), _person, user_id)
+    issued = await account_recovery.issue_by_platform(ports_once(), signed_in(), user_id, reason)
+    return await _code_page(issued, _person, user_id)
 
 
 @routes.get(f"{PERSON}/recovery/cancel")
