@@ -54,7 +54,7 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/recovery")
-@member(END_USERS, programs=Programs.NONE)
+@member(END_USERS, outlives=True, programs=Programs.NONE)
 @describes({204: "The recovery has ended."})
 async def cancel_user(org_slug: str, user_id: UUID) -> None:
     """Cancel the recovery that your organization started for a user."""
@@ -74,7 +74,7 @@ async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) ->
 
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/recovery")
-@member(MEMBERS, programs=Programs.NONE)
+@member(MEMBERS, outlives=True, programs=Programs.NONE)
 @describes({204: "The recovery has ended."})
 async def cancel_member(org_slug: str, user_id: UUID) -> None:
     """Cancel the recovery that your organization started for a member."""
@@ -94,7 +94,7 @@ async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResp
 
 
 @routes.delete("/api/platform/users/<user_id>/recovery")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, programs=Programs.NONE)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE)
 @existing_user
 @describes({204: "The recovery has ended."})
 async def cancel_person(user_id: UUID) -> None:

@@ -134,7 +134,7 @@ async def show_user_recovery_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{USER}/recovery/cancel")
-@member_page(END_USERS, outlives=False)
+@member_page(END_USERS, outlives=True)
 @accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
 @ask_on_refusal(_cancel_question(_user))
 async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
@@ -176,7 +176,7 @@ async def show_member_recovery_end(org_slug: str, user_id: UUID) -> Response:
 
 
 @routes.post(f"{MEMBER}/recovery/cancel")
-@member_page(MEMBERS, outlives=False)
+@member_page(MEMBERS, outlives=True)
 @accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
 @ask_on_refusal(_cancel_question(_member))
 async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
