@@ -1,4 +1,4 @@
-"""The recovery of accounts that lost their factors, for those who issue it (security M-8)."""
+"""The recovery of accounts that lost their factors: its start and its cancellation, by admins and platform owners (security M-8)."""
 
 from uuid import UUID
 
