@@ -47,8 +47,10 @@ from ports.storage import Transaction
 # Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
-async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
+async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY, *, conditional: bool = False) -> Json:
     """Return the options with which the caller's browser creates a passkey, in this session.
+
+    `conditional`: right after a sign-in with a password, without asking the user (WebAuthn section 5.1.3).
 
     Raises: NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
@@ -60,7 +62,7 @@ async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PA
         _check_account(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
-    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
+    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known, conditional=conditional)
 
 
 async def register(
@@ -71,15 +73,19 @@ async def register(
     kind: PasskeyKind = PasskeyKind.PASSKEY,
     *,
     second: bool | None = None,
+    conditional: bool = False,
 ) -> tuple[Passkey, Sequence[str]]:
     """Add the passkey or security key that the caller's browser created. Without a name, it gets that of its product.
 
     With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
     are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
+    With `conditional`, it is a passkey, and its authenticator need not have asked the user. It proves nothing yet.
 
     Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
-    verified = await verify_new(ports, credential, _binding(caller), kind, caller.user_id, name)
+    if conditional:
+        kind, second = PasskeyKind.PASSKEY, False
+    verified = await verify_new(ports, credential, _binding(caller), kind, caller.user_id, name, conditional=conditional)
     passkey, now = verified.passkey, verified.passkey.created_at
     async with ports.storage.reading() as read:
         status = await read.mfa.status(caller.user_id)
@@ -96,7 +102,7 @@ async def register(
             await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
         else:
             await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
-            if not proof.is_second:
+            if not (proof.is_second or conditional):
                 await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
@@ -112,14 +118,23 @@ class VerifiedNewPasskey:
 
 
 async def verify_new(
-    ports: Ports, credential: Json, binding: ChallengeBinding, kind: PasskeyKind, user_id: UUID, name: str | None = None
+    ports: Ports,
+    credential: Json,
+    binding: ChallengeBinding,
+    kind: PasskeyKind,
+    user_id: UUID,
+    name: str | None = None,
+    *,
+    conditional: bool = False,
 ) -> VerifiedNewPasskey:
     """Verify a passkey that a browser created. Pass the result to `add_verified`. Raises: PasskeyNotAdded; NoPasskeysHere."""
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
-    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY
+    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
     try:
-        created = await ports.passkeys.verify_registration(credential, party, binding, now, verification=verification)
+        created = await ports.passkeys.verify_registration(
+            credential, party, binding, now, verification=verification, presence=not conditional
+        )
     except CeremonyRefused as refusal:
         ports.metrics.passkey_ceremony(binding.ceremony, refusal.reason)
         raise PasskeyNotAdded from None
@@ -241,6 +256,16 @@ async def _make_second(
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
     log = [*log, MfaEvent.PASSKEY_ENABLED, *([MfaEvent.BACKUP_CODES_GENERATED] if codes.texts else [])]
     await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, log, now)
+
+
+async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
+    """Delete a passkey of a locked account that a thief may have added. With the last one, passkeys are no second factor."""
+    await tx.passkeys.remove(user_id, passkey_id, now)
+    await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
+    tx.record(events.passkey_removed(user_id, passkey_id))
+    account = await tx.accounts.lock(user_id)
+    if account is not None and account.passkey_count + account.security_key_count == 0:
+        await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
 
 
 async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:
