@@ -41,8 +41,10 @@ async function run(button, mediation) {
   const publicKey = toOptions(JSON.parse(button.dataset.options));
   const credential = await navigator.credentials[button.dataset.passkey]({ publicKey, mediation, signal });
   if (signal.aborted) return;
-  button.form.elements.credential.value = toJson(credential);
-  button.form.submit();
+  const { form } = button;
+  form.elements.credential.value = toJson(credential);
+  if (button.hasAttribute("formaction")) form.action = button.formAction;
+  form.submit();
 }
 
 // The browser proposes passkeys in the field of the address, until one is chosen or a button is pressed.
@@ -58,7 +60,7 @@ for (const button of document.querySelectorAll("button[data-passkey]")) {
     continue;
   }
   const start = async () => {
-    if (!form.reportValidity()) return;
+    if (!button.formNoValidate && !form.reportValidity()) return;
     say("");
     try {
       await run(button);

@@ -99,6 +99,7 @@ async def sign_in(flow: Flow) -> Response:
     {
         200: "The sign-in has ended. The page goes on.",
         303: "Signed in. Continue at the next step.",
+        400: "The passkey is missing.",
         401: "The passkey is not known here, or its answer is not valid.",
         403: "The form was not sent by our page.",
     },

@@ -23,6 +23,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
+from entrypoints.http.pages.passkey_forms import CredentialMissing
 
 SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
 NOTICES: Final = {
@@ -61,7 +62,7 @@ async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknow
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
-    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid)
+    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
     return refused_form_page(refusal, "authentication/sign_in.html", **values, **await _passkey_values(unknown_credential))
 

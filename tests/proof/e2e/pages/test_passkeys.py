@@ -119,6 +119,22 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(run
     assert complaints(browser) == []
 
 
+def test_without_scripts_the_pages_say_what_to_do(running: Service, browser: Browser) -> None:
+    sign_in(browser, running)
+    browser.let_scripts_run(False)
+    try:
+        browser.follow("Add a passkey")
+        assert "Adding a passkey needs JavaScript." in browser.text
+        assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
+        open_sign_in(browser, running)
+        assert "To use a passkey, turn on JavaScript. Or sign in with your password." in browser.text
+        assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
+        fill_in(browser)
+        assert browser.heading == "Security"
+    finally:
+        browser.let_scripts_run(True)
+
+
 def test_a_security_key_is_the_second_factor(running: Service, browser: Browser) -> None:
     sign_in(browser, running)
     with browser.authenticator(**KEY) as authenticator:
