@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from core.accounts.model.passkeys import Json
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Invalid, Refusal, refuse
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
 
@@ -18,9 +18,7 @@ class CredentialMissing(Invalid):
 
 def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
     """Return the credential, in the form of the API. Raises: CredentialMissing; `refusal` if it is malformed."""
-    text = form.get(CREDENTIAL, "")
-    if not text:
-        raise CredentialMissing
+    text = form.get(CREDENTIAL) or refuse(CredentialMissing)
     try:
         return model.model_validate_json(text).model_dump()
     except ValidationError:
