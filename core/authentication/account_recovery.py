@@ -234,7 +234,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
         recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
         account = await read.accounts.by_id(recovery.user_id) or refuse(RecoveryEnded)
         required = await read.sign_in_policies.strictest_of(account.id, now)
-    return OpenRecovery(recovery, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
+    return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
 
 
 async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:

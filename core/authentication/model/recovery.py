@@ -9,6 +9,7 @@ from uuid import UUID
 from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.proofs import Strength
+from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
 MAX_ATTEMPTS: Final = 5  # at the code
@@ -34,6 +35,7 @@ class OpenRecovery:
     """A recovery in the browser that gave both of its parts."""
 
     recovery: AccountRecovery
+    email: Email  # of the account
     setup: MfaSetup  # for an authenticator app
     required: Strength  # of each sign-in, by the strictest policy of the account
 

@@ -16,6 +16,7 @@ from entrypoints.http.edge.access import member, platform_owner
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("recovery", __name__)
 
@@ -41,6 +42,7 @@ def _to_response(issued: IssuedRecovery) -> RecoveryResponse:
 
 @routes.post("/api/organizations/<org_slug>/users/<user_id>/recovery")
 @member(END_USERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@returns(201)
 @refuses(400)
 @describes({201: "The code. The link is on its way."})
 async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
@@ -63,6 +65,7 @@ async def cancel_user(org_slug: str, user_id: UUID) -> None:
 
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/recovery")
 @member(MEMBERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@returns(201)
 @refuses(400)
 @describes({201: "The code. The link is on its way."})
 async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
@@ -84,6 +87,7 @@ async def cancel_member(org_slug: str, user_id: UUID) -> None:
 @routes.post("/api/platform/users/<user_id>/recovery")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @existing_user
+@returns(201)
 @describes({201: "The code. The link is on its way."})
 async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResponse:
     """Start the recovery of any account but those of platform owners.

@@ -1,6 +1,6 @@
 """The pages of a recovery: for admins and platform owners, who start it, and for the user, who has no session (security M-8)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -251,7 +251,10 @@ async def recover_page() -> Response:
     form=["form_token", "token", "code"],
 )
 async def recover() -> Response:
-    """Open a recovery with its link and its code, in this browser alone."""
+    """Open a recovery with its link and its code.
+
+    It continues in this browser alone. The fifth wrong code ends it.
+    """
     form = await read_own_form()
     token = form.get("token", "")
     try:
@@ -268,26 +271,35 @@ async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
         options = await account_recovery.start_passkey(ports(), caller(), recovery_id, cookies.browser_id())
     except NoPasskeysHere:
         options = None
-    values: dict[str, Any] = {"path": f"{RECOVER_PATH}/{recovery_id}", "options": options, "allows_app": opened.allows_app}
-    return values | (setup_values(opened.setup) if opened.allows_app else {})
+    return {
+        "path": f"{RECOVER_PATH}/{recovery_id}",
+        "email": opened.email,
+        "options": options,
+        "allows_app": opened.allows_app,
+        "scripted": True,
+        **setup_values(opened.setup),
+    }
 
 
 @routes.get(OPEN)
 @anyone
 @describes_page({200: "The ways to set a factor up.", 400: "The recovery has ended, or began in another browser."}, changes_state=True)
 async def factor_page(recovery_id: UUID) -> Response:
-    """Show the ways to set up a new factor in an open recovery."""
-    return form_page("authentication/recover_factor.html", problem=None, **await _factor_values(recovery_id))
+    """Show the ways to set up a new factor in an open recovery.
+
+    They are those that the sign-in policies of the account accept.
+    """
+    return form_page("authentication/recover_factor.html", problem=None, with_app=False, **await _factor_values(recovery_id))
 
 
-async def _finish(recovery_id: UUID, finish: Callable[[Mapping[str, str]], Awaitable[Any]]) -> Response:
+async def _finish(recovery_id: UUID, finish: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]], *, with_app: bool) -> Response:
     form = await read_own_form()
     values = await _factor_values(recovery_id)
     try:
         codes = await finish(form)
     except Refusal as refusal:
-        return refused_form_page(refusal, "authentication/recover_factor.html", **values)
-    return form_page("authentication/recovered.html", codes=codes)
+        return refused_form_page(refusal, "authentication/recover_factor.html", with_app=with_app, **values)
+    return form_page("authentication/recovered.html", codes=codes, email=values["email"], with_passkey=not with_app, scripted=True)
 
 
 ANSWERS: Final = {
@@ -301,22 +313,28 @@ ANSWERS: Final = {
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @describes_page(ANSWERS, form=["form_token", "code"])
 async def finish_with_app(recovery_id: UUID) -> Response:
-    """Set up an authenticator app, in place of all earlier factors."""
+    """Set up an authenticator app, in place of all earlier factors.
 
-    async def finish(form: Mapping[str, str]) -> object:
+    The recovery is over, and no session begins.
+    """
+
+    async def finish(form: Mapping[str, str]) -> Sequence[str]:
         return await account_recovery.finish_with_app(ports(), caller(), recovery_id, cookies.browser_id(), form.get("code", ""))
 
-    return await _finish(recovery_id, finish)
+    return await _finish(recovery_id, finish, with_app=True)
 
 
 @routes.post(f"{OPEN}/passkey")
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @describes_page(ANSWERS, form=["form_token", "credential"])
 async def finish_with_passkey(recovery_id: UUID) -> Response:
-    """Set up a passkey, in place of all earlier factors."""
+    """Set up a passkey, in place of all earlier factors.
 
-    async def finish(form: Mapping[str, str]) -> object:
+    The recovery is over, and no session begins.
+    """
+
+    async def finish(form: Mapping[str, str]) -> Sequence[str]:
         credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
         return await account_recovery.finish_with_passkey(ports(), caller(), recovery_id, cookies.browser_id(), credential)
 
-    return await _finish(recovery_id, finish)
+    return await _finish(recovery_id, finish, with_app=False)
