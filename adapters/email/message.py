@@ -223,7 +223,7 @@ class EmailTemplates:
             case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:
-                return {"issuer": mail.detail or "An admin"}
+                return {"issuer": mail.detail}
             case kind if kind in OWNER_CHANGE_EMAILS:
                 return {"change": OwnerChange.parse(mail.token)}
             case kind if kind in ORGANIZATION_EMAILS:

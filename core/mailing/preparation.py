@@ -193,8 +193,9 @@ async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail,
     if recovery is None or recovery.created_at != email.created_at:
         return DROPPED
     issuer = await tx.accounts.by_id(recovery.issuer_id)
-    name = None if issuer is None else issuer.profile.name or issuer.email
-    named = replace(email, link_until=recovery.expires_at, detail=name)
+    name = "An admin" if issuer is None else issuer.profile.name or issuer.email
+    organization = "" if email.design is None else f" of {email.design.organization_name}"
+    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{organization}")
     return await _prepare_link(ports, tx, named, None, now)
 
 
