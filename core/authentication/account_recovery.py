@@ -232,7 +232,9 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
-        account = await read.accounts.by_id(recovery.user_id) or refuse(RecoveryEnded)
+        account = await read.accounts.by_id(recovery.user_id)
+        if account is None or not account.is_usable:
+            raise RecoveryEnded
         required = await read.sign_in_policies.strictest_of(account.id, now)
     return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
 

@@ -194,8 +194,9 @@ async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail,
         return DROPPED
     issuer = await tx.accounts.by_id(recovery.issuer_id)
     name = "An admin" if issuer is None else issuer.profile.name or issuer.email
-    organization = "" if email.design is None else f" of {email.design.organization_name}"
-    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{organization}")
+    organization = None if recovery.org_id is None else await tx.organizations.by_id(recovery.org_id)
+    of_organization = "" if organization is None else f" of {organization.name}"
+    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{of_organization}")
     return await _prepare_link(ports, tx, named, None, now)
 
 
