@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from core.accounts.model.passkeys import NoPasskeysHere, Passkey, RelyingParty
 from core.kernel import uris
@@ -28,6 +29,16 @@ async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
     if choose_id(ports.policy, url, stored) != party.id:
         return False
     return stored == party.id or await tx.passkeys.replace_rp_id(stored, party.id, url)
+
+
+async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
+    """Return the passkeys and security keys of an account for the present RP ID, with the relying party, or None if there are none."""
+    try:
+        party = await load(ports, read)
+    except NoPasskeysHere:
+        return None, []
+    own = [passkey for passkey in await read.passkeys.of_user(user_id) if passkey.rp_id == party.id]
+    return (party, own) if own else (None, [])
 
 
 def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:

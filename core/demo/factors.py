@@ -8,9 +8,10 @@ from typing import Final
 from core.accounts import events as accounts_events
 from core.accounts import mfa, relying_party
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere, Passkey
+from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere, Passkey, PasskeyKind
 from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import FactorKind
 from core.kernel.values import digest, new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -25,12 +26,12 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
     secret, now = ports.codes.new_secret(), ports.clock.now()
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"
-    was_enabled = await mfa.remove_factor(tx, account, now)
+    was_enabled = await mfa.remove_factors(tx, account, now, (FactorKind.TOTP,))
     await tx.mfa.save_pending_secret(user.id, secret, now)
     await tx.accounts.set_mfa(user.id, now, now)
     if not was_enabled:
         await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in accounts_events.mfa_enabled(user.id):
+        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
             tx.record(event)
     return replace(user, totp_secret=secret)
 
@@ -47,6 +48,7 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
     passkey = Passkey(
         id=new_id(),
         user_id=user.id,
+        kind=PasskeyKind.PASSKEY,
         name=PASSKEY_NAME,
         credential_id=credential_id,
         public_key=PUBLIC_KEY,
@@ -56,6 +58,7 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
         aaguid=NO_AAGUID,
         backup_eligible=True,
         backed_up=True,
+        user_verified=True,
         transports=("hybrid", "internal"),
         created_at=now,
     )

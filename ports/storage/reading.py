@@ -30,6 +30,7 @@ from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, Credent
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
+from ports.storage.tenancy.sign_in_policies import SignInPoliciesRead
 
 
 class Reading(Protocol):
@@ -69,6 +70,8 @@ class Reading(Protocol):
     def members(self) -> MembersRead: ...
     @property
     def organizations(self) -> OrganizationsRead: ...
+    @property
+    def sign_in_policies(self) -> SignInPoliciesRead: ...
     @property
     def smtp(self) -> SmtpRead: ...
     @property

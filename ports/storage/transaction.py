@@ -34,6 +34,7 @@ from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, Se
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
+from ports.storage.tenancy.sign_in_policies import SignInPolicies
 
 
 class Transaction(Protocol):
@@ -88,6 +89,8 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def sign_in_policies(self) -> SignInPolicies: ...
     @property
     def smtp(self) -> Smtp: ...
     @property

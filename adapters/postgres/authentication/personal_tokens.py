@@ -10,7 +10,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import PersonalTokenContext
+from core.kernel.callers import Person, PersonalTokenContext
 from core.kernel.causes import Caller
 from core.kernel.values import Email, Page, PageResult
 
@@ -78,14 +78,22 @@ class PersonalTokens(Repository):
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
         sql = """
             with begun as (
-                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token)
-                values (%(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
-                        true)
+                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, proofs,
+                                      strength)
+                select %(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
+                       true, s.proofs, s.strength
+                from (select) as token left join sessions s on s.id = %(of_session)s and s.user_id = %(user_id)s
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
             select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun"""
         await self._run(
-            sql, **PERSONAL_TOKEN.values(token), user_id=token.user_id, address=caller.address, agent=caller.agent, token_hash=token_hash
+            sql,
+            **PERSONAL_TOKEN.values(token),
+            user_id=token.user_id,
+            of_session=caller.session_id if isinstance(caller, Person) else None,
+            address=caller.address,
+            agent=caller.agent,
+            token_hash=token_hash,
         )
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:

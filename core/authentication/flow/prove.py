@@ -25,7 +25,7 @@ from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proof, Proofs, complete, first_method_of
+from core.kernel.proofs import Proofs, complete, first_method_of
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -71,7 +71,7 @@ async def _complete(
             person = _person(account, caller, flow.service)
             tx.acts_as(person)
         device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
-        proofs = _with(flow, proved.proof, now)
+        proofs = _with(flow, proved, now)
         facts = Facts(
             needs=Needs(keeps_trust=flow.keeps_trust), now=now, proofs=proofs, factors=account.factors, is_trusted=device.is_trusted
         )
@@ -100,10 +100,13 @@ def _closed(account: Account) -> AccountClosed:
     return refusal
 
 
-def _with(flow: Flow, proof: Proof, now: datetime) -> Proofs:
-    """Return the proofs with this one. The time of all is when the last one was given."""
-    proof = replace(proof, at=now)
-    return complete(replace(flow.proofs[0], at=now), proof) if proof.is_second else (proof,)
+def _with(flow: Flow, proved: Proved, now: datetime) -> Proofs:
+    """Return the proofs with this one. The time of all is when the last one was given.
+
+    A passkey sign-in stands alone, also in a flow with the proof of another user.
+    """
+    proof = replace(proved.proof, at=now)
+    return complete(replace(flow.proofs[0], at=now), proof) if proved.continues else (proof,)
 
 
 async def _save(

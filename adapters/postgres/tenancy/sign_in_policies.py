@@ -1,0 +1,113 @@
+"""Sign-in policies."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import ADMINS
+from core.kernel.display import PRODUCT
+from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.decision import strictest
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
+from core.kernel.values import new_id
+from core.tenancy.model.sign_in_policies import PolicyOfUser, SignInPolicy
+
+POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
+# The version comes from the sequence.
+COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by"
+PUT: Final = f"""
+    insert into sign_in_policies ({COLUMNS})
+    values (%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s)
+    on conflict on constraint sign_in_policies_key do update
+    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by
+    returning version"""
+# The version of the organization's policy stands for those of its applications, too.
+RENEW: Final = """
+    insert into sign_in_policies (id, org_id, rules, changed_at)
+    values (%(new_id)s, %(org_id)s, '{}', %(changed_at)s)
+    on conflict on constraint sign_in_policies_key do update set version = excluded.version"""
+EFFECTIVE: Final = """
+    select p.service_id, coalesce(v.name, o.name), p.rules, p.version
+    from sign_in_policies p join organizations o on o.id = p.org_id
+    left join services v on v.id = p.service_id and v.org_id = o.id
+    where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
+    order by p.service_id nulls first"""
+OF_PLATFORM: Final = "select p.rules, p.version from sign_in_policies p where p.org_id is null"
+# An unconfirmed membership gives its organization no power over the account (security R-5).
+OF_USER: Final = f"""
+    select o.id, o.name, p.rules, p.version, m.role in ({ADMINS})
+    from memberships m join organizations o on o.id = m.org_id
+    join sign_in_policies p on p.org_id = o.id and p.service_id is null
+    where m.user_id = %(user_id)s and m.confirmed_at is not null
+    union all
+    select null, null, p.rules, p.version, true
+    from users u join sign_in_policies p on p.org_id is null
+    where u.id = %(user_id)s and u.is_platform_owner
+    order by 2 nulls last, 1"""
+
+
+class SignInPolicies(Repository):
+    """Implements `ports.storage.tenancy.sign_in_policies.SignInPolicies`."""
+
+    async def find(self, org_id: UUID | None, service_id: UUID | None = None) -> SignInPolicy | None:
+        of_org = "p.org_id is null" if org_id is None else "p.org_id = %(org_id)s"
+        of_service = "p.service_id is null" if service_id is None else "p.service_id = %(service_id)s"
+        sql = f"select {POLICY.columns} from sign_in_policies p where {of_org} and {of_service}"
+        return await self._one(POLICY.read, sql, org_id=org_id, service_id=service_id)
+
+    async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
+        rows = await self._all(lambda row: row, EFFECTIVE, org_id=org_id, service_id=service_id)
+        return to_effective(org_id, rows)
+
+    async def of_platform(self) -> EffectivePolicy | None:
+        return await self._one(_to_policy_of_platform, OF_PLATFORM)
+
+    async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
+        return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
+
+    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
+        policies = await self.of_user(user_id)
+        return max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in policies), default=Strength.ONE)
+
+    async def put(self, policy: SignInPolicy) -> int:
+        if policy.service_id is not None:
+            await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
+        return await self._count(PUT, **POLICY.values(policy))
+
+    async def remove(self, org_id: UUID, service_id: UUID) -> bool:
+        sql = """
+            with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id)
+            update sign_in_policies p set version = nextval('sign_in_policy_versions')
+            from gone where p.org_id = gone.org_id and p.service_id is null"""
+        return await self._run(sql, org_id=org_id, service_id=service_id) > 0
+
+
+def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
+    """Return the policy of the rows of EFFECTIVE: the organization's first, then the application's."""
+    return EffectivePolicy(org_id, rows[0][3], tuple(_to_part(org_id, row) for row in rows)) if rows else None
+
+
+def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:
+    service_id, name, rules, _ = row
+    kind = SourceKind.ORGANIZATION if service_id is None else SourceKind.APPLICATION
+    return Source(kind, service_id or org_id, name), Rules.read(rules)
+
+
+def _to_policy_of_platform(row: Row) -> EffectivePolicy:
+    return _of_platform(row[0], row[1])
+
+
+def _of_platform(rules: Mapping[str, Any], version: int) -> EffectivePolicy:
+    return EffectivePolicy(None, version, ((Source(SourceKind.PLATFORM, None, PRODUCT), Rules.read(rules)),))
+
+
+def _to_policy_of_user(row: Row) -> PolicyOfUser:
+    org_id, name, rules, version, is_admin = row
+    if org_id is None:
+        return PolicyOfUser(_of_platform(rules, version), is_admin)
+    return PolicyOfUser(EffectivePolicy(org_id, version, ((Source(SourceKind.ORGANIZATION, org_id, name), Rules.read(rules)),)), is_admin)

@@ -1,0 +1,166 @@
+"""The decision about a sign-in: whether it meets the sign-in policy of an organization, an application or the platform."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, strength_of
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules, Source
+
+
+class Outcome(Enum):
+    """The result of a decision."""
+
+    ALLOWED = "allowed"
+    STEP_UP = "step_up"  # the user has to sign in again, with the methods and the strength of the decision
+    ENROLL = "enroll"  # the user first has to set up a factor
+    REFUSED = "refused"  # nothing that the user does here helps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFacts:
+    """The facts about a user and a sign-in that a policy asks for. Times are UTC."""
+
+    now: datetime
+    proofs: Proofs  # not empty
+    factors: Collection[Factor]  # of the account
+    first_ways: frozenset[str]  # the first factors of the account, as `methods` names them: password, email, provider:websuite
+    is_admin: bool
+    acts: bool = False  # in the organization or the platform, and does not only sign in to an application
+    risk_is_high: bool = False
+    address: str | None = None  # the IP address
+    used_at: datetime | None = None  # the last use of the organization or application in this session; None: not used yet
+    factor_at_device: datetime | None = None  # when the second factor was last proved on this trusted device
+    ages: bool = True  # False for a personal access token, which has no idle time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The result, and the rule that it comes from.
+
+    If the sign-in is allowed and a rule that starts later asks the user to set up a factor, `due_at` is
+    the start of this rule. `valid_until` is when the policy has to be asked again.
+    """
+
+    outcome: Outcome
+    rule: Rule | None = None
+    source: Source | None = None
+    required: Strength = Strength.NONE
+    methods: frozenset[str] | None = None  # the allowed ones; None for all
+    max_age: timedelta | None = None  # of the sign-in, if its age is the reason
+    valid_until: datetime | None = None
+    idle: timedelta | None = None
+    due_at: datetime | None = None
+
+
+NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
+
+
+def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
+    """Return whether this sign-in is enough, what else the user must do, or why nothing helps. No other code decides this."""
+    if policy is None:
+        return NO_POLICY
+    rules = policy.in_force(facts.now)
+    if facts.is_admin and facts.acts and not rules.admits(facts.address):
+        outside = (source for source, each in policy.parts if not each.admits(facts.address))
+        return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=next(outside))
+    need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
+    too_old = _rule_about_age(rules, facts) if facts.ages else None
+    if have >= need and too_old is None:
+        return _allow(policy, rules, facts)
+    outcome = Outcome.STEP_UP if can >= need else Outcome.ENROLL
+    is_only_old = have >= need and outcome is Outcome.STEP_UP
+    rule = too_old if is_only_old and too_old is not None else _rule_about_factors(min(have, can), need)
+    return Decision(
+        outcome=outcome,
+        rule=rule,
+        source=policy.source_of(rule, facts.now),
+        required=need,
+        methods=rules.methods,
+        max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
+    )
+
+
+def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime) -> Strength:
+    """Return the strength that the policy asks of this user in each sign-in, by the rules in force."""
+    return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=False)
+
+
+def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:
+    dates = policy.due_dates(facts.now)
+    ends = [*dates]
+    if facts.ages:
+        ends += [proved_at(facts.proofs) + rules.session_lifetime] if rules.session_lifetime is not None else []
+        ends += [facts.now + rules.session_idle] if rules.session_idle is not None else []
+    if rules.device_trust is not None and facts.factor_at_device is not None and _relies_on_device(rules, facts):
+        ends.append(facts.factor_at_device + rules.device_trust)
+    allowed = Decision(
+        outcome=Outcome.ALLOWED, methods=rules.methods, valid_until=min(ends, default=None), idle=rules.session_idle if facts.ages else None
+    )
+    for due in dates:
+        later = policy.in_force(due)
+        need, have, can = _needed(later, facts), _proved(later, facts), _reachable(later, facts)
+        if max(have, can) < need:
+            rule = _rule_about_factors(min(have, can), need)
+            return replace(allowed, due_at=due, rule=rule, source=policy.source_of(rule, due), required=need)
+    return allowed
+
+
+def _needed(rules: Rules, facts: PolicyFacts) -> Strength:
+    return _required(rules, is_admin=facts.is_admin, risk_is_high=facts.risk_is_high)
+
+
+def _required(rules: Rules, *, is_admin: bool, risk_is_high: bool) -> Strength:
+    concerned = {Concerned.EVERYONE} | ({Concerned.ADMINS} if is_admin else set()) | ({Concerned.HIGH_RISK} if risk_is_high else set())
+    if concerned & rules.phishing_resistant:
+        return Strength.PHISHING_RESISTANT
+    return Strength.TWO if concerned & rules.second_factor else Strength.ONE
+
+
+def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
+    """Return the strength of the proofs by allowed methods. A trusted device stands for the second factor, but not at a high risk."""
+    strength = strength_of(tuple(proof for proof in facts.proofs if rules.may_use(_name_of(proof))))
+    return Strength.TWO if strength is Strength.ONE and _is_trusted(rules, facts) else strength
+
+
+def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
+    if facts.factor_at_device is None or facts.risk_is_high:
+        return False
+    return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
+
+
+def _relies_on_device(rules: Rules, facts: PolicyFacts) -> bool:
+    return _proved(rules, replace(facts, factor_at_device=None)) < _needed(rules, facts)
+
+
+def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
+    """Return the greatest strength of a sign-in with the present factors of the account by allowed methods."""
+    kinds = {factor.kind for factor in facts.factors}
+    if FactorKind.PASSKEY in kinds and rules.may_use(Method.PASSKEY):
+        return Strength.PHISHING_RESISTANT
+    if rules.methods is not None and not any(rules.may_use(way) for way in facts.first_ways):
+        return Strength.NONE
+    # TOTP has a name of its own, and every other second factor is a key.
+    seconds = (Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second)
+    return Strength.TWO if any(rules.may_use(method) for method in seconds) else Strength.ONE
+
+
+def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:
+    """Return the rule by which the sign-in is too old, or the last use too long ago. A new sign-in counts as a use."""
+    signed_in_at = proved_at(facts.proofs)
+    used_at = max(signed_in_at, facts.used_at or signed_in_at)
+    if rules.session_lifetime is not None and facts.now - signed_in_at > rules.session_lifetime:
+        return Rule.SESSION_LIFETIME
+    return Rule.SESSION_IDLE if rules.session_idle is not None and facts.now - used_at > rules.session_idle else None
+
+
+def _rule_about_factors(strength: Strength, need: Strength) -> Rule:
+    if strength is Strength.NONE:
+        return Rule.METHODS
+    return Rule.PHISHING_RESISTANT if need is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
+
+
+def _name_of(proof: Proof) -> str | None:
+    return PROVIDER_PREFIX + (proof.provider or "") if proof.method is Method.PROVIDER else proof.method

@@ -1,0 +1,284 @@
+"""The rules of a sign-in policy: of an organization, of one of its applications, or of the platform."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from types import MappingProxyType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from core.kernel.connections import PLATFORM_CONNECTIONS
+from core.kernel.errors import Invalid
+from core.kernel.proofs import Method
+from core.kernel.values import Domain, DomainInvalid, rfc3339
+
+Network = IPv4Network | IPv6Network
+Document = Mapping[str, Any]  # of JSON: the form of rules in the API and in the database
+
+
+class PolicyInvalid(Invalid):
+    """The sign-in policy is not valid."""
+
+    def __init__(self, member: str, problem: str) -> None:
+        """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
+        super().__init__(f"{member}: {problem}")
+        self.member = member
+
+
+class Rule(StrEnum):
+    """A rule of a sign-in policy. The values are the names of the members of the document."""
+
+    METHODS = "methods"
+    SECOND_FACTOR = "second_factor"
+    PHISHING_RESISTANT = "phishing_resistant"
+    MIN_PASSWORD_LENGTH = "min_password_length"  # noqa: S105  (a name)
+    SESSION_LIFETIME = "session_lifetime_minutes"
+    SESSION_IDLE = "session_idle_minutes"
+    DEVICE_TRUST = "device_trust_days"
+    ADMIN_NETWORKS = "admin_networks"
+    INVITED_DOMAINS = "invited_domains"
+
+
+class Concerned(StrEnum):
+    """The users that a rule about factors concerns."""
+
+    EVERYONE = "everyone"
+    ADMINS = "admins"
+    HIGH_RISK = "high_risk"  # sign-ins with a high risk
+
+
+# The rules that take effect at the end of a grace period.
+RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
+RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST})
+RULES_OF_PLATFORM: Final = frozenset(
+    {Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.ADMIN_NETWORKS}
+)
+PROVIDER_PREFIX: Final = "provider:"
+METHODS: Final = (
+    *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value),
+    *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
+)
+MAX_ITEMS: Final = 50  # of networks and domains
+GRACE_DAYS: Final = "grace_days"
+# The least and the greatest value of each number.
+LIMITS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        Rule.MIN_PASSWORD_LENGTH: (8, 64),
+        Rule.SESSION_LIFETIME: (15, 90 * 24 * 60),
+        Rule.SESSION_IDLE: (5, 30 * 24 * 60),
+        Rule.DEVICE_TRUST: (0, 90),
+        GRACE_DAYS: (0, 60),
+    }
+)
+_CHOICES: Final[Mapping[Rule, Sequence[str]]] = MappingProxyType(
+    {
+        Rule.METHODS: METHODS,
+        Rule.SECOND_FACTOR: [*Concerned],
+        Rule.PHISHING_RESISTANT: [Concerned.EVERYONE, Concerned.ADMINS],
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules of one policy. Without its value, a rule asks for nothing. `due_at` has the start (UTC) of rules that start later."""
+
+    methods: frozenset[str] | None = None
+    second_factor: frozenset[Concerned] = frozenset()
+    phishing_resistant: frozenset[Concerned] = frozenset()
+    min_password_length: int | None = None
+    session_lifetime: timedelta | None = None
+    session_idle: timedelta | None = None
+    device_trust: timedelta | None = None  # zero: the second factor is asked for in each sign-in
+    admin_networks: tuple[tuple[Network, ...], ...] = ()  # admins act from an address in each of these lists
+    invited_domains: frozenset[Domain] | None = None
+    grace: timedelta = timedelta(0)
+    due_at: Mapping[Rule, datetime] = field(default_factory=dict, hash=False)
+    until_due: Document = field(default_factory=dict, hash=False)  # the values of these rules that hold until then
+
+    @classmethod
+    def parse(cls, document: Document) -> Self:
+        """Return the rules of a document that a user wrote. Other members are ignored. Raises: PolicyInvalid."""
+        known = {name: value for name in [*Rule, GRACE_DAYS] if (value := document.get(name)) is not None}
+        for name, (least, most) in LIMITS.items():
+            if name in known and not least <= known[name] <= most:
+                raise PolicyInvalid(name, f"Choose a number from {least} to {most}.")
+        for rule, choices in _CHOICES.items():
+            if unknown := set(known.get(rule, ())) - set(choices):
+                raise PolicyInvalid(rule, f"{min(unknown)!r} is unknown. Choose from {', '.join(choices)}.")
+        if known.get(Rule.METHODS) == []:
+            raise PolicyInvalid(Rule.METHODS, "Allow at least one method, or leave the rule out.")
+        for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS):
+            if len(known.get(rule, ())) > MAX_ITEMS:
+                raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
+        try:
+            return cls.read(known)
+        except DomainInvalid as invalid:
+            raise PolicyInvalid(Rule.INVITED_DOMAINS, invalid.message) from None
+        except ValueError:
+            raise PolicyInvalid(Rule.ADMIN_NETWORKS, "Write each network as an address, or as in 203.0.113.0/24.") from None
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """Return the rules of a stored document. Unknown members are ignored: a later release may have written them."""
+        networks = tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ()))
+        domains = frozenset(Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
+        methods = document.get(Rule.METHODS)
+        return cls(
+            methods=None if methods is None else frozenset(methods),
+            second_factor=_to_concerned(document, Rule.SECOND_FACTOR),
+            phishing_resistant=_to_concerned(document, Rule.PHISHING_RESISTANT),
+            min_password_length=document.get(Rule.MIN_PASSWORD_LENGTH),
+            session_lifetime=_to_time("minutes", document.get(Rule.SESSION_LIFETIME)),
+            session_idle=_to_time("minutes", document.get(Rule.SESSION_IDLE)),
+            device_trust=_to_time("days", document.get(Rule.DEVICE_TRUST)),
+            admin_networks=(networks,) if networks else (),
+            invited_domains=domains or None,
+            grace=timedelta(days=document.get(GRACE_DAYS, 0)),
+            due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
+            until_due=document.get("until_due", {}),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The rules as a document. Rules that ask for nothing have no member."""
+        members: dict[str, Any] = {
+            Rule.METHODS.value: None if self.methods is None else [name for name in METHODS if name in self.methods],
+            Rule.SECOND_FACTOR.value: [who.value for who in Concerned if who in self.second_factor] or None,
+            Rule.PHISHING_RESISTANT.value: [who.value for who in Concerned if who in self.phishing_resistant] or None,
+            Rule.MIN_PASSWORD_LENGTH.value: self.min_password_length,
+            Rule.SESSION_LIFETIME.value: None if self.session_lifetime is None else self.session_lifetime // timedelta(minutes=1),
+            Rule.SESSION_IDLE.value: None if self.session_idle is None else self.session_idle // timedelta(minutes=1),
+            Rule.DEVICE_TRUST.value: None if self.device_trust is None else self.device_trust.days,
+            Rule.ADMIN_NETWORKS.value: [str(network) for networks in self.admin_networks for network in networks] or None,
+            Rule.INVITED_DOMAINS.value: None if self.invited_domains is None else sorted(self.invited_domains),
+            GRACE_DAYS: self.grace.days or None,
+            "due_at": {rule.value: rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
+            "until_due": dict(self.until_due) or None,
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+    def restricted_to(self, rules: Collection[Rule]) -> Self:
+        """Return the rules without those of other kinds of policies. Raises: PolicyInvalid if it has some."""
+        for rule in Rule:
+            if rule in self.document and rule not in rules:
+                raise PolicyInvalid(rule, "This policy has no such rule.")
+        return self
+
+    def in_force(self, now: datetime) -> Self:
+        """Return the rules that hold now. Before its start, a rule has its earlier value."""
+        later = [rule for rule, due in self.due_at.items() if now < due]
+        if not later:
+            return self
+        earlier = Rules.read(self.until_due)
+        return replace(self, **{rule.value: getattr(earlier, rule) for rule in later})
+
+    def with_due_dates(self, before: "Rules", now: datetime) -> Self:
+        """Return the rules with the start of each that starts later. `before` are the rules that they replace.
+
+        A rule that becomes stricter starts when the grace period ends. It keeps an earlier start that it had for the same value.
+        """
+        held, due_at = before.in_force(now), dict[Rule, datetime]()
+        for rule in RULES_WITH_GRACE:
+            if _is_stricter(rule, self, held):
+                due_at[rule] = now + self.grace if _is_stricter(rule, self, before) else before.due_at[rule]
+        due_at = {rule: due for rule, due in due_at.items() if due > now}
+        until_due = {rule.value: held.document[rule] for rule in due_at if rule in held.document}
+        return replace(self, due_at=due_at, until_due=until_due)
+
+    def may_use(self, method: str | None) -> bool:
+        """Return whether a sign-in may use this method. Backup codes stand for the factor that they replace."""
+        if self.methods is None or method in self.methods or method == Method.OWNER_RECOVERY:
+            return True
+        return method == Method.BACKUP_CODE and not self.methods.isdisjoint({Method.TOTP, Method.PASSKEY})
+
+    def admits(self, address: str | None) -> bool:
+        """Return whether admins may act from this IP address. None is an unknown one."""
+        if not self.admin_networks:
+            return True
+        if address is None:
+            return False
+        ip = ip_address(address)
+        if isinstance(ip, IPv6Address):
+            ip = ip.ipv4_mapped or ip
+        return all(any(ip in network for network in networks) for networks in self.admin_networks)
+
+
+def strictest_rules(all_rules: Collection[Rules]) -> Rules:
+    """Return the strictest of each rule. Their dates are left out."""
+    methods = [rules.methods for rules in all_rules if rules.methods is not None]
+    domains = [rules.invited_domains for rules in all_rules if rules.invited_domains is not None]
+    return Rules(
+        methods=frozenset.intersection(*methods) if methods else None,
+        second_factor=frozenset[Concerned]().union(*(rules.second_factor for rules in all_rules)),
+        phishing_resistant=frozenset[Concerned]().union(*(rules.phishing_resistant for rules in all_rules)),
+        min_password_length=max((rules.min_password_length or 0 for rules in all_rules), default=0) or None,
+        session_lifetime=_least([rules.session_lifetime for rules in all_rules]),
+        session_idle=_least([rules.session_idle for rules in all_rules]),
+        device_trust=_least([rules.device_trust for rules in all_rules]),
+        admin_networks=tuple(networks for rules in all_rules for networks in rules.admin_networks),
+        invited_domains=frozenset.intersection(*domains) if domains else None,
+    )
+
+
+class SourceKind(StrEnum):
+    """The kind of a policy."""
+
+    ORGANIZATION = "organization"
+    APPLICATION = "application"
+    PLATFORM = "platform"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The policy that a rule comes from: of an organization, of an application or of the platform. `name` is for its users."""
+
+    kind: SourceKind
+    id: UUID | None  # None for the platform
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicy:
+    """The policies that a sign-in has to meet, with the version of all of them. `org_id` is None for the platform."""
+
+    org_id: UUID | None
+    version: int
+    parts: tuple[tuple[Source, Rules], ...]
+
+    def in_force(self, now: datetime) -> Rules:
+        """Return the strictest of each rule that is in force."""
+        return strictest_rules([rules.in_force(now) for _, rules in self.parts])
+
+    def due_dates(self, now: datetime) -> list[datetime]:
+        """Return the later times at which a rule starts, the earliest first."""
+        return sorted({due for _, rules in self.parts for due in rules.due_at.values() if due > now})
+
+    def source_of(self, rule: Rule, now: datetime) -> Source:
+        """Return the first policy with this rule in force."""
+        return next(source for source, rules in self.parts if rule in rules.in_force(now).document)
+
+
+def _to_concerned(document: Document, rule: Rule) -> frozenset[Concerned]:
+    return frozenset(Concerned(text) for text in document.get(rule, ()) if text in [*Concerned])
+
+
+def _to_time(unit: str, value: int | None) -> timedelta | None:
+    return None if value is None else timedelta(**{unit: value})
+
+
+def _least(times: Collection[timedelta | None]) -> timedelta | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _is_stricter(rule: Rule, new: Rules, old: Rules) -> bool:
+    if rule is Rule.METHODS:
+        return new.methods is not None and (old.methods is None or not new.methods >= old.methods)
+    was, is_ = getattr(old, rule), getattr(new, rule)
+    return not _everyone_counts_for_all(is_) <= _everyone_counts_for_all(was)
+
+
+def _everyone_counts_for_all(concerned: frozenset[Concerned]) -> frozenset[Concerned]:
+    return frozenset(Concerned) if Concerned.EVERYONE in concerned else concerned

@@ -1,0 +1,42 @@
+"""Storage of sign-in policies."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.rules import EffectivePolicy
+from core.tenancy.model.sign_in_policies import PolicyOfUser, SignInPolicy
+
+
+class SignInPoliciesRead(Protocol):
+    """Read access to sign-in policies."""
+
+    async def find(self, org_id: UUID | None, service_id: UUID | None = None) -> SignInPolicy | None:
+        """Return the policy of an organization or of one of its applications. Without an organization: that of the platform."""
+
+    async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
+        """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
+
+    async def of_platform(self) -> EffectivePolicy | None:
+        """Return the policy of the platform, or None if it is not stored yet."""
+
+    async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
+        """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
+
+    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
+        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in."""
+
+
+class SignInPolicies(SignInPoliciesRead, Protocol):
+    """Write access to sign-in policies. Lock order: the organization before any of these."""
+
+    async def put(self, policy: SignInPolicy) -> int:
+        """Store the policy, and return its new version.
+
+        A policy of an application also gives its organization's policy a new version, and adds an empty one if there is none.
+        """
+
+    async def remove(self, org_id: UUID, service_id: UUID) -> bool:
+        """Remove the policy of an application, and return whether there was one. Its organization's policy gets a new version."""

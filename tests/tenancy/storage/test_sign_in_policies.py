@@ -1,0 +1,134 @@
+"""Storage of sign-in policies: every field, the versions, and the policies that concern a user."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.kernel.causes import SYSTEM
+from core.kernel.display import PRODUCT
+from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyInvalid, Rules, Source, SourceKind
+from core.tenancy.model.sign_in_policies import SignInPolicy
+from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
+from tests.support.services import add_service
+
+EVERY_MEMBER: Any = {
+    "methods": ["password", "passkey", "totp", "provider:websuite"],
+    "second_factor": ["everyone", "admins", "high_risk"],
+    "phishing_resistant": ["admins"],
+    "min_password_length": 14,
+    "session_lifetime_minutes": 720,
+    "session_idle_minutes": 60,
+    "device_trust_days": 0,
+    "admin_networks": ["203.0.113.0/24", "2001:db8::/32", "198.51.100.7/32"],
+    "invited_domains": ["acme.com", "xn--bcher-kva.example"],
+    "grace_days": 14,
+    "due_at": {"second_factor": "2026-12-10T09:00:00Z"},
+    "until_due": {"second_factor": ["admins"]},
+}
+
+
+def policy(org: UUID | None, service: UUID | None = None, **document: Any) -> SignInPolicy:
+    return SignInPolicy(id=uuid4(), org_id=org, service_id=service, rules=Rules.read(document), changed_at=NOW, changed_by=uuid4())
+
+
+async def put(storage: Postgres, one: SignInPolicy) -> SignInPolicy:
+    async with storage.transaction(by=SYSTEM) as tx:
+        return replace(one, version=await tx.sign_in_policies.put(one))
+
+
+async def test_a_policy_is_stored_with_every_rule(storage: Postgres, pool: Pool) -> None:
+    acme, globex = await add_organization(pool, "acme"), await add_organization(pool, "globex")
+    await put(storage, policy(globex, second_factor=["everyone"]))
+    first = await put(storage, policy(acme, **EVERY_MEMBER))
+    assert first.rules.document == EVERY_MEMBER
+    async with storage.reading() as read:
+        assert await read.sign_in_policies.find(acme) == first
+        assert await read.sign_in_policies.find(None) is None
+    second = await put(storage, replace(first, id=uuid4(), rules=Rules(), changed_at=NOW + HOUR, changed_by=uuid4()))
+    assert second.version > first.version
+    async with storage.reading() as read:
+        assert await read.sign_in_policies.find(acme) == replace(second, id=first.id)
+
+
+async def test_the_policy_of_an_application_adds_to_that_of_its_organization(storage: Postgres, pool: Pool) -> None:
+    acme, globex = await add_organization(pool, "acme"), await add_organization(pool, "globex")
+    shop, other = await add_service(pool, acme, "shop"), await add_service(pool, globex, "other")
+    await put(storage, policy(globex, other, phishing_resistant=["everyone"]))
+    of_shop = await put(storage, policy(acme, shop, second_factor=["everyone"]))
+    async with storage.reading() as read:
+        alone = await read.sign_in_policies.effective(acme)
+        both = await read.sign_in_policies.effective(acme, shop)
+        assert await read.sign_in_policies.effective(acme, other) == alone
+    assert alone is not None
+    assert both is not None
+    assert [source for source, _ in both.parts] == [
+        Source(SourceKind.ORGANIZATION, acme, "Acme"),
+        Source(SourceKind.APPLICATION, shop, "Shop"),
+    ]
+    assert [rules for _, rules in both.parts] == [Rules(), of_shop.rules]
+    assert both.version == alone.version
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await tx.sign_in_policies.remove(acme, shop)
+        assert not await tx.sign_in_policies.remove(acme, other)
+    async with storage.reading() as read:
+        now_alone = await read.sign_in_policies.effective(acme, shop)
+    assert now_alone is not None
+    assert now_alone.parts == alone.parts
+    assert now_alone.version > both.version
+    await run_sql(pool, "delete from organizations where id = %s", globex)
+    async with storage.reading() as read:
+        assert await read.sign_in_policies.find(globex, other) is None
+
+
+async def test_the_strictest_policy_of_the_users_organizations_counts_for_changes_of_factors(storage: Postgres, pool: Pool) -> None:
+    acme, globex = await add_organization(pool, "acme"), await add_organization(pool, "globex")
+    user = await add(storage, account(email=ADA))
+    await add_member(pool, acme, user.id, confirmed=True)
+    await add_member(pool, globex, user.id)
+
+    async def strictest() -> Strength:
+        async with storage.reading() as read:
+            return await read.sign_in_policies.strictest_of(user.id, NOW)
+
+    assert await strictest() is Strength.ONE
+    of_admins = await put(storage, policy(acme, phishing_resistant=["admins"], second_factor=["high_risk"]))
+    await put(storage, policy(globex, phishing_resistant=["everyone"]))
+    assert await strictest() is Strength.ONE
+    later = {"second_factor": (NOW + DAY).isoformat()}
+    await put(storage, replace(of_admins, rules=Rules.read({"second_factor": ["everyone"], "due_at": later})))
+    assert await strictest() is Strength.ONE
+    await put(storage, replace(of_admins, rules=Rules.read({"second_factor": ["everyone"]})))
+    assert await strictest() is Strength.TWO
+    await put(storage, policy(None, phishing_resistant=["everyone"]))
+    assert await strictest() is Strength.TWO
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", user.id)
+    assert await strictest() is Strength.PHISHING_RESISTANT
+    async with storage.reading() as read:
+        policies = await read.sign_in_policies.of_user(user.id)
+    assert [(one.policy.parts[0][0].name, one.is_admin) for one in policies] == [("Acme", False), (PRODUCT, True)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: value} for name, (least, most) in LIMITS.items() for value in (least - 1, most + 1)),
+        *({name: ["somewhere"]} for name in ("methods", "second_factor", "phishing_resistant", "admin_networks", "invited_domains")),
+        {"methods": []},
+        {"methods": [*METHODS, "backup_code"]},
+        {"phishing_resistant": [Concerned.HIGH_RISK]},
+        {"admin_networks": ["203.0.113.7/24"]},
+        {"admin_networks": [f"203.0.113.{number}" for number in range(51)]},
+        {"invited_domains": [f"d{number}.example.com" for number in range(51)]},
+    ],
+    ids=str,
+)
+def test_a_wrong_rule_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PolicyInvalid) as refused:
+        Rules.parse(wrong)
+    assert [refused.value.member] == [*wrong]
