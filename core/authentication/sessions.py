@@ -6,7 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
+from core.authentication import policy_checks
 from core.authentication.model.dpop import ProofUse
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -87,7 +89,7 @@ async def load_member(
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere.
+    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `policy_checks.require`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, caller, claims, proof)
@@ -106,6 +108,8 @@ async def load_member(
         raise ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
+    if acts_in is not None:
+        await policy_checks.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)

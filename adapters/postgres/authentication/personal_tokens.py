@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.policy_passes import STATE_JOINS
 from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
@@ -34,6 +35,11 @@ LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"
 TABLES: Final = """
     personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
     left join organizations o on o.id = t.org_id"""
+# A sign-in policy judges the token by the sign-in that created it.
+PROOFS: Final = "proofs, strength, provider, authenticated_at, second_factor, fresh"
+PROOFS_OF_CREATOR: Final = """
+    s.proofs, s.strength, s.provider, coalesce(s.authenticated_at, s.created_at),
+    coalesce(s.second_factor, false), coalesce(s.fresh, true)"""
 IN_ORGANIZATION: Final = f"{TABLES} where t.org_id = %(org_id)s and {LIVE}"
 
 
@@ -50,6 +56,7 @@ class PersonalTokens(Repository):
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
             left join memberships am on am.org_id = a.id and am.user_id = u.id
+            {STATE_JOINS}
             where t.token_hash = %(token_hash)s and {LIVE}"""
         return await self._one(PERSONAL_TOKEN_RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
@@ -75,17 +82,24 @@ class PersonalTokens(Repository):
         sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"
         return await self._count(sql, user_id=user_id, now=now)
 
-    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
-        sql = """
+    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller, created_in: UUID | None = None) -> None:
+        sql = f"""
             with begun as (
-                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token)
-                values (%(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
-                        true)
+                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, {PROOFS})
+                select %(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
+                       true, {PROOFS_OF_CREATOR}
+                from (select %(created_in)s::uuid as id) creator left join sessions s on s.id = creator.id and s.user_id = %(user_id)s
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
             select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun"""
         await self._run(
-            sql, **PERSONAL_TOKEN.values(token), user_id=token.user_id, address=caller.address, agent=caller.agent, token_hash=token_hash
+            sql,
+            **PERSONAL_TOKEN.values(token),
+            user_id=token.user_id,
+            created_in=created_in,
+            address=caller.address,
+            agent=caller.agent,
+            token_hash=token_hash,
         )
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
