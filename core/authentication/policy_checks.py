@@ -4,7 +4,7 @@
 its decision. A session whose decision is ALLOWED gets a pass, so that the next requests need no decision.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlencode
 from uuid import UUID
@@ -18,6 +18,7 @@ from core.authentication.model.policy import (
     EnrolmentRequired,
     PolicyPass,
     PolicyPath,
+    PolicyPlace,
     PolicyRefused,
     PolicySession,
     PolicySubject,
@@ -25,10 +26,10 @@ from core.authentication.model.policy import (
     TokenBelowPolicy,
 )
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationContext, Person, PolicyState
+from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal, refuse
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, Proofs, covers, proved_at
 from core.kernel.roles import ADMIN, OWNER
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
@@ -72,11 +73,6 @@ def _first_ways(ports: Ports, subject: PolicySubject) -> frozenset[str]:
     return frozenset(ways)
 
 
-def starting_session(proofs: Proofs, device: DeviceMatch) -> PolicySession:
-    """Return the facts of a sign-in whose session has not started."""
-    return PolicySession(proofs, device.device.mfa_at if device.is_trusted else None, device.device.risk.is_high)
-
-
 def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
     """Return the pass of a session that is allowed."""
     ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
@@ -91,18 +87,19 @@ def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision:
     if path is PolicyPath.PERSONAL_TOKEN:
         return TokenBelowPolicy(decision)
     if decision.outcome is Outcome.ENROLL:
-        return EnrolmentRequired(decision, subject.org_slug, enrollment_url(ports, subject.org_slug))
-    return StepUpNeeded(decision, subject.org_slug)
+        return EnrolmentRequired(decision, subject.place, enrollment_url(ports, subject.place))
+    return StepUpNeeded(decision, subject.place)
 
 
-def enrollment_url(ports: Ports, org_slug: str | None) -> str:
-    """Return the URL of the page on which the user sets up what the organization asks for, or the platform if `org_slug` is None."""
-    return ports.tokens.issuer + enrollment_path(org_slug)
+def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
+    """Return the URL of the page on which the user sets up what this policy asks for."""
+    return ports.tokens.issuer + enrollment_path(place)
 
 
-def enrollment_path(org_slug: str | None, **more: str) -> str:
+def enrollment_path(place: PolicyPlace, **more: str) -> str:
     """Return the path of `enrollment_url`, with further parameters."""
-    query = urlencode(({} if org_slug is None else {"org": org_slug}) | more)
+    names = {"org": place.org_slug, "service": place.service_slug} | more
+    query = urlencode({name: value for name, value in names.items() if value is not None})
     return f"{ENROLL_PATH}?{query}" if query else ENROLL_PATH
 
 
@@ -147,7 +144,9 @@ async def require_in_transaction(
         return
     decision = judge(ports, path, subject, ports.clock.now(), user.address)
     if decision.outcome is not Outcome.ALLOWED:
-        raise refusal_of(ports, path, subject, decision)
+        refusal = refusal_of(ports, path, subject, decision)
+        refusal.caller = user
+        raise refusal
 
 
 async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
@@ -169,6 +168,64 @@ def _is_inside(state: PolicyState, address: str | None) -> bool:
     return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
 
 
+# Sessions of applications
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The decision about the session of an application that starts now. Without a policy, `subject` is None."""
+
+    subject: PolicySubject | None = None
+    decision: Decision = NO_POLICY
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.decision.outcome is Outcome.ALLOWED
+
+    def ends_by(self, now: datetime) -> datetime | None:
+        """Return the end of the session by the longest session of the policy, or None without one."""
+        if self.subject is None or self.subject.session is None:
+            return None
+        lifetime = self.subject.policy.in_force(now).session_lifetime
+        return None if lifetime is None else proved_at(self.subject.session.proofs) + lifetime
+
+    @property
+    def asks_all_factors(self) -> bool:
+        """Whether a factor that a trusted device skips would meet the policy."""
+        if self.subject is None or self.subject.session is None or self.decision.outcome is not Outcome.STEP_UP:
+            return False
+        return not covers(self.subject.session.proofs, self.subject.account.factors)
+
+    def require(self, ports: Ports) -> None:
+        """Check that the sign-in meets the policy. Raises: the errors of `require` of the module."""
+        if self.subject is not None and not self.is_allowed:
+            raise refusal_of(ports, PolicyPath.SIGN_IN, self.subject, self.decision)
+
+    async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+        """Store the pass of the session, which has started."""
+        if self.subject is not None:
+            await tx.policy_passes.save(pass_of(self.subject, self.decision, session_id, now))
+
+
+def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime) -> Admission:
+    """Return the decision about a sign-in with these proofs, whose session has not started."""
+    if subject is None:
+        return Admission()
+    is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
+    subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
+    return Admission(subject, judge(ports, PolicyPath.SIGN_IN, subject, now))
+
+
+async def judge_grant(
+    ports: Ports, tx: Transaction, path: PolicyPath, service: ServiceContext | None, user_id: UUID, session_id: UUID
+) -> Admission:
+    """Return the decision about a session that the application starts by the approval of the user in the session with this id."""
+    if service is None or not service.has_sign_in_policy:
+        return Admission()
+    subject = await tx.policy_passes.load(service.org_id, service.id, user_id, session_id)
+    return Admission() if subject is None else Admission(subject, judge(ports, path, subject, ports.clock.now()))
+
+
 # The page on which users set up what a policy asks for
 
 
@@ -181,19 +238,20 @@ class Enrollment:
     decision: Decision
 
 
-async def find_enrollment(ports: Ports, user: Person, org_slug: str | None) -> Enrollment:
-    """Return what the organization with this slug asks of a user that it knows, or the platform of its owners.
+async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
+    """Return what an organization, or its application, asks of a user that it knows, or the platform of its owners.
 
     Raises: OrganizationNotFound.
     """
-    if org_slug is None:
+    if place.org_slug is None:
         _, decision = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
         return Enrollment(None, None, decision)
     async with ports.storage.reading() as read:
-        org_id = await read.organizations.id_by_slug(org_slug) or refuse(OrganizationNotFound)
+        org_id = await read.organizations.id_by_slug(place.org_slug) or refuse(OrganizationNotFound)
         organization = await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
         is_known = await read.end_users.is_known(org_id, user.user_id)
-    subject, decision = await judge_session(ports, PolicyPath.ENROLL, org_id, None, user)
+        found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
+    subject, decision = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
     if not is_known and (subject is None or subject.role is None):
         raise OrganizationNotFound
     return Enrollment(organization.name, org_id, decision)

@@ -41,7 +41,7 @@ PROOFS: Final = proof_columns("s")
 SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
 SESSION_WIDTH: Final = 8 + PROOFS.width
 LOAD: Final = f"""
-    select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.name, q.rules, v.email_sign_in, m.role,
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.slug, v.name, q.rules, v.email_sign_in, m.role,
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
         {SESSION}, {ACCOUNT.columns}
@@ -68,20 +68,23 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, service_id, service_name, service_rules, email_sign_in, role, providers, *rest = row
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:12]
+    service_id, service_slug, service_name, service_rules = service
+    rest = row[12:]
     kind = SourceKind.PLATFORM if org_id is None else SourceKind.ORGANIZATION
     parts = [(Source(kind, org_id, org_name or PRODUCT), Rules.read(rules))]
     if service_rules is not None:
         parts.append((Source(SourceKind.APPLICATION, service_id, service_name), Rules.read(service_rules)))
-    account = ACCOUNT.read(tuple(rest[SESSION_WIDTH:]))
+    account = ACCOUNT.read(rest[SESSION_WIDTH:])
     return PolicySubject(
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
+        service_slug=None if service_rules is None else service_slug,
         role=None if role is None else RoleName(role),
         account=account,
         providers=frozenset(providers),
         email_sign_in=email_sign_in,
-        session=_to_session(tuple(rest[:SESSION_WIDTH]), has_second=account.second_factor is not None),
+        session=_to_session(rest[:SESSION_WIDTH], has_second=account.second_factor is not None),
     )
 
 

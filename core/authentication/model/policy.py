@@ -50,17 +50,31 @@ class PolicySession:
     reminded_at: datetime | None = None  # of a rule that starts later
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyPlace:
+    """The slugs of an organization with a sign-in policy, and of its application with rules of its own. None: the platform."""
+
+    org_slug: str | None
+    service_slug: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySubject:
     """A user, and the sign-in policy that they have to meet."""
 
     policy: EffectivePolicy
     org_slug: str | None  # None: the policy of the platform
+    service_slug: str | None  # of the application, if it has rules of its own
     role: RoleName | None  # in the organization
     account: Account
     providers: frozenset[str]  # the linked identity providers
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None
+
+    @property
+    def place(self) -> PolicyPlace:
+        """Where the policy is: its pages name it."""
+        return PolicyPlace(self.org_slug, self.service_slug)
 
     @property
     def is_admin(self) -> bool:
@@ -115,20 +129,19 @@ class EnrolmentRequired(Forbidden):
 
     code = "ENROLMENT_REQUIRED"
 
-    def __init__(self, decision: Decision, org_slug: str | None, url: str) -> None:
-        """`url` is that of the page on which a browser sets the factor up. `org_slug` None: the platform."""
+    def __init__(self, decision: Decision, place: PolicyPlace, url: str) -> None:
+        """`url` is that of the page on which a browser sets the factor up."""
         super().__init__(_say(_ENROLL, decision))
-        self.org_slug = org_slug
+        self.place = place
         self.fields = _fields(decision, enrolment_url=url)
 
 
 class StepUpNeeded(AuthenticationInsufficient):
     """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
 
-    def __init__(self, decision: Decision, org_slug: str | None) -> None:
-        """`org_slug` None: the platform."""
+    def __init__(self, decision: Decision, place: PolicyPlace) -> None:
         super().__init__(_say(_STEP_UP, decision))
-        self.org_slug = org_slug
+        self.place = place
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if age is None else {**acr, "max_age": str(int(age.total_seconds()))}
@@ -148,6 +161,9 @@ class TokenBelowPolicy(PolicyRefused):
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision, _OF_PROGRAM)
+
+
+POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
 
 
 class RefreshNeedsEnrolment(RefreshTokenInvalid):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from quart import Response, current_app, g, request
 
 from core.authentication import browser, policy_checks
-from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
+from core.authentication.model.policy import EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from entrypoints.http.base.context import ports, requested_path, signed_in
@@ -30,7 +30,7 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
-    `for_policy` is the slug of the organization with a sign-in policy that asks for it, or PLATFORM.
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop or PLATFORM.
 
     Raises: FormTokenInvalid.
     """
@@ -50,12 +50,18 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
     return _redirect({**_target(str(kept)), **policy})
 
 
+def place_of(name: str) -> PolicyPlace:
+    """Return the place of the sign-in policy with this name in the parameter `policy`."""
+    org_slug, _, service_slug = name.partition("/")
+    return PolicyPlace(None) if name == PLATFORM else PolicyPlace(org_slug, service_slug or None)
+
+
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
     if isinstance(refusal, StepUpNeeded):
-        return await to_reauthentication(refusal.org_slug or PLATFORM)
+        return await to_reauthentication("/".join(filter(None, (refusal.place.org_slug, refusal.place.service_slug))) or PLATFORM)
     next_path = requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path)
-    return redirect(policy_checks.enrollment_path(refusal.org_slug, next=next_path))
+    return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
 
 
 async def take_form(form_id: str) -> dict[str, str]:

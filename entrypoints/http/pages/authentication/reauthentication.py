@@ -38,7 +38,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import PLATFORM
+from entrypoints.http.edge.reauthentication import place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
@@ -80,8 +80,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     if "policy" not in target:
         return None
     try:
-        slug = target["policy"]
-        enrollment = await policy_checks.find_enrollment(ports(), signed_in(), None if slug == PLATFORM else slug)
+        enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
     except OrganizationNotFound:
         return None
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
@@ -95,7 +94,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "asked": None if decision is None else StepUpNeeded(decision, None).message,
+        "asked": None if decision is None else StepUpNeeded(decision, place_of(target["policy"])).message,
         "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
@@ -116,7 +115,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "form": "The id of a form that was sent with a sign-in that was too old.",
         "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
-        "policy": "The slug of the organization with a sign-in policy that asks for it, or `*` for the platform.",
+        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, or `*` for the platform.",
     },
 )
 async def show() -> Response:
