@@ -11,6 +11,7 @@ from core.accounts.model.passkeys import (
     Json,
     NewPasskey,
     Passkey,
+    PasskeyKind,
     PresentedAssertion,
     RelyingParty,
     VerifiedAssertion,
@@ -81,7 +82,9 @@ class Passkeys(Protocol):
     def new_challenge(self, binding: ChallengeBinding, now: datetime) -> bytes:
         """Return a random challenge that works for CHALLENGE_TTL, for this binding only."""
 
-    def creation_options(self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, exclude: Sequence[Passkey]) -> Json:
+    def creation_options(
+        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, kind: PasskeyKind, exclude: Sequence[Passkey]
+    ) -> Json:
         """Return the options of a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`."""
 
     async def verify_registration(
@@ -92,16 +95,26 @@ class Passkeys(Protocol):
         Raises: CeremonyRefused.
         """
 
-    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> Json:
-        """Return the options of a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits."""
+    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = (), *, verification: bool = True) -> Json:
+        """Return the options of a sign-in (PublicKeyCredentialRequestOptionsJSON). Without `allow`, any discoverable passkey fits.
+
+        Without `verification`, the authenticator verifies its user if it can.
+        """
 
     def read_assertion(self, credential: Json) -> PresentedAssertion:
         """Return the parts of an answer to a sign-in (AuthenticationResponseJSON). Nothing is verified. Raises: CeremonyRefused."""
 
     async def verify_assertion(
-        self, presented: PresentedAssertion, known: Passkey, party: RelyingParty, binding: ChallengeBinding, now: datetime
+        self,
+        presented: PresentedAssertion,
+        known: Passkey,
+        party: RelyingParty,
+        binding: ChallengeBinding,
+        now: datetime,
+        *,
+        verification: bool = True,
     ) -> VerifiedAssertion:
-        """Verify the answer of this passkey. The authenticator must have verified its user.
+        """Verify the answer of this passkey. `verification`: the authenticator must have verified its user.
 
         The sign counter is only read: `check_use` decides.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from core.accounts.model.passkeys import (
     Json,
     NewPasskey,
     Passkey,
+    PasskeyKind,
     PasskeyReason,
     PresentedAssertion,
     RelyingParty,
@@ -39,6 +41,13 @@ from core.kernel.display import PRODUCT
 _NONCE, _EXPIRY, _MAC = 16, 8, 24  # the bytes of a challenge
 _LABEL: Final = b"gatehouse passkey challenge"
 _TIMEOUT: Final = int(CHALLENGE_TTL / timedelta(milliseconds=1))
+# Chromium creates a credential without user verification only if it need not be discoverable.
+_SELECTIONS: Final = MappingProxyType(
+    {
+        PasskeyKind.PASSKEY: {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"},
+        PasskeyKind.SECURITY_KEY: {"residentKey": "discouraged", "requireResidentKey": False, "userVerification": "preferred"},
+    }
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Flags of the authenticator data (WebAuthn section 6.1)
 _UP, _UV, _BE, _BS, _AT = 1, 4, 8, 16, 64
@@ -60,7 +69,7 @@ class WebAuthnPasskeys:
         return body + _mac(self._keys[0], body, binding)
 
     def creation_options(
-        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, exclude: Sequence[Passkey]
+        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, kind: PasskeyKind, exclude: Sequence[Passkey]
     ) -> dict[str, Any]:
         return {
             "rp": {"id": party.id, "name": PRODUCT},
@@ -69,7 +78,7 @@ class WebAuthnPasskeys:
             "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
             "timeout": _TIMEOUT,
             "excludeCredentials": [_descriptor(passkey) for passkey in exclude],
-            "authenticatorSelection": {"residentKey": "required", "requireResidentKey": True, "userVerification": "required"},
+            "authenticatorSelection": _SELECTIONS[kind],
             "attestation": "none",
             "extensions": {"credProps": True},
         }
@@ -96,17 +105,20 @@ class WebAuthnPasskeys:
             aaguid=data.aaguid,
             backup_eligible=data.has(_BE),
             backed_up=data.has(_BS),
+            user_verified=data.has(_UV),
             transports=_transports(response.get("transports")),
             challenge=used,
         )
 
-    def request_options(self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = ()) -> dict[str, Any]:
+    def request_options(
+        self, party: RelyingParty, challenge: bytes, allow: Sequence[Passkey] = (), *, verification: bool = True
+    ) -> dict[str, Any]:
         return {
             "challenge": passkey_json.encode(challenge),
             "timeout": _TIMEOUT,
             "rpId": party.id,
             "allowCredentials": [_descriptor(passkey) for passkey in allow],
-            "userVerification": "required",
+            "userVerification": "required" if verification else "preferred",
         }
 
     def read_assertion(self, credential: Json) -> PresentedAssertion:
@@ -135,7 +147,13 @@ class WebAuthnPasskeys:
         data = _read_authenticator_data(presented.authenticator_data, attested=False)
         _check_flags(data, party, verification=verification)
         _verify_signature(presented, known, challenge, origin, party)
-        return VerifiedAssertion(sign_count=data.sign_count, backup_eligible=data.has(_BE), backed_up=data.has(_BS), challenge=used)
+        return VerifiedAssertion(
+            sign_count=data.sign_count,
+            backup_eligible=data.has(_BE),
+            backed_up=data.has(_BS),
+            user_verified=data.has(_UV),
+            challenge=used,
+        )
 
     def _check_client_data(
         self, raw: bytes, kind: str, party: RelyingParty, binding: ChallengeBinding, now: datetime

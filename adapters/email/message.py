@@ -10,12 +10,14 @@ from urllib.parse import urlencode, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
+from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
+from core.kernel.proofs import FactorKind
 from core.kernel.roles import ROLES
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -66,10 +68,10 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.REAUTHENTICATION: "Your confirmation code",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
-        EmailKind.MFA_DISABLED: "Two-factor authentication is off",
+        EmailKind.MFA_DISABLED: "{change}",
         EmailKind.MFA_REMOVED: "Your two-factor authentication was removed",
-        EmailKind.PASSKEY_ADDED: "A passkey was added",
-        EmailKind.PASSKEY_REMOVED: "A passkey was deleted",
+        EmailKind.PASSKEY_ADDED: "A {noun} was added",
+        EmailKind.PASSKEY_REMOVED: "A {noun} was deleted",
         EmailKind.PASSKEY_REFUSED: "A passkey was refused",
         EmailKind.ACCOUNT_DEACTIVATED: "Your account was deactivated",
         EmailKind.ACCOUNT_REACTIVATED: "Your account is active again",
@@ -189,7 +191,16 @@ class EmailTemplates:
             case EmailKind.PAYMENT_ACTION:
                 return {"link": mail.token}
             case EmailKind.PASSKEY_ADDED | EmailKind.PASSKEY_REMOVED:
-                return {"keeper": mail.detail}
+                detail = mail.detail or ""
+                noun = "security key" if detail.startswith(SECURITY_KEY_MARK) else "passkey"
+                return {"noun": noun, "keeper": detail.removeprefix(SECURITY_KEY_MARK)}
+            case EmailKind.MFA_ENABLED | EmailKind.MFA_DISABLED:
+                factor, _, stays_on = (mail.detail or "").partition(":")
+                return {
+                    "is_passkey": factor == FactorKind.PASSKEY,
+                    "stays_on": bool(stays_on),
+                    "change": "A second factor was removed" if stays_on else "Two-factor authentication is off",
+                }
             case EmailKind.PASSWORD_CHANGED:
                 return {"passkeys": int(count) if (count := mail.detail or "").isdecimal() else 0}
             case EmailKind.REAUTHENTICATION:

@@ -36,6 +36,7 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.proofs import FactorKind
 from core.kernel.values import Email, digest
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -218,8 +219,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         # of the account may have changed the address.
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
-            await tx.identities.remove_all(account.id)
-            await tx.passkeys.remove_all(account.id)
+            await mailbox.remove_unproven_ways(tx, account)
         await _end_added_methods(tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
@@ -242,9 +242,8 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     added = [] if account.is_unproven else await read.identities.list_added(account.id, since)
-    second = account.second_factor
-    if second is not None and second.since is not None and second.since > since:
-        added.append(AddedSignInMethod(account.id, None, second.since, is_recent=True))
+    if account.mfa_enabled_at is not None and account.mfa_enabled_at > since:
+        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
     return added
 
 
@@ -255,7 +254,7 @@ async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, 
         if is_kept:
             continue
         if method.provider is None:
-            await mfa.end_added_factor(tx, caller, account, now)
+            await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
         else:
             await tx.identities.remove_added(account.id, method.id)
             tx.record(events.identity_unlinked(account.id, method.provider, None))

@@ -8,6 +8,7 @@ from core.accounts.model.passkeys import Passkey
 from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.proofs import FactorKind
 
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
@@ -89,7 +90,12 @@ def identity_unlinked(user_id: UUID, provider: ConnectionSlug, service: ServiceC
 
 def passkey_added(passkey: Passkey) -> Event:
     """A user added a passkey, or an undo restored it. The event has no name that the user typed."""
-    details = {"passkey_id": str(passkey.id), "aaguid": str(passkey.aaguid), "backup_eligible": passkey.backup_eligible}
+    details = {
+        "passkey_id": str(passkey.id),
+        "kind": passkey.kind.value,
+        "aaguid": str(passkey.aaguid),
+        "backup_eligible": passkey.backup_eligible,
+    }
     return Event(EVENT_KINDS["security.passkey.added"], str(passkey.user_id), of_person=passkey.user_id, details=details)
 
 
@@ -104,17 +110,18 @@ def passkey_removed(user_id: UUID, passkey_id: UUID) -> Event:
     return Event(EVENT_KINDS["security.passkey.removed"], str(user_id), of_person=user_id, details={"passkey_id": str(passkey_id)})
 
 
-def mfa_enabled(user_id: UUID) -> tuple[Event, ...]:
-    """A user turned on two-factor authentication.
+def mfa_enabled(user_id: UUID, factor: FactorKind) -> tuple[Event, ...]:
+    """A user turned on a second factor: `totp` is an authenticator app, `passkey` their passkeys and security keys.
 
     One event is for webhooks, one for the audit logs.
     """
-    return tuple(Event(EVENT_KINDS[name], str(user_id), of_person=user_id) for name in ("user.mfa.enabled", "security.mfa.enabled"))
+    names, details = ("user.mfa.enabled", "security.mfa.enabled"), {"factor": factor.value}
+    return tuple(Event(EVENT_KINDS[name], str(user_id), of_person=user_id, details=details) for name in names)
 
 
-def mfa_disabled(user_id: UUID, *, forced: bool = False) -> tuple[Event, ...]:
-    """A user turned off their two-factor authentication, or a platform owner removed it."""
-    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": forced}
+def mfa_disabled(user_id: UUID, factor: FactorKind, *, forced: bool = False) -> tuple[Event, ...]:
+    """A user turned off a second factor, or a platform owner removed it. `factor` is as in `mfa_enabled`."""
+    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": forced, "factor": factor.value}
     return tuple(Event(EVENT_KINDS[name], str(user_id), of_person=user_id, details=details) for name in names)
 
 

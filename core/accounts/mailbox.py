@@ -47,13 +47,22 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
         await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await email_changes.end_all(tx, account, now)
-        await tx.identities.remove_all(account.id)
-        await tx.passkeys.remove_all(account.id)
+        await remove_unproven_ways(tx, account)
         await tx.sessions.end_all(account.id, now)
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
     return await prove_mailbox(tx, account, now)
+
+
+async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
+    """Remove the ways in that the owner of a never proved address would share with the user who entered it.
+
+    Passkeys that are the second factor stay: as with an authenticator app, the mailbox alone does not sign in.
+    """
+    await tx.identities.remove_all(account.id)
+    if account.passkey_second_at is None:
+        await tx.passkeys.remove_all(account.id)
 
 
 async def record_release(tx: Transaction, account: Account) -> None:
@@ -75,7 +84,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
-    await mfa.remove_factor(tx, account, now)
+    await mfa.remove_factors(tx, account, now)
     await tx.passkeys.remove_all(account.id)
     await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)

@@ -1,6 +1,6 @@
-"""The second factor of an account: turn it on and off, and replace its backup codes."""
+"""The second factor of an account: turn it on and off, and replace its backup codes. `passkeys` adds passkeys and security keys."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -10,6 +10,8 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.mfa import (
+    DISABLED,
+    ENABLED,
     AlreadyEnabled,
     MfaEnrollment,
     MfaEvent,
@@ -28,7 +30,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
-from core.kernel.proofs import Method, Proof
+from core.kernel.proofs import FactorKind, Method, Proof
 from ports import Ports
 from ports.storage import Transaction
 
@@ -69,17 +71,15 @@ async def find_pending_setup(ports: Ports, caller: Person) -> MfaSetup | None:
     """Return the setup that the caller can still confirm, to show it again after a wrong code."""
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(caller.user_id)
-    if enrollment is None or not enrollment.is_pending(ports.clock.now()):
+    if enrollment is None or enrollment.secret is None or not enrollment.is_pending(ports.clock.now()):
         return None
     return MfaSetup(enrollment.secret, ports.codes.uri(enrollment.secret, caller.email, PRODUCT))
 
 
 async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str]:
-    """Confirm the new secret with one of its codes, enable the second factor, and return the backup codes.
+    """Confirm the new secret with one of its codes, make the app a second factor, and return new backup codes.
 
-    The code is used up (security M-1). Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1).
-    Sessions continue, but only the caller's session can sign in to applications without the second
-    factor (security X-8).
+    The code is used up (security M-1).
 
     Raises: SetupCodeMalformed; NotSetUp; AlreadyEnabled; TooManyAttempts; SetupCodeWrong, which
     counts as a failed attempt (security M-2).
@@ -87,59 +87,79 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     if not totp.accepts(code):
         raise SetupCodeMalformed
     async with ports.storage.reading() as read:
-        enrollment = _confirmable(await read.mfa.enrollment(caller.user_id), ports.clock.now())
+        secret, setup_at = _confirmable(await read.mfa.enrollment(caller.user_id), ports.clock.now())
     await attempt_limits.count_attempt(ports, SecretKind.MFA, attempt_subject(caller.user_id))
     now = ports.clock.now()
-    step = ports.codes.matching_step(enrollment.secret, code, now)
+    step = ports.codes.matching_step(secret, code, now)
     if step is None:
         async with ports.storage.transaction(by=caller) as tx:
             await tx.mfa.log(caller.user_id, [MfaEvent.SETUP_FAILED], caller, now)
             tx.record(events.mfa_failed(caller.user_id, "setup"))
         raise SetupCodeWrong
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
-    codes, salt, hashes = await backup_codes.generate(ports)
+    codes = await backup_codes.generate(ports)
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         # Checked again under the lock: another request may have confirmed or replaced the secret
         # while the backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
-        if not await tx.mfa.use_step(account.id, enrollment.setup_at, step):
+        if not await tx.mfa.use_step(account.id, setup_at, step):
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
-        await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, Proof(Method.TOTP, now))
-        await tx.sessions.end_personal_tokens(account.id, now)
-        await tx.mfa.replace_codes(account.id, salt, hashes)
-        await tx.devices.distrust(account.id, now)
-        await tx.flows.forget_user(account.id)
-        await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED], caller, now)
-        await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id)
-        for event in events.mfa_enabled(account.id):
-            tx.record(event)
-    return codes
+        await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
+        await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED], caller, now)
+        await turn_on(tx, caller, account, FactorKind.TOTP, Proof(Method.TOTP, now), now, has_new_codes=True)
+    return codes.texts
 
 
-def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> MfaEnrollment:
-    """Return the enrollment if it is pending. Raises: AlreadyEnabled; NotSetUp."""
+def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> tuple[str, datetime]:
+    """Return the pending secret, and when it was set up. Raises: AlreadyEnabled; NotSetUp."""
     if enrollment is not None and enrollment.enabled_at is not None:
         raise AlreadyEnabled
-    if enrollment is None or not enrollment.is_pending(now):
+    if enrollment is None or enrollment.secret is None or enrollment.setup_at is None or not enrollment.is_pending(now):
         raise NotSetUp
-    return enrollment
+    return enrollment.secret, enrollment.setup_at
+
+
+async def turn_on(
+    tx: Transaction, caller: Person, account: Account, factor: FactorKind, proof: Proof | None, now: datetime, *, has_new_codes: bool
+) -> None:
+    """End what would go around a new second factor of a locked account, and record it. The caller has stored it.
+
+    Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but
+    only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
+    """
+    await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, proof)
+    await tx.sessions.end_personal_tokens(account.id, now)
+    await tx.devices.distrust(account.id, now)
+    await tx.flows.forget_user(account.id)
+    log = [ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED] if has_new_codes else [ENABLED[factor]]
+    await tx.mfa.log(account.id, log, caller, now)
+    await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id, detail=factor)
+    for event in events.mfa_enabled(account.id, factor):
+        tx.record(event)
 
 
 async def disable(ports: Ports, caller: Person) -> bool:
-    """Disable the caller's second factor, and return whether it was enabled. A pending secret is deleted too."""
+    """Remove the caller's authenticator app, and return whether it was a second factor. A pending secret is deleted too.
+
+    Passkeys and security keys stay a second factor if they are one, with the backup codes.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        if account.mfa_enabled_at is not None:
-            await tx.mfa.retire(account.id, account.mfa_enabled_at, now)  # an undo restores it
-        if not await remove_factor(tx, account, now):
-            return False
-        await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
-        await security_notices.notify(tx, account, EmailKind.MFA_DISABLED, now, session_id=caller.session_id)
-        for event in events.mfa_disabled(account.id):
-            tx.record(event)
+        return await turn_off(tx, caller, account, FactorKind.TOTP, now)
+
+
+async def turn_off(tx: Transaction, caller: Person, account: Account, factor: FactorKind, now: datetime) -> bool:
+    """End a second factor of a locked account, as its user wishes, and return whether it was on. An undo restores it."""
+    if factor is FactorKind.TOTP and account.mfa_enabled_at is not None:
+        await tx.mfa.retire(account.id, account.mfa_enabled_at, now)
+    if not await end_factor(tx, caller, account, factor, now):
+        return False
+    stays_on = None not in (account.mfa_enabled_at, account.passkey_second_at)
+    detail = f"{factor}:on" if stays_on else factor.value
+    await security_notices.notify(tx, account, EmailKind.MFA_DISABLED, now, session_id=caller.session_id, detail=detail)
     return True
 
 
@@ -149,36 +169,49 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
         status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if status.enabled_at is None:
         raise NotEnabled
-    codes, salt, hashes = await backup_codes.generate(ports)
+    codes = await backup_codes.generate(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        if account.mfa_enabled_at is None:
+        if not account.second_factors:
             raise NotEnabled
-        await tx.mfa.replace_codes(account.id, salt, hashes)
+        await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
         await tx.mfa.log(account.id, [MfaEvent.BACKUP_CODES_GENERATED], caller, now)
         await security_notices.notify(tx, account, EmailKind.BACKUP_CODES_REGENERATED, now, session_id=caller.session_id)
-    return codes
+    return codes.texts
 
 
-async def end_added_factor(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
-    """Delete the second factor of a locked account that a thief may have added, or is about to add."""
-    if await remove_factor(tx, account, now):
-        await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
-        for event in events.mfa_disabled(account.id):
+async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: FactorKind, now: datetime) -> bool:
+    """End a second factor of a locked account, and record it. Return whether it was on. A pending secret is deleted, too."""
+    is_removed = bool(await remove_factors(tx, account, now, (factor,)))
+    if is_removed:
+        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
+        for event in events.mfa_disabled(account.id, factor):
             tx.record(event)
+    return is_removed
 
 
-async def remove_factor(tx: Transaction, account: Account, now: datetime) -> bool:
-    """Delete the second factor of a locked account, and return whether it was enabled.
+async def remove_factors(
+    tx: Transaction, account: Account, now: datetime, factors: Collection[FactorKind] = tuple(ENABLED)
+) -> tuple[FactorKind, ...]:
+    """End second factors of a locked account, and return those that were on. Passkeys and security keys stay, but are not asked for.
 
-    Device trust, pre-auth tokens and personal access tokens end. The caller records the event.
+    Device trust, pre-auth tokens and personal access tokens end, and the backup codes with the last factor. The caller
+    records the events.
     """
-    await tx.mfa.remove(account.id)
-    if account.mfa_enabled_at is None:
-        return False
-    await tx.accounts.set_mfa(account.id, None, now)
-    await tx.devices.distrust(account.id, now)
-    await tx.flows.forget_user(account.id)
-    await tx.sessions.end_personal_tokens(account.id, now)
-    return True
+    is_on = {FactorKind.TOTP: account.mfa_enabled_at is not None, FactorKind.PASSKEY: account.passkey_second_at is not None}
+    keeps_codes = any(on and factor not in factors for factor, on in is_on.items())
+    if FactorKind.TOTP in factors:
+        await tx.mfa.remove(account.id, keeps_codes=keeps_codes)
+    elif not keeps_codes:
+        await tx.mfa.remove_codes(account.id)
+    removed = tuple(factor for factor in factors if is_on[factor])
+    if FactorKind.TOTP in removed:
+        await tx.accounts.set_mfa(account.id, None, now)
+    if FactorKind.PASSKEY in removed:
+        await tx.passkeys.set_second(account.id, None, now)
+    if removed:
+        await tx.devices.distrust(account.id, now)
+        await tx.flows.forget_user(account.id)
+        await tx.sessions.end_personal_tokens(account.id, now)
+    return removed

@@ -1,4 +1,4 @@
-"""The passkeys of the caller's own account: add, list, rename and delete them (security #passkeys)."""
+"""The passkeys and security keys of the caller's own account: add, list, rename and delete them (security #passkeys)."""
 
 import secrets
 from collections.abc import Sequence
@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, relying_party
+from core.accounts import events, mfa, relying_party
+from core.accounts.factors import backup_codes
+from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.mfa import MfaEvent, MfaStatus
 from core.accounts.model.passkeys import (
-    DEFAULT_NAME,
+    DEFAULT_NAMES,
     HANDLE_BYTES,
     MAX_PASSKEYS,
     Ceremony,
@@ -19,19 +21,23 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
+    NoSecondKey,
     OnlySignInMethod,
     Passkey,
+    PasskeyKind,
     PasskeyNotAdded,
     PasskeyNotFound,
     RelyingParty,
     TooManyPasskeys,
+    proof_of,
 )
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import ways_in
+from core.kernel.proofs import FactorKind, Proof, ways_in
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -39,7 +45,7 @@ from ports.storage import Transaction
 # Functions that write also raise the errors of `lock_own_account`.
 
 
-async def start(ports: Ports, caller: Person) -> Json:
+async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
     """Return the options with which the caller's browser creates a passkey, in this session. Raises: NoPasskeysHere; TooManyPasskeys."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -49,23 +55,37 @@ async def start(ports: Ports, caller: Person) -> Json:
         _check_number(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
-    return ports.passkeys.creation_options(party, challenge, account, handle, known)
+    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
 
 
-async def register(ports: Ports, caller: Person, credential: Json, name: str | None) -> Passkey:
-    """Add the passkey that the caller's browser created. Without a name, it gets that of its product.
+async def register(
+    ports: Ports,
+    caller: Person,
+    credential: Json,
+    name: str | None,
+    kind: PasskeyKind = PasskeyKind.PASSKEY,
+    *,
+    second: bool | None = None,
+) -> tuple[Passkey, Sequence[str]]:
+    """Add the passkey or security key that the caller's browser created. Without a name, it gets that of its product.
+
+    With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
+    are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
 
     Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys.
     """
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
-    now = ports.clock.now()
+        status = await read.mfa.status(caller.user_id)
+    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY
     try:
-        created = await ports.passkeys.verify_registration(credential, party, _binding(caller), now)
+        created = await ports.passkeys.verify_registration(credential, party, _binding(caller), now, verification=verification)
     except CeremonyRefused as refusal:
         ports.metrics.passkey_ceremony(Ceremony.REGISTER, refusal.reason)
         raise PasskeyNotAdded from None
-    passkey = _to_passkey(created, caller.user_id, name, party, now)
+    passkey = _to_passkey(created, caller.user_id, name, kind, party, now)
+    is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
+    codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         _check_number(account)
@@ -75,16 +95,23 @@ async def register(ports: Ports, caller: Person, credential: Json, name: str | N
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
-        await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.product)
+        await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_added(passkey))
+        # It makes the sign-in stronger, and not newer.
+        proof = proof_of(passkey, user_verified=created.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
+        if is_second and account.passkey_second_at is None:
+            await _make_second(tx, caller, account, codes, proof, now)
+        elif not proof.is_second:
+            await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
-    return passkey
+    return passkey, codes.texts
 
 
-async def list_own(ports: Ports, caller: Person) -> Sequence[Passkey]:
-    """Return the caller's passkeys, oldest first."""
+async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], bool]:
+    """Return the caller's passkeys and security keys, oldest first, and whether they are a second factor. Raises: AccountGone."""
     async with ports.storage.reading() as read:
-        return await read.passkeys.of_user(caller.user_id)
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
@@ -97,19 +124,67 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
     return replace(passkey, name=name)
 
 
-async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> None:
-    """Delete one of the caller's passkeys. Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod."""
+async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
+    """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
+
+    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         passkey = await tx.passkeys.by_id(account.id, passkey_id) or refuse(PasskeyNotFound)
-        left = replace(account, passkey_count=account.passkey_count - 1)
+        left = _without(account, passkey)
         if not ways_in(left.factors) and not await tx.identities.list_of_user(account.id, None):
             raise OnlySignInMethod
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
-        await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.product)
+        await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))
+        has_none = left.passkey_count + left.security_key_count == 0
+        return has_none and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+
+
+def _without(account: Account, passkey: Passkey) -> Account:
+    if passkey.kind is PasskeyKind.SECURITY_KEY:
+        return replace(account, security_key_count=account.security_key_count - 1)
+    return replace(account, passkey_count=account.passkey_count - 1)
+
+
+async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
+    """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
+
+    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere.
+    """
+    codes, now = NO_CODES, ports.clock.now()
+    if on:
+        async with ports.storage.reading() as read:
+            status = await read.mfa.status(caller.user_id)
+        codes = await _new_codes(ports, status)
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        if not on:
+            await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+            return ()
+        party = await relying_party.load(ports, tx)
+        if not any(passkey.rp_id == party.id for passkey in await tx.passkeys.of_user(account.id)):
+            raise NoSecondKey
+        if account.passkey_second_at is not None:
+            return ()
+        await _make_second(tx, caller, account, codes, None, now)
+    return codes.texts
+
+
+async def _new_codes(ports: Ports, status: MfaStatus | None) -> BackupCodes:
+    """Return new backup codes for an account that has none."""
+    return await backup_codes.generate(ports) if status is not None and status.backup_codes == 0 else NO_CODES
+
+
+async def _make_second(tx: Transaction, caller: Person, account: Account, codes: BackupCodes, proof: Proof | None, now: datetime) -> None:
+    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session."""
+    await tx.passkeys.set_second(account.id, now, now)
+    if codes.texts:
+        await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
+    await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, now, has_new_codes=bool(codes.texts))
 
 
 async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:
@@ -130,15 +205,16 @@ def _binding(caller: Person) -> ChallengeBinding:
 
 
 def _check_number(account: Account) -> None:
-    if account.passkey_count >= MAX_PASSKEYS:
+    if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 
 
-def _to_passkey(created: NewPasskey, user_id: UUID, name: str | None, party: RelyingParty, now: datetime) -> Passkey:
+def _to_passkey(created: NewPasskey, user_id: UUID, name: str | None, kind: PasskeyKind, party: RelyingParty, now: datetime) -> Passkey:
     passkey = Passkey(
         id=new_id(),
         user_id=user_id,
-        name=name or DEFAULT_NAME,
+        kind=kind,
+        name=name or "",
         credential_id=created.credential_id,
         public_key=created.public_key,
         algorithm=created.algorithm,
@@ -147,7 +223,8 @@ def _to_passkey(created: NewPasskey, user_id: UUID, name: str | None, party: Rel
         aaguid=created.aaguid,
         backup_eligible=created.backup_eligible,
         backed_up=created.backed_up,
+        user_verified=created.user_verified,
         transports=created.transports,
         created_at=now,
     )
-    return passkey if name else replace(passkey, name=passkey.product or DEFAULT_NAME)
+    return passkey if name else replace(passkey, name=passkey.product or DEFAULT_NAMES[kind])

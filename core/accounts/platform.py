@@ -87,7 +87,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | Non
             return
         if account.email_verified_at is None:
             raise AccountNotVerified
-        if account.second_factor is None:
+        if not account.second_factors:
             raise SecondFactorNeeded
         await tx.accounts.promote(account.id, now)
         await tx.impersonations.end(account.id, now)  # otherwise they would work again after a demotion

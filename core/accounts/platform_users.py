@@ -1,6 +1,7 @@
 """Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 243)."""
 
 from collections.abc import Sequence
+from itertools import chain
 from uuid import UUID
 
 from core.accounts import events, mfa
@@ -65,7 +66,7 @@ async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
 async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> bool:
     """Remove a user's second factor and end all their sessions. Return whether it was enabled (security M-6, M-7).
 
-    If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
+    Passkeys stay, but are not asked for. If it was off, only a pending secret is deleted. Otherwise the user gets an email, the
     organizations of their confirmed memberships get an event and an audit entry, and the platform's
     log gets the reason.
 
@@ -80,12 +81,13 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
             raise NotAPlatformOwner
         if account is None:
             raise AccountNotFound
-        if not await mfa.remove_factor(tx, account, now):
+        removed = await mfa.remove_factors(tx, account, now)
+        if not removed:
             return False
         await tx.sessions.end_all(account.id, now)
         await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now, reason=reason)
         await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now))
-        for event in events.mfa_disabled(account.id, forced=True):
+        for event in chain.from_iterable(events.mfa_disabled(account.id, factor, forced=True) for factor in removed):
             tx.record(event)
             if event.kind.audited:
                 tx.record(event_catalog.to_platform_log(event, reason))

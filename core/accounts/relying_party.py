@@ -2,6 +2,7 @@
 
 import ipaddress
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from core.accounts.model.passkeys import NoPasskeysHere, Passkey, RelyingParty
 from core.kernel import uris
@@ -15,6 +16,16 @@ async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
     if _is_address(host):
         raise NoPasskeysHere
     return RelyingParty(await read.passkeys.rp_id() or host, _origins(ports))
+
+
+async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
+    """Return the passkeys and security keys of an account for the present RP ID, with the relying party, or None if there are none."""
+    try:
+        party = await load(ports, read)
+    except NoPasskeysHere:
+        return None, []
+    own = [passkey for passkey in await read.passkeys.of_user(user_id) if passkey.rp_id == party.id]
+    return (party, own) if own else (None, [])
 
 
 def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:

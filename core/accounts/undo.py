@@ -1,18 +1,22 @@
 """The undo of changes to the security of an account, with the link in the email about one of them (security A-13)."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from core.accounts import email_changes, events, mfa, passkeys
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
-from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.mfa import ENABLED
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.proofs import FactorKind
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Transaction
+
+_SECOND_FACTOR: Final = (EmailKind.MFA_ENABLED, EmailKind.MFA_DISABLED)
 
 
 async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
@@ -29,10 +33,10 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     """Undo a change and everything since. The link works once, and signs no one in.
 
     `start_id` is one of `UndoableChanges.starts`, without it the oldest: a thief may have changed several
-    things. Ends: identities that were linked, passkeys that were added, a second factor that was enabled, backup codes that were
+    things. Ends: identities that were linked, passkeys that were added, second factors that were enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
-    again, unless another account has them. A second factor that was switched off works again, without
+    again, unless another account has them. Second factors that were switched off work again, without
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
     directory has closed it, too.
 
@@ -53,8 +57,9 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
             tx.record(events.identity_unlinked(account.id, provider, None))
         for provider in sorted(set(await tx.identities.link_again(account.id, since))):
             tx.record(events.identity_linked(account.id, provider))
-        await _restore_second_factor(tx, caller, account, undone, since, now)
+        await _restore_app(tx, caller, account, undone, since, now)
         await passkeys.undo_since(tx, caller, account, since, now)
+        await _restore_second_passkeys(tx, caller, account.id, undone, since, now)
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
@@ -68,18 +73,36 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     return UndoneChanges(email, account.closed_at is not None, undone)
 
 
-async def _restore_second_factor(
+async def _restore_app(
     tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime
 ) -> None:
-    """Give a locked account the second factor back that it had before `since`."""
-    second = account.second_factor
-    if second is None or second.since is None or second.since >= since:
-        await mfa.end_added_factor(tx, caller, account, now)
-    elif any(notice.kind == EmailKind.BACKUP_CODES_REGENERATED for notice in undone):
+    """Give a locked account the authenticator app back that it had before `since`, without backup codes that were created since."""
+    if account.mfa_enabled_at is None or account.mfa_enabled_at >= since:
+        await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
+    if any(notice.kind in (EmailKind.BACKUP_CODES_REGENERATED, EmailKind.MFA_ENABLED) for notice in undone):
         await tx.mfa.remove_codes(account.id)
     enabled_at = await tx.mfa.restore(account.id, since)
     if enabled_at is not None:
         await tx.accounts.set_mfa(account.id, enabled_at, now)
-        await tx.mfa.log(account.id, [MfaEvent.ENABLED], caller, now)
-        for event in events.mfa_enabled(account.id):
-            tx.record(event)
+        await _record_restored(tx, caller, account.id, FactorKind.TOTP, now)
+
+
+async def _restore_second_passkeys(
+    tx: Transaction, caller: Caller, user_id: UUID, undone: Sequence[SecurityNotice], since: datetime, now: datetime
+) -> None:
+    """Make the passkeys of a locked account its second factor again if they were that before `since`, and otherwise end that."""
+    account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
+    has_keys, at = account.passkey_count + account.security_key_count > 0, account.passkey_second_at
+    if at is not None and (at >= since or not has_keys):
+        await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
+        at = None
+    changes = [notice.kind for notice in undone if notice.kind in _SECOND_FACTOR and notice.is_about(FactorKind.PASSKEY)]
+    if at is None and has_keys and changes[:1] == [EmailKind.MFA_DISABLED]:  # the first change says how it was before
+        await tx.passkeys.set_second(user_id, since - timedelta(microseconds=1), now)
+        await _record_restored(tx, caller, user_id, FactorKind.PASSKEY, now)
+
+
+async def _record_restored(tx: Transaction, caller: Caller, user_id: UUID, factor: FactorKind, now: datetime) -> None:
+    await tx.mfa.log(user_id, [ENABLED[factor]], caller, now)
+    for event in events.mfa_enabled(user_id, factor):
+        tx.record(event)

@@ -113,13 +113,15 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
             raise EndUserDeactivated
         if not control.controls_account:
             raise SecondFactorNotManaged
-        if not await mfa.remove_factor(tx, account, now):
+        removed = await mfa.remove_factors(tx, account, now)
+        if not removed:
             return False
         await tx.sessions.end_all(account.id, now)
         await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now)
         await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now, org_id=organization.id))
-        for event in events.second_factor_removed(organization.id, account.id):
-            tx.record(event)
+        for factor in removed:
+            for event in events.second_factor_removed(organization.id, account.id, factor):
+                tx.record(event)
     return True
 
 

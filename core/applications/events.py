@@ -9,6 +9,7 @@ from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+from core.kernel.proofs import FactorKind
 from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
 
@@ -38,12 +39,12 @@ def end_user_unblocked(org_id: UUID, user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": False})
 
 
-def second_factor_removed(org_id: UUID, user_id: UUID) -> tuple[Event, ...]:
+def second_factor_removed(org_id: UUID, user_id: UUID, factor: FactorKind) -> tuple[Event, ...]:
     """An admin removed the second factor of an account that only the organization uses.
 
     One event is for webhooks, one for the audit log.
     """
-    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": True}
+    names, details = ("user.mfa.disabled", "security.mfa.disabled"), {"forced": True, "factor": factor.value}
     return tuple(Event(EVENT_KINDS[name], str(user_id), org_id=org_id, details=details) for name in names)
 
 

@@ -100,5 +100,5 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
 
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, proofs: Proofs, now: datetime) -> None:
     """Queue an email about a risky sign-in. With a second factor, or a passkey that verified its user, it proves enough."""
-    if device.risk.is_high and account.second_factor is None and strength_of(proofs) < Strength.TWO:
+    if device.risk.is_high and not account.second_factors and strength_of(proofs) < Strength.TWO:
         await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))

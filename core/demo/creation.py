@@ -35,7 +35,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Method, Proof
+from core.kernel.proofs import FactorKind, Method, Proof
 from core.kernel.roles import ADMIN, MEMBER, OWNER, Permission, RoleName, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
@@ -357,12 +357,12 @@ async def _enable_mfa(seeding: _Seeding, user: DemoUser) -> DemoUser:
     tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"
-    was_enabled = await mfa.remove_factor(tx, account, now)
+    was_enabled = await mfa.remove_factors(tx, account, now, (FactorKind.TOTP,))
     await tx.mfa.save_pending_secret(user.id, secret, now)
     await tx.accounts.set_mfa(user.id, now, now)
     if not was_enabled:
         await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in accounts_events.mfa_enabled(user.id):
+        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
             tx.record(event)
     return replace(user, totp_secret=secret)
 

@@ -12,9 +12,10 @@ from core.authentication import joining
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
+from core.authentication.methods import second_factor
 from core.authentication.methods.invitation import InvitationPassword
-from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import PreAuthToken, is_on
+from core.authentication.methods.second_factor import Code, SecondPasskey
+from core.authentication.model.login import PreAuthToken, SecondFactorOptions, is_on
 from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
@@ -97,7 +98,9 @@ async def sign_in_over_api(
     return await continue_over_api(ports, caller, flow, method, client)
 
 
-async def sign_in_with_code(ports: Ports, caller: Caller, claims: PreAuthClaims, code: Code, client: PresentedDevice) -> ApiSignIn:
+async def complete_over_api(
+    ports: Ports, caller: Caller, claims: PreAuthClaims, second: Code | SecondPasskey, client: PresentedDevice
+) -> ApiSignIn:
     """Verify the second factor of the flow with this pre-auth token. Raises: the errors of `saml.target.check_pending` and `prove`."""
     if claims.saml_state is not None:
         await saml_target.check_pending(ports, claims.saml_state)
@@ -110,8 +113,8 @@ async def sign_in_with_code(ports: Ports, caller: Caller, claims: PreAuthClaims,
         begun_at=claims.issued_at,
         expires_at=claims.expires_at,
     )
-    outcome = await continue_over_api(ports, caller, flow, code, client)
-    assert isinstance(outcome, ApiSignIn), "a code is the last factor"
+    outcome = await continue_over_api(ports, caller, flow, second, client)
+    assert isinstance(outcome, ApiSignIn), "a second factor is the last one"
     return outcome
 
 
@@ -121,19 +124,20 @@ async def continue_over_api(
     """Verify one factor of an API client's flow. Raises: SignOnNotFound; the errors of `prove`."""
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
-        return _pre_auth_token(ports, outcome)
+        return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, outcome))
     next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
 
 
-def _pre_auth_token(ports: Ports, flow: Flow) -> PreAuthToken:
+def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> PreAuthToken:
     assert flow.user_id is not None, "a flow with proofs has a user"
     assert flow.proofs_expire_at is not None, "and a time until which they count"
     issued_at = flow.proofs_expire_at - ports.policy.pre_auth_ttl
     claims = PreAuthClaims(
         id=flow.id, user_id=flow.user_id, issued_at=issued_at, expires_at=flow.proofs_expire_at, saml_state=flow.request or None
     )
-    return PreAuthToken(ports.tokens.sign_pre_auth(claims), int(claims.expires_at.timestamp()) - int(issued_at.timestamp()))
+    expires_in = int(claims.expires_at.timestamp()) - int(issued_at.timestamp())
+    return PreAuthToken(ports.tokens.sign_pre_auth(claims), expires_in, options)
 
 
 async def check_target(ports: Ports, target: ApiTarget) -> ServiceContext | None:

@@ -63,7 +63,8 @@ class Proof:
 
     @property
     def is_second(self) -> bool:
-        return self.method in SECOND_METHODS
+        """Whether it counts only beside a first factor."""
+        return self.method in SECOND_METHODS or (self.method is Method.PASSKEY and not self.user_verified)
 
 
 # The proofs of one sign-in, oldest first. Empty: the user did not sign in, as in an impersonation.
@@ -77,9 +78,7 @@ class FactorKind(StrEnum):
     MAILBOX = "mailbox"
     TOTP = "totp"
     PASSKEY = "passkey"
-
-
-SECOND_KINDS: Final = frozenset({FactorKind.TOTP})
+    SECURITY_KEY = "security_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +87,12 @@ class Factor:
 
     kind: FactorKind
     since: datetime | None = None
+    is_required: bool = False  # after a first factor, as the user chose for passkeys and security keys
 
     @property
     def is_second(self) -> bool:
-        return self.kind in SECOND_KINDS
+        """Whether a first factor alone does not sign in."""
+        return self.kind is FactorKind.TOTP or self.is_required
 
 
 def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
@@ -126,9 +127,11 @@ def amr_of(proofs: Proofs) -> list[str]:
     """Return the methods with their names of RFC 8176. An identity provider has none."""
     first = _newest_first_factor(proofs)
     names = [_NAMES[first.method]] if first.method in _NAMES else []
-    if first.method is Method.PASSKEY:
-        names = ["hwk" if first.hardware else "swk", "user"]
-    if any(proof.is_second for proof in proofs):
+    second = second_of(proofs)
+    for proof in (first, second):
+        if proof is not None and proof.method is Method.PASSKEY:
+            names += ["hwk" if proof.hardware else "swk", "user"]
+    if second is not None and second.method in SECOND_METHODS:
         names.append("otp")
     if strength_of(proofs) >= Strength.TWO:
         names.append("mfa")
@@ -143,8 +146,16 @@ def first_method_of(proofs: Proofs) -> str | None:
 
 def methods_of(proofs: Proofs) -> tuple[str, ...]:
     """Return the names of the methods, as in the login records: of the first factor, and of the second one if it was proved."""
-    first, seconds = first_method_of(proofs), [proof.method.value for proof in proofs if proof.is_second and proof.method]
-    return (first or Method.PASSWORD.value, *seconds[-1:])  # sessions of earlier releases have no method
+    first, second = first_method_of(proofs), second_of(proofs)
+    names = () if second is None or second.method is None else (second.method.value,)
+    return (first or Method.PASSWORD.value, *names)  # sessions of earlier releases have no method
+
+
+def second_of(proofs: Proofs) -> Proof | None:
+    """Return the proof of the second factor beside the first one, or None. A passkey can be either."""
+    first = _newest_first_factor(proofs)
+    seconds = [proof for proof in proofs if proof is not first and (proof.is_second or proof.user_verified)]
+    return seconds[-1] if seconds else None
 
 
 def proved_at(proofs: Proofs) -> datetime:
@@ -165,6 +176,14 @@ def is_by_provider(proofs: Proofs) -> bool:
 def required_strength(factors: Collection[Factor]) -> Strength:
     """Return the strength of a sign-in with all factors that an account with these ones has."""
     return Strength.TWO if any(factor.is_second for factor in factors) else Strength.ONE
+
+
+def reachable_strength(factors: Collection[Factor]) -> Strength:
+    """Return the strength of the strongest sign-in that an account with these factors can do."""
+    kinds = {factor.kind for factor in factors}
+    if FactorKind.PASSKEY in kinds:
+        return Strength.PHISHING_RESISTANT
+    return Strength.ONE if kinds.isdisjoint({FactorKind.TOTP, FactorKind.SECURITY_KEY}) else Strength.TWO
 
 
 def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:

@@ -17,6 +17,7 @@ from markupsafe import escape
 from core.accounts.model.accounts import PasswordReset
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.kernel.connections import CODEHOST
+from core.kernel.proofs import Method
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
@@ -243,7 +244,13 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.com",
         "target": {"next": "/app/account"},
         "options": ReauthenticationOptions(
-            needs_first_factor=True, password=True, email_code=True, passkey=True, providers=(CODEHOST,), needs_second_factor=True
+            needs_first_factor=True,
+            password=True,
+            email_code=True,
+            passkey=True,
+            providers=(CODEHOST,),
+            needs_second_factor=True,
+            second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
         "wrong": "code",

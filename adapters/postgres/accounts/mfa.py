@@ -16,6 +16,8 @@ from core.kernel.causes import Caller
 from core.kernel.values import new_id
 from ports.crypto import SecretContext, Vault
 
+# Of an account `u` and its authenticator app `m`, which may be missing. Version 0.9.0 knows the salt of `m` only.
+CODES_SALT: Final = "coalesce(m.codes_salt, u.backup_codes_salt)"
 TAKE_STEP: Final = """
     update mfa set last_step = %(step)s
     where user_id = %(user_id)s and setup_at = %(setup_at)s and (last_step is null or last_step < %(step)s)"""
@@ -27,8 +29,54 @@ LOG: Final = """
     select gen_random_uuid(), %(user_id)s, event_type, %(success)s, %(actor_id)s, %(impersonator_id)s, %(reason)s, %(address)s, %(agent)s,
            %(now)s::timestamptz + (number - 1) * interval '1 microsecond'
     from unnest(%(events)s::text[]) with ordinality as happened (event_type, number)"""
-ENROLLMENT: Final = "m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, m.codes_salt"
+ENROLLMENT: Final = f"m.secret, m.setup_at, u.mfa_enabled_at, m.last_step, {CODES_SALT}"
 ENROLLMENT_COLUMN_COUNT: Final = 5
+# Of an account `u`, in the order of the fields of `MfaStatus`
+STATUS: Final = """
+    u.mfa_enabled_at, u.passkey_second_at, u.passkey_count + u.security_key_count > 0,
+    (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null)"""
+
+
+def redeem_sql(taken: LiteralString) -> LiteralString:
+    """Return the statement that locks an account, consumes its first factor and uses up its second one.
+
+    `taken` is a CTE of this name, which has a row if the second factor was used up. It depends on `redeemed`.
+    """
+    # Each CTE depends on the one before. While this statement waits for the account's lock, other transactions
+    # may commit. PostgreSQL then evaluates updated and deleted rows again. It does not see new rows, but this
+    # sign-in cannot refer to any.
+    return f"""
+        with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
+        redeemed as (
+            update sign_in_flows f set
+                user_id = null, {NO_PROOFS},
+                closed_at = case when browser_hash is null then %(now)s end,
+                expires_at = %(now)s + case when browser_hash is null then %(closed_ttl)s else %(flow_ttl)s end
+            from locked
+            where f.id = %(flow_id)s and f.browser_hash is not distinct from %(browser_hash)s and f.user_id = locked.id
+              and f.closed_at is null and f.proofs_expire_at = %(first_until)s and f.proofs_expire_at > %(now)s
+            returning 1),
+        {taken},
+        logged as ({LOG} cross join taken),
+        cleared as (delete from guesses where secret = %(secret)s and subject = %(subject)s and exists (select 1 from taken))
+        select {ACCOUNT.columns}, exists (select 1 from taken) from locked u cross join redeemed"""
+
+
+def redeem_parameters(first: FirstFactor) -> dict[str, object]:
+    """Return the parameters of `redeem_sql` without those of `taken` and LOG."""
+    return {
+        "flow_id": first.flow_id,
+        "browser_hash": first.browser_hash,
+        "first_until": first.expires_at,
+        "closed_ttl": CLOSED_TTL,
+        "flow_ttl": FLOW_TTL,
+        "secret": SecretKind.MFA,
+        "subject": attempt_subject(first.user_id),
+    }
+
+
+def to_redeemed(row: Row) -> RedeemedCode:
+    return RedeemedCode(ACCOUNT.read(row), row[ACCOUNT.width])
 
 
 def secret_context(user_id: UUID) -> SecretContext:
@@ -44,7 +92,7 @@ def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
 
     Raises: SealBroken.
     """
-    return MfaEnrollment(vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
+    return MfaEnrollment(row[0] and vault.open(row[0], secret_context(user_id)).decode(), *row[1:])
 
 
 def log_parameters(
@@ -81,13 +129,10 @@ class Mfa(MfaLog, SealingRepository):
     __slots__ = ()
 
     async def status(self, user_id: UUID) -> MfaStatus | None:
-        sql = """
-            select mfa_enabled_at, (select count(*) from backup_codes where user_id = %(user_id)s and used_at is null)
-            from users where id = %(user_id)s"""
-        return await self._one(lambda row: MfaStatus(*row), sql, user_id=user_id)
+        return await self._one(lambda row: MfaStatus(*row), f"select {STATUS} from users u where u.id = %(user_id)s", user_id=user_id)
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        sql = f"select {ENROLLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s"
+        sql = f"select {ENROLLMENT} from users u left join mfa m on m.user_id = u.id where u.id = %(user_id)s"
         return await self._one(lambda row: to_enrollment(self._vault, user_id, row), sql, user_id=user_id)
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
@@ -109,7 +154,7 @@ class Mfa(MfaLog, SealingRepository):
 
     async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
         enrollment = await self.enrollment(user_id)
-        if enrollment is None:
+        if enrollment is None or enrollment.secret is None:
             return
         row = new_id()
         await self._run(
@@ -158,46 +203,23 @@ class Mfa(MfaLog, SealingRepository):
         return self._redeem(USE_CODE, first, log, code_hash=code_hash)
 
     def _redeem(self, take: LiteralString, first: FirstFactor, log: dict[str, object], **code: object) -> DeferredRow[RedeemedCode]:
-        # Each CTE depends on the one before. While this statement waits for the account's lock,
-        # other transactions may commit. PostgreSQL then evaluates updated and deleted rows again.
-        # It does not see new rows, but this sign-in cannot refer to any.
-        return self._one_deferred(
-            lambda row: RedeemedCode(ACCOUNT.read(row), row[ACCOUNT.width]),
-            f"""
-            with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
-            redeemed as (
-                update sign_in_flows f set
-                    user_id = null, {NO_PROOFS},
-                    closed_at = case when browser_hash is null then %(now)s end,
-                    expires_at = %(now)s + case when browser_hash is null then %(closed_ttl)s else %(flow_ttl)s end
-                from locked
-                where f.id = %(flow_id)s and f.browser_hash is not distinct from %(browser_hash)s and f.user_id = locked.id
-                  and f.closed_at is null and f.proofs_expire_at = %(expires_at)s and f.proofs_expire_at > %(now)s
-                returning 1),
-            taken as ({take} and exists (select 1 from redeemed) returning 1),
-            logged as ({LOG} cross join taken),
-            cleared as (delete from guesses where secret = %(secret)s and subject = %(subject)s and exists (select 1 from taken))
-            select {ACCOUNT.columns}, exists (select 1 from taken) from locked u cross join redeemed""",
-            flow_id=first.flow_id,
-            browser_hash=first.browser_hash,
-            expires_at=first.expires_at,
-            closed_ttl=CLOSED_TTL,
-            flow_ttl=FLOW_TTL,
-            secret=SecretKind.MFA,
-            subject=attempt_subject(first.user_id),
-            **log,
-            **code,
-        )
+        sql = redeem_sql(f"taken as ({take} and exists (select 1 from redeemed) returning 1)")
+        return self._one_deferred(to_redeemed, sql, **redeem_parameters(first), **log, **code)
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         sql = """
             with salted as (update mfa set codes_salt = %(salt)s where user_id = %(user_id)s),
+            kept as (update users set backup_codes_salt = %(salt)s where id = %(user_id)s),
             gone as (delete from backup_codes where user_id = %(user_id)s)
             insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])"""
         await self._run(sql, user_id=user_id, salt=salt, hashes=list(hashes))
 
-    async def remove(self, user_id: UUID) -> None:
-        sql = """
-            with codes as (delete from backup_codes where user_id = %(user_id)s)
+    async def remove(self, user_id: UUID, *, keeps_codes: bool = False) -> None:
+        # Version 0.9.0 may have written the newest salt to `mfa` only.
+        sql = f"""
+            with codes as (delete from backup_codes where user_id = %(user_id)s and not %(keeps_codes)s),
+            salted as (
+                update users u set backup_codes_salt = {CODES_SALT} from mfa m
+                where u.id = %(user_id)s and m.user_id = u.id and %(keeps_codes)s)
             delete from mfa where user_id = %(user_id)s"""
-        await self._run(sql, user_id=user_id)
+        await self._run(sql, user_id=user_id, keeps_codes=keeps_codes)

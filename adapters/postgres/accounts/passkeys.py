@@ -2,21 +2,69 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.mfa import log_parameters, redeem_parameters, redeem_sql, to_redeemed
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
-from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyTaken, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
+from core.accounts.model.passkeys import (
+    KnownPasskey,
+    Passkey,
+    PasskeyKind,
+    PasskeyTaken,
+    RedeemedPasskey,
+    UsedChallenge,
+    VerifiedAssertion,
+)
+from core.kernel.causes import Caller
+from ports.signals import Signal
 
-PASSKEY: Final = Record(Passkey, "k", transports=tuple)
+PASSKEY: Final = Record(Passkey, "k", kind=PasskeyKind, transports=tuple)
 KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), account=ACCOUNT.as_field(), handle="u.passkey_handle")
 NAMES: Final = PASSKEY.columns.replace("k.", "")
-ADD: Final = f"""
-    with counted as (update users set passkey_count = passkey_count + 1 where id = %(user_id)s)
-    {PASSKEY.insert("passkeys")}"""
-COUNT_DOWN: Final = "update users set passkey_count = passkey_count - (select count(*) from gone) where id = %(user_id)s"
+
+
+def _count(sign: LiteralString, rows: LiteralString) -> LiteralString:
+    """Return the statement that adds these rows to the numbers of the account, or subtracts them."""
+    return f"""
+        update users set passkey_count = passkey_count {sign} (select count(*) from {rows} where kind = 'passkey'),
+                         security_key_count = security_key_count {sign} (select count(*) from {rows} where kind = 'security_key')
+        where id = %(user_id)s"""
+
+
+ADD: Final = f"with k as ({PASSKEY.insert('passkeys')} returning kind) {_count('+', 'k')}"
+COUNT_DOWN: Final = _count("-", "gone")
+# Of a passkey `k` that signs in now. While the statement waits for a lock, another sign-in may count up. PostgreSQL then checks this again.
+USE: Final = """
+    update passkeys k set sign_count = greatest(k.sign_count, %(sign_count)s), backed_up = %(backed_up)s,
+                          user_verified = k.user_verified or %(user_verified)s, last_used_at = %(now)s"""
+COUNTS_UP: Final = "(k.backup_eligible or k.sign_count < %(sign_count)s or k.sign_count = 0 and %(sign_count)s = 0)"
+CHALLENGE: Final = """
+    insert into used_passkey_challenges select %(hash)s, %(challenge_until)s from used on conflict do nothing returning 1"""
+REDEEM: Final = f"""
+    with locked as (select u.* from users u where u.id = %(user_id)s for no key update),
+    used as ({USE} from locked where k.id = %(id)s and k.user_id = locked.id and {COUNTS_UP} returning 1),
+    challenged as ({CHALLENGE})
+    select {ACCOUNT.columns}, exists (select from used), exists (select from challenged) from locked u"""
+REDEEM_SECOND: Final = redeem_sql(f"""
+    used as ({USE} from redeemed where k.id = %(id)s and k.user_id = %(user_id)s and {COUNTS_UP} returning 1),
+    taken as ({CHALLENGE})""")
+
+
+def _use_parameters(passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> dict[str, object]:
+    return {
+        "id": passkey.id,
+        "user_id": passkey.user_id,
+        "sign_count": seen.sign_count,
+        "backed_up": seen.backed_up,
+        "user_verified": seen.user_verified,
+        "hash": seen.challenge.hash,
+        "challenge_until": seen.challenge.expires_at,
+        "now": now,
+    }
 
 
 class Passkeys(Repository):
@@ -58,28 +106,21 @@ class Passkeys(Repository):
         return await self._run(sql, hash=challenge.hash, expires_at=challenge.expires_at) == 1
 
     def redeem_deferred(self, passkey: Passkey, seen: VerifiedAssertion, now: datetime) -> DeferredRow[RedeemedPasskey]:
-        # While this statement waits for the lock, another sign-in may count up. PostgreSQL then checks the counter again.
         return self._one_deferred(
-            lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]),
-            f"""
-            with locked as (select u.* from users u where u.id = %(user_id)s for no key update),
-            used as (
-                update passkeys k set sign_count = greatest(k.sign_count, %(sign_count)s), backed_up = %(backed_up)s, last_used_at = %(now)s
-                from locked
-                where k.id = %(id)s and k.user_id = locked.id
-                  and (k.backup_eligible or k.sign_count < %(sign_count)s or k.sign_count = 0 and %(sign_count)s = 0)
-                returning 1),
-            challenged as (
-                insert into used_passkey_challenges select %(hash)s, %(expires_at)s from used on conflict do nothing returning 1)
-            select {ACCOUNT.columns}, exists (select from used), exists (select from challenged) from locked u""",
-            id=passkey.id,
-            user_id=passkey.user_id,
-            sign_count=seen.sign_count,
-            backed_up=seen.backed_up,
-            hash=seen.challenge.hash,
-            expires_at=seen.challenge.expires_at,
-            now=now,
+            lambda row: RedeemedPasskey(ACCOUNT.read(row), *row[ACCOUNT.width :]), REDEEM, **_use_parameters(passkey, seen, now)
         )
+
+    def redeem_second_deferred(
+        self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
+    ) -> DeferredRow[RedeemedCode]:
+        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.PASSKEY_USED], caller, now)
+        values = _use_parameters(passkey, seen, now) | log | redeem_parameters(first)
+        return self._one_deferred(to_redeemed, REDEEM_SECOND, **values)
+
+    async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
+        sql = "update users set passkey_second_at = %(since)s, updated_at = %(now)s where id = %(user_id)s"
+        await self._run(sql, user_id=user_id, since=since, now=now)
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
         sql = """
@@ -105,12 +146,13 @@ class Passkeys(Repository):
         sql = """
             with gone as (delete from passkeys where user_id = %(user_id)s),
             former as (delete from former_passkeys where user_id = %(user_id)s)
-            update users set passkey_count = 0 where id = %(user_id)s and passkey_count > 0"""
+            update users set passkey_count = 0, security_key_count = 0
+            where id = %(user_id)s and passkey_count + security_key_count > 0"""
         await self._run(sql, user_id=user_id)
 
     async def remove_added_since(self, user_id: UUID, since: datetime) -> Sequence[UUID]:
         sql = f"""
-            with gone as (delete from passkeys where user_id = %(user_id)s and created_at >= %(since)s returning id),
+            with gone as (delete from passkeys where user_id = %(user_id)s and created_at >= %(since)s returning id, kind),
             counted as ({COUNT_DOWN})
             select id from gone order by id"""
         return await self._all(lambda row: UUID(str(row[0])), sql, user_id=user_id, since=since)
@@ -122,6 +164,6 @@ class Passkeys(Repository):
             k as (
                 insert into passkeys ({NAMES}) select {NAMES} from former where created_at < %(since)s
                 on conflict do nothing returning *),
-            counted as (update users set passkey_count = passkey_count + (select count(*) from k) where id = %(user_id)s)
+            counted as ({_count("+", "k")})
             select {PASSKEY.columns} from k order by k.created_at, k.id"""
         return await self._all(PASSKEY.read, sql, user_id=user_id, since=since)

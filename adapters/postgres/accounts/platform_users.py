@@ -5,6 +5,7 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.accounts.mfa import STATUS
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.mfa import MfaEvent
@@ -48,7 +49,7 @@ def _search(which: LiteralString) -> LiteralString:
         select {FOUND_USER.columns}
         from page p
         cross join lateral (
-            select id, email, is_platform_owner, mfa_enabled_at, created_at, deactivated_at, platform_deactivated_at,
+            select id, email, is_platform_owner, mfa_enabled_at, passkey_second_at, created_at, deactivated_at, platform_deactivated_at,
                    case when anonymized_at is null then erase_at end as erase_at
             from users where id = p.id limit 1) u
         cross join lateral (
@@ -69,16 +70,16 @@ WITH_ID: Final = _search("where id = %(user_id)s and (%(email)s::text is null or
 OWNERS: Final = _search("where is_platform_owner")
 
 MFA_STATUS: Final = f"""
-    select u.mfa_enabled_at, (select count(*) from backup_codes c where c.user_id = u.id and c.used_at is null), u.id, u.email,
+    select {STATUS}, u.id, u.email,
            (select e.created_at from mfa_events e where e.user_id = u.id and e.event_type = '{MfaEvent.VERIFY_ATTEMPT}'
             order by e.created_at desc, e.id desc limit 1)
     from users u where u.id = %(user_id)s"""
 
 MFA_FIGURES: Final = f"""
-    select count(*), count(mfa_enabled_at),
+    select count(*), count(*) filter (where {HAS_SECOND_FACTOR}),
            (select count(*) from mfa_events where event_type = '{MfaEvent.BACKUP_CODE_USED}' and created_at >= %(since)s),
            (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
-    from users where deactivated_at is null and anonymized_at is null"""
+    from users u where u.deactivated_at is null and u.anonymized_at is null"""
 
 # Each type has the limit of the whole result as its own limit, so the newest alerts of all types are
 # included.
@@ -99,7 +100,7 @@ ALERTS: Final = f"""
              select created_at, address from login_events
              where user_id = e.user_id and success and created_at between e.created_at - %(soon)s::interval and e.created_at
              order by created_at desc limit 1) l
-         where e.event_type = '{MfaEvent.DISABLED}' and e.created_at >= %(since)s
+         where e.event_type in ('{MfaEvent.DISABLED}', '{MfaEvent.PASSKEY_DISABLED}') and e.created_at >= %(since)s
          order by e.created_at desc limit %(limit)s))
     select f.user_id, u.email, f.type, f.detected_at, f.count, f.since, f.address
     from (select * from found order by detected_at desc, user_id, type limit %(limit)s) f
@@ -108,8 +109,8 @@ ALERTS: Final = f"""
 
 
 def to_status(row: Row) -> UserMfaStatus:
-    enabled_at, backup_codes, user_id, email, last_challenge_at = row
-    return UserMfaStatus(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
+    totp_at, passkey_at, has_keys, backup_codes, user_id, email, last_challenge_at = row
+    return UserMfaStatus(totp_at, passkey_at, has_keys, backup_codes, user_id, Email(email), last_challenge_at)
 
 
 def to_alert(row: Row) -> MfaAlert:

@@ -199,6 +199,6 @@ class StoredFlows(SealingRepository):
         return CodeAttempt(
             flow=flow,
             account=account,
-            enrollment=None if enrollment[0] is None else to_enrollment(self._vault, account.id, enrollment),
+            enrollment=to_enrollment(self._vault, account.id, enrollment),
             blocked_until=blocked_until,
         )

@@ -11,7 +11,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import PersonalTokenContext
+from core.kernel.callers import Person, PersonalTokenContext
 from core.kernel.causes import Caller
 from core.kernel.values import Email, Page, PageResult
 
@@ -35,11 +35,6 @@ LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"
 TABLES: Final = """
     personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
     left join organizations o on o.id = t.org_id"""
-# A sign-in policy judges the token by the sign-in that created it.
-PROOFS: Final = "proofs, strength, provider, authenticated_at, second_factor, fresh"
-PROOFS_OF_CREATOR: Final = """
-    s.proofs, s.strength, s.provider, coalesce(s.authenticated_at, s.created_at),
-    coalesce(s.second_factor, false), coalesce(s.fresh, true)"""
 IN_ORGANIZATION: Final = f"{TABLES} where t.org_id = %(org_id)s and {LIVE}"
 
 
@@ -82,13 +77,14 @@ class PersonalTokens(Repository):
         sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"
         return await self._count(sql, user_id=user_id, now=now)
 
-    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller, created_in: UUID | None = None) -> None:
-        sql = f"""
+    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
+        sql = """
             with begun as (
-                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, {PROOFS})
+                insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, proofs,
+                                      strength)
                 select %(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
-                       true, {PROOFS_OF_CREATOR}
-                from (select %(created_in)s::uuid as id) creator left join sessions s on s.id = creator.id and s.user_id = %(user_id)s
+                       true, s.proofs, s.strength
+                from (select) as token left join sessions s on s.id = %(of_session)s and s.user_id = %(user_id)s
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
             select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun"""
@@ -96,7 +92,7 @@ class PersonalTokens(Repository):
             sql,
             **PERSONAL_TOKEN.values(token),
             user_id=token.user_id,
-            created_in=created_in,
+            of_session=caller.session_id if isinstance(caller, Person) else None,
             address=caller.address,
             agent=caller.agent,
             token_hash=token_hash,

@@ -84,7 +84,7 @@ def to_subject(row: Row) -> PolicySubject:
         account=account,
         providers=frozenset(providers),
         email_sign_in=email_sign_in,
-        session=_to_session(rest[:SESSION_WIDTH], has_second=account.second_factor is not None),
+        session=_to_session(rest[:SESSION_WIDTH], has_second=bool(account.second_factors)),
     )
 
 

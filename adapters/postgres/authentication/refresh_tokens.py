@@ -176,7 +176,7 @@ class RefreshTokens(Repository):
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
                           s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
                           s.provider, s.second_factor, s.fresh,
-                          case when s.scope is not null or s.provider = 'passkey' then s.proofs end as proofs,
+                          case when s.scope is not null or s.proofs @> '[{{"method": "passkey"}}]' then s.proofs end as proofs,
                           {stored_grant("s")}),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)

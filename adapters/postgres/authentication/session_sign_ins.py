@@ -6,10 +6,10 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
-from adapters.postgres.authentication.sign_in_proofs import ADD_SECOND, NAMES, columns_of, to_json
+from adapters.postgres.authentication.sign_in_proofs import ADD_SECOND, NAMES, STRENGTH, columns_of, to_json
 from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Proof, Proofs
+from core.kernel.proofs import Proof, Proofs, Strength, strength_of
 
 REAUTHENTICATE: Final = f"""
     update sessions set {", ".join(f"{name} = %({name})s" for name in NAMES)}, mfa_missing = mfa_missing and not %(second_factor)s
@@ -32,12 +32,14 @@ class SessionSignIns(Repository):
         sql = f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s"
         return await self._one(BROWSER_SESSION.read, sql, session_id=session_id, user_id=user_id)
 
-    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof) -> None:
+    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof | None) -> None:
         sql = f"""
-            update sessions set mfa_missing = id <> %(session_id)s, {ADD_SECOND}
-            where user_id = %(user_id)s and ended_at is null and service_id is null
-              and (mfa_missing <> (id <> %(session_id)s) or id = %(session_id)s)"""
-        await self._run(sql, user_id=user_id, session_id=session_id, second=Jsonb(to_json(proof)))
+            update sessions s set mfa_missing = true
+            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing
+              and case when s.id = %(session_id)s then %(is_unproved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
+        await self._run(sql, user_id=user_id, session_id=session_id, is_unproved=proof is None)
+        if proof is not None:
+            await self.add_second_factor(session_id, user_id, proof)
 
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
         sql = """
@@ -50,4 +52,5 @@ class SessionSignIns(Repository):
 
     async def add_second_factor(self, session_id: UUID, user_id: UUID, proof: Proof) -> None:
         sql = f"update sessions set mfa_missing = false, {ADD_SECOND} where id = %(session_id)s and user_id = %(user_id)s"
-        await self._run(sql, session_id=session_id, user_id=user_id, second=Jsonb(to_json(proof)))
+        reached = Strength.TWO if proof.is_second else strength_of((proof,))
+        await self._run(sql, session_id=session_id, user_id=user_id, second=Jsonb(to_json(proof)), reached=reached.value)

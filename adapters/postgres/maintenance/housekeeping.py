@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS, OwnedRecords
@@ -87,10 +86,10 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.PASSKEY_CHALLENGES: _past("used_passkey_challenges", "expires_at", key="challenge_hash"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.
-    Sweep.MFA_SETUPS: f"""
+    Sweep.MFA_SETUPS: """
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
-            where m.last_step is null and not ({HAS_SECOND_FACTOR}) and m.setup_at < %(before)s
+            where m.last_step is null and u.mfa_enabled_at is null and m.setup_at < %(before)s
             limit %(limit)s for update of m skip locked))""",
     Sweep.FAILED_LOGINS: _past("login_events", "not success and created_at"),
     Sweep.CREDENTIALS: _past("credentials", "expires_at"),

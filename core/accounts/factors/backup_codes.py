@@ -54,11 +54,23 @@ async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: s
     return VerifiedBackupCode(code_hash) if unused else None
 
 
-async def generate(ports: Ports) -> tuple[Sequence[str], bytes, Sequence[bytes]]:
-    """Return a set of backup codes, its salt, and the hash of each code."""
+@dataclass(frozen=True, slots=True)
+class BackupCodes:
+    """A new set of backup codes."""
+
+    texts: Sequence[str] = field(repr=False)
+    salt: bytes = field(repr=False)
+    hashes: Sequence[bytes] = field(repr=False)
+
+
+NO_CODES: Final = BackupCodes((), b"", ())
+
+
+async def generate(ports: Ports) -> BackupCodes:
+    """Return a new set of backup codes. Raises: Limited if too many hashes are queued."""
     codes: dict[str, None] = {}
     while len(codes) < BACKUP_CODES:
         letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
         codes[f"{letters[:4]}-{letters[4:]}"] = None
     salt = ports.passwords.new_salt()
-    return [*codes], salt, [await ports.passwords.derive(code, salt) for code in codes]
+    return BackupCodes([*codes], salt, [await ports.passwords.derive(code, salt) for code in codes])

@@ -74,10 +74,8 @@ async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | None, 
 
     Raises: CodeWrong; Limited if too many hashes are queued.
     """
-    verified = None
-    if enrollment is not None and enrollment.enabled_at is not None:
-        kind = next((kind for kind in KINDS if kind.accepts(code)), None)
-        verified = None if kind is None else await kind.verify(ports, user_id, enrollment, code)
+    kind = next((kind for kind in KINDS if kind.accepts(code)), None)
+    verified = None if kind is None or enrollment is None else await kind.verify(ports, user_id, enrollment, code)
     return verified or refuse(CodeWrong)
 
 
@@ -88,7 +86,7 @@ async def log_failure(ports: Ports, caller: Caller, user_id: UUID) -> None:
         tx.record(events.mfa_failed(user_id, "sign_in"))
 
 
-async def accept(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
+async def accept(code: VerifiedCode, tx: Transaction, redeemed: RedeemedCode, now: datetime) -> Account:
     """Return the locked account if `VerifiedCode.redeem` used the code up. Queue the email about it, if any.
 
     Raises: CodeWrong if another request used the code first, or the second factor was replaced.

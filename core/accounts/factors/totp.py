@@ -41,6 +41,8 @@ def accepts(code: str) -> bool:
 
 async def verify(ports: Ports, _user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedTotpCode | None:
     """Return the code if it is right and no code of its time step, or of a later one, was used. It is not used up yet."""
+    if enrollment.secret is None or enrollment.setup_at is None or enrollment.enabled_at is None:
+        return None
     step = ports.codes.matching_step(enrollment.secret, code, ports.clock.now())
     if step is None or (enrollment.last_step is not None and step <= enrollment.last_step):
         return None

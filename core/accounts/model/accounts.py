@@ -42,9 +42,11 @@ class Account:
     anonymized_at: datetime | None
     created_at: datetime
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
-    mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
+    mfa_enabled_at: datetime | None = None  # when an authenticator app became the second factor, or None
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
     passkey_count: int = 0
+    security_key_count: int = 0
+    passkey_second_at: datetime | None = None  # when the user made passkeys and security keys the second factor, or None
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
 
@@ -53,13 +55,16 @@ class Account:
         """The factors of the account, without linked accounts and backup codes."""
         mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
         password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
-        passkey = [] if self.passkey_count == 0 else [Factor(FactorKind.PASSKEY)]
-        return (*password, *mailbox, *passkey, *([] if self.second_factor is None else [self.second_factor]))
+        since, is_required = self.passkey_second_at, self.passkey_second_at is not None
+        counts = ((FactorKind.PASSKEY, self.passkey_count), (FactorKind.SECURITY_KEY, self.security_key_count))
+        keys = [Factor(kind, since, is_required) for kind, count in counts if count > 0]
+        app = [] if self.mfa_enabled_at is None else [Factor(FactorKind.TOTP, self.mfa_enabled_at)]
+        return (*password, *mailbox, *keys, *app)
 
     @property
-    def second_factor(self) -> Factor | None:
-        """The second factor, or None if sign-ins need none."""
-        return None if self.mfa_enabled_at is None else Factor(FactorKind.TOTP, self.mfa_enabled_at)
+    def second_factors(self) -> tuple[Factor, ...]:
+        """The factors of which sign-ins need one after a first factor, or none if a first factor is enough."""
+        return tuple(factor for factor in self.factors if factor.is_second)
 
     @property
     def is_usable(self) -> bool:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
+from core.kernel.proofs import FactorKind
 from core.kernel.values import Email, new_id
 
 
@@ -283,9 +284,14 @@ class SecurityNotice:
     created_at: datetime  # the time of the change
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
-    # PASSKEY_ADDED and PASSKEY_REMOVED. The number of passkeys that stay after a reset, for PASSWORD_CHANGED.
+    # PASSKEY_ADDED and PASSKEY_REMOVED. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with `:on` if the
+    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, for PASSWORD_CHANGED.
     detail: str | None = None
     undone_at: datetime | None = None
+
+    def is_about(self, factor: FactorKind) -> bool:
+        """Return whether the change was of this second factor."""
+        return (self.detail or FactorKind.TOTP).partition(":")[0] == factor
 
     def can_be_undone(self, now: datetime) -> bool:
         """Return whether the link in the email still works."""

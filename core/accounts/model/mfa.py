@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.proofs import FactorKind, Method
 from core.kernel.values import digest
 
 # The time to confirm a new secret (security M-5).
@@ -31,32 +33,53 @@ class MfaEvent(StrEnum):
     PASSKEY_ADDED = "passkey_added"
     PASSKEY_REMOVED = "passkey_removed"
     PASSKEY_REFUSED = "passkey_refused"
+    PASSKEY_ENABLED = "passkey_mfa_enabled"
+    PASSKEY_DISABLED = "passkey_mfa_disabled"
+    PASSKEY_USED = "passkey_used"
 
 
 FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED})
 
 
+# The entry when this factor becomes the second factor, and when it stops being one.
+ENABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.ENABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_ENABLED})
+DISABLED: Final = MappingProxyType({FactorKind.TOTP: MfaEvent.DISABLED, FactorKind.PASSKEY: MfaEvent.PASSKEY_DISABLED})
+
+
 @dataclass(frozen=True, slots=True)
 class MfaEnrollment:
-    """The secret of an account's authenticator app. Times are UTC."""
+    """The secrets of an account's second factor: of the authenticator app, and the salt of the backup codes. Times are UTC."""
 
-    secret: str = field(repr=False)
-    setup_at: datetime
+    secret: str | None = field(repr=False)  # None without an app
+    setup_at: datetime | None
     enabled_at: datetime | None  # None while the secret is not confirmed
     last_step: int | None  # the time step of the newest code that was used
     codes_salt: bytes | None = field(repr=False)
 
     def is_pending(self, now: datetime) -> bool:
         """Return whether the secret can still be confirmed."""
-        return self.enabled_at is None and now < self.setup_at + SETUP_TTL
+        return self.setup_at is not None and self.enabled_at is None and now < self.setup_at + SETUP_TTL
 
 
 @dataclass(frozen=True, slots=True)
 class MfaStatus:
-    """The status of an account's second factor."""
+    """The status of an account's second factor. Times are UTC."""
 
-    enabled_at: datetime | None  # UTC; None while it is off
+    totp_at: datetime | None  # None without an authenticator app
+    passkey_at: datetime | None  # None while passkeys and security keys are no second factor
+    has_keys: bool  # whether the account has passkeys or security keys
     backup_codes: int  # the number of unused codes
+
+    @property
+    def enabled_at(self) -> datetime | None:
+        """The time since when a first factor alone does not sign in, or None."""
+        return min((at for at in (self.totp_at, self.passkey_at) if at is not None), default=None)
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The methods that a sign-in accepts after a first factor. A passkey is accepted beside an app without being asked for."""
+        offered = ((Method.TOTP, self.totp_at), (Method.PASSKEY, self.has_keys), (Method.BACKUP_CODE, self.backup_codes))
+        return () if self.enabled_at is None else tuple(method for method, is_there in offered if is_there)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.proofs import Method, Proof
 
-MAX_PASSKEYS: Final = 20  # of an account
+MAX_PASSKEYS: Final = 20  # of an account, with its security keys
 CHALLENGE_TTL: Final = timedelta(minutes=10)
 # COSE algorithms in the order of preference: EdDSA with Ed25519, ES256, RS256.
 ALGORITHMS: Final = (-8, -7, -257)
 HANDLE_BYTES: Final = 64  # of `user.id`
 MAX_CREDENTIAL_ID: Final = 1023  # bytes (WebAuthn section 7.1, step 26)
 NO_AAGUID: Final = UUID(int=0)
-DEFAULT_NAME: Final = "Passkey"
 # WebAuthn section 5.8.4. Clients may report others, which are not stored.
 TRANSPORTS: Final = frozenset({"usb", "nfc", "ble", "smart-card", "hybrid", "internal"})
 
@@ -26,11 +26,19 @@ TRANSPORTS: Final = frozenset({"usb", "nfc", "ble", "smart-card", "hybrid", "int
 Json = Mapping[str, Any]
 
 
+class PasskeyKind(StrEnum):
+    """A passkey signs in alone, because it verifies its user. A security key counts only beside a first factor."""
+
+    PASSKEY = "passkey"
+    SECURITY_KEY = "security_key"
+
+
 class Ceremony(StrEnum):
     """The purpose of a ceremony. A challenge works for one purpose."""
 
     REGISTER = "register"
     SIGN_IN = "sign_in"
+    SECOND_FACTOR = "second_factor"
     REAUTHENTICATE = "reauthenticate"
 
 
@@ -39,7 +47,8 @@ class ChallengeBinding:
     """The ceremony and the client of a challenge, so that no other client can use it."""
 
     ceremony: Ceremony
-    holder: bytes = field(repr=False)  # the id of the session, or at a sign-in the hash of the device id, if there is one
+    # The id of the session, or at a second factor that of the flow. At a sign-in the hash of the device id, if there is one.
+    holder: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +59,18 @@ class RelyingParty:
     origins: frozenset[str]  # as browsers write them
 
 
+SECURITY_KEY_MARK: Final = "security_key:"
+# For passkeys of unknown products
+DEFAULT_NAMES: Final = MappingProxyType({PasskeyKind.PASSKEY: "Passkey", PasskeyKind.SECURITY_KEY: "Security key"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passkey:
-    """A passkey of an account. Times are UTC."""
+    """A passkey or security key of an account. Times are UTC."""
 
     id: UUID
     user_id: UUID
+    kind: PasskeyKind
     name: str
     credential_id: bytes = field(repr=False)
     public_key: bytes = field(repr=False)  # a COSE key in canonical CBOR
@@ -65,6 +80,7 @@ class Passkey:
     aaguid: UUID
     backup_eligible: bool  # it can sync to other devices; this never changes
     backed_up: bool  # as of the last ceremony
+    user_verified: bool  # whether the authenticator verified its user in any ceremony
     transports: tuple[str, ...]
     created_at: datetime
     last_used_at: datetime | None = None
@@ -74,6 +90,11 @@ class Passkey:
     def product(self) -> str | None:
         """The name of the password manager or device that made it, or None if its AAGUID is not known."""
         return PRODUCTS.get(str(self.aaguid))
+
+    @property
+    def description(self) -> str | None:
+        """The kind, if it is a security key, and the product, for emails. No text of the user is in it."""
+        return f"{SECURITY_KEY_MARK}{self.product or ''}" if self.kind is PasskeyKind.SECURITY_KEY else self.product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +108,7 @@ class NewPasskey:
     aaguid: UUID
     backup_eligible: bool
     backed_up: bool
+    user_verified: bool
     transports: tuple[str, ...]
     challenge: "UsedChallenge"
 
@@ -118,6 +140,7 @@ class VerifiedAssertion:
     sign_count: int
     backup_eligible: bool
     backed_up: bool
+    user_verified: bool
     challenge: "UsedChallenge"
 
 
@@ -158,6 +181,7 @@ class PasskeyReason(StrEnum):
     BACKUP = "backup"
     CREDENTIAL = "credential"  # not known here
     ACCOUNT = "account"  # of another user
+    KIND = "kind"  # a security key in place of a passkey
     USER_HANDLE = "user_handle"
     COUNTER = "counter"
 
@@ -180,6 +204,12 @@ class PasskeyUnknown(PasskeyRefused):
 
 class PasskeyChanged(PasskeyRefused):
     """This passkey was refused, because it may be a copy. We've emailed you what to do."""
+
+
+def proof_of(passkey: Passkey, *, user_verified: bool, at: datetime) -> Proof:
+    """Return the proof of a ceremony. That of a security key counts only beside a first factor, also if it verified its user."""
+    is_complete = user_verified and passkey.kind is PasskeyKind.PASSKEY
+    return Proof(Method.PASSKEY, at, user_verified=is_complete, phishing_resistant=True, hardware=not passkey.backup_eligible)
 
 
 def check_use(known: Passkey, seen: VerifiedAssertion) -> None:
@@ -214,8 +244,12 @@ class OnlySignInMethod(Invalid):
     """This is your only way to sign in. Set a password, or add another passkey, before you delete it."""
 
 
+class NoSecondKey(Invalid):
+    """Your account has no passkey or security key that works here. Add one first."""
+
+
 class TooManyPasskeys(Invalid):
-    """An account can have at most 20 passkeys. Delete one that you no longer use."""
+    """An account can have at most 20 passkeys and security keys. Delete one that you no longer use."""
 
 
 class NoPasskeysHere(Invalid):

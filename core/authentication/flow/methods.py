@@ -35,6 +35,7 @@ class Proved:
     lock: Lock
     account: Account | None = None  # if it is known before the lock
     flow: Flow | None = None  # as it was read, if the caller knew only its id
+    continues: bool = False  # it is the second factor beside the first proof of the flow
     trusts_device: bool = False  # the device skips the second factor for a while
     refused: Callable[[Refusal], Awaitable[None]] | None = None  # told why the sign-in failed after all; may raise another error
 

@@ -114,7 +114,7 @@ class CodeAttempt:
 
     flow: Flow
     account: Account
-    enrollment: MfaEnrollment | None
+    enrollment: MfaEnrollment
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 

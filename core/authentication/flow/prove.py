@@ -28,7 +28,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
-from core.kernel.proofs import Proof, Proofs, complete, first_method_of
+from core.kernel.proofs import Proofs, complete, first_method_of
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -61,7 +61,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
 
 
 def _first_method(flow: Flow, proved: Proved) -> str:
-    return first_method_of(_with(flow, proved.proof, proved.proof.at)) or ""
+    return first_method_of(_with(flow, proved, proved.proof.at)) or ""
 
 
 async def _complete(
@@ -78,7 +78,7 @@ async def _complete(
             tx.acts_as(person)
         loaded = _load_policy(tx, flow, account.id)
         device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
-        proofs = _with(flow, proved.proof, now)
+        proofs = _with(flow, proved, now)
         admission = judge_sign_in(ports, None if loaded is None else loaded.value, proofs, device, now)
         facts = Facts(
             needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
@@ -126,10 +126,13 @@ def _closed(account: Account) -> AccountClosed:
     return refusal
 
 
-def _with(flow: Flow, proof: Proof, now: datetime) -> Proofs:
-    """Return the proofs with this one. The time of all is when the last one was given."""
-    proof = replace(proof, at=now)
-    return complete(replace(flow.proofs[0], at=now), proof) if proof.is_second else (proof,)
+def _with(flow: Flow, proved: Proved, now: datetime) -> Proofs:
+    """Return the proofs with this one. The time of all is when the last one was given.
+
+    A passkey sign-in stands alone, also in a flow with the proof of another user.
+    """
+    proof = replace(proved.proof, at=now)
+    return complete(replace(flow.proofs[0], at=now), proof) if proved.continues else (proof,)
 
 
 async def _save(

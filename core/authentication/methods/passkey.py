@@ -1,4 +1,4 @@
-"""Sign-in with a discoverable passkey, which counts as both factors (security #passkeys)."""
+"""The answers of passkeys, and the sign-in with a discoverable one, which counts as both factors (security #passkeys)."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from core.accounts import events, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice, client_hash_of
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
 from core.accounts.model.passkeys import (
     Ceremony,
     CeremonyRefused,
@@ -17,16 +17,19 @@ from core.accounts.model.passkeys import (
     Json,
     KnownPasskey,
     PasskeyChanged,
+    PasskeyKind,
     PasskeyReason,
     PasskeyRefused,
     PasskeyUnknown,
     VerifiedAssertion,
     check_use,
+    proof_of,
 )
 from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import LoginFailure
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from ports import Ports
@@ -52,9 +55,8 @@ class VerifiedPasskey:
 
     @property
     def proof(self) -> Proof:
-        """The proof, which counts as both factors."""
-        hardware = not self.seen.backup_eligible
-        return Proof(Method.PASSKEY, self.at, user_verified=True, phishing_resistant=True, hardware=hardware)
+        """The proof. That of a passkey that verified its user counts as both factors."""
+        return proof_of(self.known.passkey, user_verified=self.seen.user_verified, at=self.at)
 
     async def redeem(self, tx: Transaction) -> Account:
         """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
@@ -65,11 +67,28 @@ class VerifiedPasskey:
             raise PasskeyRefused
         return used.account
 
+    def redeem_second(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
+        """With the next statement, lock the account, and consume its first factor and the challenge. Pass the result to `accept_second`."""
+        return tx.passkeys.redeem_second_deferred(first, self.known.passkey, self.seen, caller, now)
+
+    async def accept_second(self, _tx: Transaction, redeemed: RedeemedCode, _now: datetime) -> Account:
+        """Return the locked account. Raises: PasskeyRefused."""
+        return redeemed.account if redeemed.code_taken else refuse(PasskeyRefused)
+
 
 async def verify(
-    ports: Ports, caller: Caller, credential: Json, binding: ChallengeBinding, *, user_id: UUID | None = None, flow: Flow | None = None
+    ports: Ports,
+    caller: Caller,
+    credential: Json,
+    binding: ChallengeBinding,
+    *,
+    user_id: UUID | None = None,
+    flow: Flow | None = None,
+    verification: bool = True,
 ) -> VerifiedPasskey:
     """Verify an answer. `user_id`: it must be of this account. Without it, the authenticator chose the account.
+
+    `verification`: it must be a passkey that verified its user.
 
     Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
     """
@@ -81,8 +100,10 @@ async def verify(
         if known is None:
             raise CeremonyRefused(PasskeyReason.CREDENTIAL)
         _check_account(known, presented.user_handle, user_id)
+        if verification and known.passkey.kind is PasskeyKind.SECURITY_KEY:
+            raise CeremonyRefused(PasskeyReason.KIND)
         party = relying_party.of_passkey(ports, known.passkey)
-        seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now)
+        seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now, verification=verification)
     except CeremonyRefused as refusal:
         await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
         raise (PasskeyUnknown if refusal.reason is PasskeyReason.CREDENTIAL else PasskeyRefused) from None

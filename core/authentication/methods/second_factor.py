@@ -1,24 +1,67 @@
-"""A code of the second factor, of any kind (security J-8, M-1, M-2, M-3)."""
+"""The second factor of a sign-in: a code of any kind, or a passkey or security key (security J-8, M-1, M-2, M-3, PK-10)."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 
-from core.accounts import attempt_limits, mfa
+from core.accounts import attempt_limits, mfa, relying_party
 from core.accounts.factors import codes
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.mfa import CodeWrong, FirstFactor, attempt_subject
+from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attempt_subject
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyRefused
 from core.authentication.flow import flows
 from core.authentication.flow.methods import Proved, record_failure
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import CodeAttempt, Flow
+from core.authentication.methods import passkey
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS, LastCodeWrong, LoginFailure, PreAuthInvalid
+from core.authentication.model.login import (
+    MAX_CODE_ATTEMPTS,
+    SERVICE_REFUSALS,
+    LastCodeWrong,
+    LoginFailure,
+    OneSecondFactor,
+    PreAuthInvalid,
+    SecondFactorOptions,
+)
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal, refuse
-from core.kernel.proofs import Proof, first_method_of
+from core.kernel.proofs import Method, Proof, first_method_of
 from ports import Ports
 from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _RightAnswer:
+    """A right answer, which is not used up yet. `redeem` uses it up with the next statement, and `accept` gets the result."""
+
+    proof: Proof
+    redeem: Callable[[Transaction, Caller, FirstFactor, datetime], Deferred[RedeemedCode]]
+    accept: Callable[[Transaction, RedeemedCode, datetime], Awaitable[Account]]
+
+
+Check = Callable[[CodeAttempt, datetime], Awaitable[_RightAnswer]]
+
+
+async def load_options(ports: Ports, flow: Flow) -> SecondFactorOptions:
+    """Return what a flow with a first factor accepts as the second one. Raises: PreAuthInvalid."""
+    user_id = flow.user_id or refuse(PreAuthInvalid)
+    async with ports.storage.reading() as read:
+        status = await read.mfa.status(user_id) or refuse(PreAuthInvalid)
+        party, keys = await relying_party.load_usable(ports, read, user_id) if Method.PASSKEY in status.methods else (None, [])
+    methods = tuple(method for method in status.methods if method is not Method.PASSKEY or keys)
+    if party is None:
+        return SecondFactorOptions(methods, None)
+    challenge = ports.passkeys.new_challenge(_binding(flow), ports.clock.now())
+    return SecondFactorOptions(methods, ports.passkeys.request_options(party, challenge, keys, verification=False))
+
+
+def _binding(flow: Flow) -> ChallengeBinding:
+    return ChallengeBinding(Ceremony.SECOND_FACTOR, flow.id.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,57 +77,101 @@ class Code:
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the code. Its flow has at least its id and its user.
 
-        Raises: PreAuthInvalid, CodeMalformed, CodeWrong, LastCodeWrong, TooManyAttempts, ServiceNotFound.
+        Raises: CodeMalformed, CodeWrong, LastCodeWrong; the errors of `_verify`.
         """
         codes.check_format(self.code)
-        now, user_id = ports.clock.now(), flow.user_id or refuse(PreAuthInvalid)
-        limit, subject = attempt_limits_model.attempt_limit(ports.policy, SecretKind.MFA), attempt_subject(user_id)
-        # If the flow has ended, nothing is counted, and the response reveals nothing about the account.
-        async with ports.storage.autocommit() as statements:
-            attempt = await statements.flows.count_attempt(flow, MAX_CODE_ATTEMPTS, subject, limit, now) or refuse(PreAuthInvalid)
-        # The request of an API client is in its token.
-        stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
-        first_method = first_method_of(stored.proofs) or ""
-        if attempt.blocked_until is not None:
-            await record_failure(
-                ports, caller, LoginFailure.LOCKED, first_method, user_id, stored.application, blocked_until=attempt.blocked_until
-            )
-        attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
-        first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
 
-        async def refused(refusal: Refusal) -> None:
-            if isinstance(refusal, CodeWrong) and await mfa.is_enabled(ports, user_id):
-                await codes.log_failure(ports, caller, user_id)
+        async def check(attempt: CodeAttempt, now: datetime) -> _RightAnswer:
+            code = await codes.verify(ports, attempt.account.id, attempt.enrollment, self.code)
+            return _RightAnswer(Proof(code.method, now), code.redeem, partial(codes.accept, code))
+
+        return await _verify(ports, caller, flow, check, trusts_device=self.trusts_device)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPasskey:
+    """The answer of a passkey or security key of the account whose first factor was proved in this flow. `trusts_device` as in `Code`."""
+
+    credential: Json = field(repr=False)
+    trusts_device: bool = False
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged; the errors of `_verify`."""
+
+        async def check(attempt: CodeAttempt, _: datetime) -> _RightAnswer:
+            account, binding = attempt.account, _binding(flow)
+            if not account.second_factors:  # they were turned off, and a first factor is enough
+                raise PreAuthInvalid
+            key = await passkey.verify(ports, caller, self.credential, binding, user_id=account.id, flow=attempt.flow, verification=False)
+            return _RightAnswer(key.proof, key.redeem_second, key.accept_second)
+
+        return await _verify(ports, caller, flow, check, trusts_device=self.trusts_device)
+
+
+def to_method(code: str | None, credential: Json | None, *, trusts_device: bool) -> Code | SecondPasskey:
+    """Return the answer of a client that sent one of both. Raises: OneSecondFactor."""
+    if code is not None and credential is None:
+        return Code(code, trusts_device)
+    if credential is not None and code is None:
+        return SecondPasskey(credential, trusts_device)
+    raise OneSecondFactor
+
+
+async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, trusts_device: bool) -> Proved:
+    """Count an attempt at the second factor, and check it.
+
+    Raises: PreAuthInvalid, TooManyAttempts, ServiceNotFound; the errors of `check`.
+    """
+    now, user_id = ports.clock.now(), flow.user_id or refuse(PreAuthInvalid)
+    limit, subject = attempt_limits_model.attempt_limit(ports.policy, SecretKind.MFA), attempt_subject(user_id)
+    # If the flow has ended, nothing is counted, and the response reveals nothing about the account.
+    async with ports.storage.autocommit() as statements:
+        attempt = await statements.flows.count_attempt(flow, MAX_CODE_ATTEMPTS, subject, limit, now) or refuse(PreAuthInvalid)
+    # The request of an API client is in its token.
+    stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
+    first_method = first_method_of(stored.proofs) or ""
+    if attempt.blocked_until is not None:
+        ended = attempt.blocked_until
+        await record_failure(ports, caller, LoginFailure.LOCKED, first_method, user_id, stored.application, blocked_until=ended)
+    attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
+    first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
+
+    async def refused(refusal: Refusal) -> None:
+        is_wrong = isinstance(refusal, (CodeWrong, PasskeyRefused))
+        if is_wrong and await mfa.is_enabled(ports, user_id):
+            await codes.log_failure(ports, caller, user_id)
+            if isinstance(refusal, CodeWrong):  # `passkey.verify` records its own
                 await record_failure(ports, caller, LoginFailure.MFA, first_method, user_id, stored.application)
                 if attempt.flow.failures + 1 == MAX_CODE_ATTEMPTS:
                     raise LastCodeWrong from None
-            elif isinstance(refusal, (CodeWrong, PreAuthInvalid, *SERVICE_REFUSALS)):  # the code was right, or may have been
-                await attempt_limits.clear(ports, SecretKind.MFA, subject)
-                if isinstance(refusal, CodeWrong):  # the second factor was switched off during this request
-                    raise PreAuthInvalid from None
+        elif is_wrong or isinstance(refusal, (PreAuthInvalid, *SERVICE_REFUSALS)):  # the code was right, or may have been
+            await attempt_limits.clear(ports, SecretKind.MFA, subject)
+            if is_wrong:  # the second factor was switched off during this request
+                raise PreAuthInvalid from None
 
-        try:
-            verified = await codes.verify(ports, user_id, attempt.enrollment, self.code)
-            stored = await flows.with_service(ports, stored)
-        except Refusal as refusal:
-            await refused(refusal)
-            raise
+    try:
+        answer = await check(attempt, now)
+        stored = await flows.with_service(ports, stored)
+    except Refusal as refusal:
+        await refused(refusal)
+        raise
 
-        async def lock(tx: Transaction, person: Caller) -> tuple[Account, PendingIdentity | None]:
-            if identity is not None:
-                await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
-            # Every operation that takes proofs away holds the lock on the account, so this sees its result.
-            now = ports.clock.now()
-            redeemed = verified.redeem(tx, person, first, now)
-            await tx.send_deferred()
-            account = await codes.accept(tx, redeemed.value or refuse(PreAuthInvalid), verified, now)
-            return account if account.is_usable else refuse(PreAuthInvalid), identity
+    async def lock(tx: Transaction, person: Caller) -> tuple[Account, PendingIdentity | None]:
+        if identity is not None:
+            await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
+        # Every operation that takes proofs away holds the lock on the account, so this sees its result.
+        now = ports.clock.now()
+        redeemed = answer.redeem(tx, person, first, now)
+        await tx.send_deferred()
+        account = await answer.accept(tx, redeemed.value or refuse(PreAuthInvalid), now)
+        return account if account.is_usable else refuse(PreAuthInvalid), identity
 
-        return Proved(
-            proof=Proof(verified.method, now),
-            account=attempt.account,
-            flow=stored,
-            lock=lock,
-            refused=refused,
-            trusts_device=self.trusts_device,
-        )
+    return Proved(
+        proof=answer.proof,
+        account=attempt.account,
+        flow=stored,
+        lock=lock,
+        refused=refused,
+        continues=True,
+        trusts_device=trusts_device,
+    )

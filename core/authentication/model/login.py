@@ -11,6 +11,7 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch
 from core.accounts.model.mfa import CodeWrong
+from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
@@ -22,7 +23,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import Method, Proofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
 
@@ -52,6 +53,10 @@ class PreAuthInvalid(Unauthenticated):
     """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
 
     token_sent = True
+
+
+class OneSecondFactor(Invalid):
+    """Send either code or passkey."""
 
 
 class LastCodeWrong(CodeWrong):
@@ -109,11 +114,20 @@ class LoginAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondFactorOptions:
+    """The second factors that a sign-in accepts."""
+
+    methods: tuple[Method, ...]
+    passkey_options: Json | None  # for `navigator.credentials.get`, if `methods` has PASSKEY
+
+
+@dataclass(frozen=True, slots=True)
 class PreAuthToken:
     """The token that continues a pending sign-in. `expires_in` is in whole seconds."""
 
     token: str = field(repr=False)
     expires_in: int
+    options: SecondFactorOptions
 
 
 @dataclass(frozen=True, slots=True)

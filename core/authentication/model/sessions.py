@@ -21,7 +21,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid, Unauthenticated
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import Method, Proofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, new_id
 
@@ -248,7 +248,7 @@ class EmailedCodeWrong(Unauthenticated):
 
 
 class SecondFactorMissing(Unauthenticated):
-    """Enter a code of your authenticator app too, or a backup code."""
+    """Enter a code of your authenticator app too, or a backup code, or use a passkey or security key."""
 
 
 class NoVerifiedAddress(Invalid):
@@ -273,11 +273,12 @@ class ReauthenticationOptions:
     passkey: bool  # instead of all other factors
     providers: tuple[ConnectionSlug, ...]
     needs_second_factor: bool
+    second_methods: tuple[Method, ...]  # for the second factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReauthenticationProof:
-    """The factors that a user presents. `code` is one of the second factor, and `passkey` stands for both."""
+    """The factors that a user presents. `code` is one of the second factor. `passkey` stands for both, or for the second one."""
 
     password: str | None = field(default=None, repr=False)
     email_code: str | None = field(default=None, repr=False)

@@ -18,7 +18,7 @@ from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
-from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, NoPasskeysHere, Passkey, RelyingParty
+from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, NoPasskey, PasskeyKind
 from core.accounts.own_account import lock_own_account
 from core.authentication import events
 from core.authentication.flow.methods import record_failure
@@ -65,18 +65,20 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         providers = await _providers(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
-        has_passkey = account.passkey_count > 0 and bool((await _usable_passkeys(ports, read, caller))[1])
+        status = await read.mfa.status(account.id) or refuse(AccountGone)
+        keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
     is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
-    needs_code = account.second_factor is not None
-    # It waits for a code, and counts for nothing if the second factor was turned off since.
-    has_provider = needs_code and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    needs_second = bool(account.second_factors)
+    # It waits for the second factor, and counts for nothing if this was turned off since.
+    has_provider = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     options = ReauthenticationOptions(
         needs_first_factor=not (is_recent or has_provider),
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
-        passkey=has_passkey,
+        passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
         providers=providers,
-        needs_second_factor=needs_code,
+        needs_second_factor=needs_second,
+        second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
     return options if decision is None else _that_meet(options, decision)
 
@@ -141,7 +143,7 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
 
 async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
-    if account.second_factor is None:
+    if not account.second_factors:
         await tx.session_sign_ins.reauthenticate(session_id, account.id, (proof,))
         tx.record(events.reauthenticated(account.id, provider))
     else:
@@ -149,21 +151,13 @@ async def complete_at_provider(tx: Transaction, account: Account, session_id: UU
 
 
 async def start_passkey(ports: Ports, caller: Person) -> Json:
-    """Return the options with which the caller's browser uses one of their passkeys. Raises: NoPasskey."""
+    """Return the options with which the caller's browser uses one of their passkeys or security keys. Raises: NoPasskey."""
     async with ports.storage.reading() as read:
-        party, own = await _usable_passkeys(ports, read, caller)
+        party, own = await relying_party.load_usable(ports, read, caller.user_id)
     challenge = ports.passkeys.new_challenge(_binding(caller), ports.clock.now())
-    return ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own)
-
-
-async def _usable_passkeys(ports: Ports, read: Reading, caller: Person) -> tuple[RelyingParty | None, list[Passkey]]:
-    """Return the caller's passkeys for the present RP ID, with the relying party, or None if there are none."""
-    try:
-        party = await relying_party.load(ports, read)
-    except NoPasskeysHere:
-        return None, []
-    own = [each for each in await read.passkeys.of_user(caller.user_id) if each.rp_id == party.id]
-    return (party, own) if own else (None, [])
+    # A security key may be unable to verify its user.
+    verification = all(each.kind is PasskeyKind.PASSKEY for each in own)
+    return ports.passkeys.request_options(party or refuse(NoPasskey), challenge, own, verification=verification)
 
 
 def _binding(caller: Person) -> ChallengeBinding:
@@ -176,7 +170,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
-    A passkey stands for all factors.
+    A passkey that verified its user stands for all factors. Otherwise it is the second one.
 
     Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
     attempts; PasskeyUnknown, PasskeyRefused, PasskeyChanged; SecondFactorMissing, CodeMalformed,
@@ -187,29 +181,38 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         codes.check_format(proof.code)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    first = await _verify_first_factor(ports, caller, account, proof, now)
-    code = None if first.passkey is not None else await _verify_second_factor(ports, caller, account, proof.code)
+    key = None if proof.passkey is None else await _verify_key(ports, caller, account, proof.passkey)
+    is_complete = key is not None and not key.proof.is_second
+    first = _FirstFactor(None) if is_complete else await _verify_first_factor(ports, caller, account, proof, now)
+    code = None if key is not None else await _verify_second_factor(ports, caller, account, proof.code)
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
-        if (locked.password_hash, locked.email, locked.second_factor) != (account.password_hash, account.email, account.second_factor):
+        if (locked.password_hash, locked.email, locked.second_factors) != (account.password_hash, account.email, account.second_factors):
             raise SessionEnded
-        if first.passkey is not None:
-            await first.passkey.redeem(tx)
+        if key is not None:
+            await key.redeem(tx)
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
             raise EmailedCodeWrong
         if code is not None:
             await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
-        second = None if code is None else Proof(code.method, now)
-        if first.proof is not None:
-            proofs = (first.proof,) if second is None else complete(first.proof, second)
-            await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, proofs)
-        elif second is not None:
-            await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, second)
-        tx.record(events.reauthenticated(account.id, None if first.proof is None else first_method_of((first.proof,))))
+        second = key.proof if key is not None else None if code is None else Proof(code.method, now)
+        if is_complete and second is not None:
+            first, second = _FirstFactor(second), None
+        await _store(tx, caller, account, first.proof, second)
         context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
     return context.sign_in or refuse(SessionEnded)
+
+
+async def _store(tx: Transaction, caller: Person, account: Account, first: Proof | None, second: Proof | None) -> None:
+    """Store the proofs in the session of a locked account. Without `first`, that of the session's last sign-in stays."""
+    if first is not None:
+        proofs = (first,) if second is None else complete(first, second)
+        await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, proofs)
+    elif second is not None:
+        await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, second)
+    tx.record(events.reauthenticated(account.id, None if first is None else first_method_of((first,))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +221,25 @@ class _FirstFactor:
 
     proof: Proof | None  # None: that of the session's last sign-in
     code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
-    passkey: VerifiedPasskey | None = None  # the second factor is not needed then
+
+
+async def _verify_key(ports: Ports, caller: Person, account: Account, credential: Json) -> VerifiedPasskey:
+    """Verify the answer of one of the caller's passkeys and security keys. If it can be a second factor, it can lack user verification.
+
+    Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
+    """
+    verification = not account.second_factors and account.security_key_count == 0
+    return await passkey.verify(ports, caller, credential, _binding(caller), user_id=account.id, verification=verification)
 
 
 async def _verify_first_factor(ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime) -> _FirstFactor:
-    if proof.passkey is not None:
-        verified = await passkey.verify(ports, caller, proof.passkey, _binding(caller), user_id=account.id)
-        return _FirstFactor(verified.proof, passkey=verified)
     if proof.password is not None:
         await _verify_password(ports, caller, account, proof.password)
         return _FirstFactor(Proof(Method.PASSWORD, now))
     if proof.email_code is not None:
         return _FirstFactor(Proof(Method.EMAIL, now), await _verify_emailed_code(ports, caller, account, proof.email_code, now))
-    limit = ports.policy.fresh_sign_in_ttl
-    if proof.code is not None and account.second_factor is not None:
+    limit, has_second = ports.policy.fresh_sign_in_ttl, proof.code is not None or proof.passkey is not None
+    if has_second and account.second_factors:
         if caller.sign_in is not None and caller.sign_in.is_younger_than(limit, now):
             return _FirstFactor(None)
         async with ports.storage.reading() as read:
@@ -277,7 +285,7 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
 
     Raises: SecondFactorMissing, CodeWrong, TooManyAttempts; Limited if too many hashes are queued.
     """
-    if account.second_factor is None:
+    if not account.second_factors:
         return None
     if code is None:
         raise SecondFactorMissing

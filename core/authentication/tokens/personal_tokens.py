@@ -98,7 +98,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
             expires_at=now + timedelta(days=request.expires_in_days),
             last_used_at=None,
         )
-        await tx.personal_tokens.add(token, digest(secret), caller, caller.session_id)
+        await tx.personal_tokens.add(token, digest(secret), caller)
         if organization is not None:
             await tx.members.confirm(organization.id, account.id, now)
         kind, session_id = EmailKind.PERSONAL_TOKEN_CREATED, caller.session_id

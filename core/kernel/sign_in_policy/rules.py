@@ -61,7 +61,7 @@ METHODS: Final = (
     *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
 )
 MAX_ITEMS: Final = 50  # of networks and domains
-MAX_GRACE_DAYS: Final = 60
+GRACE_DAYS: Final = "grace_days"
 # The least and the greatest value of each number.
 LIMITS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
@@ -69,7 +69,7 @@ LIMITS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         Rule.SESSION_LIFETIME: (15, 90 * 24 * 60),
         Rule.SESSION_IDLE: (5, 30 * 24 * 60),
         Rule.DEVICE_TRUST: (0, 90),
-        "grace_days": (0, MAX_GRACE_DAYS),
+        GRACE_DAYS: (0, 60),
     }
 )
 _CHOICES: Final[Mapping[Rule, Sequence[str]]] = MappingProxyType(
@@ -83,7 +83,7 @@ _CHOICES: Final[Mapping[Rule, Sequence[str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of one policy. Without its value, a rule asks for nothing. `due_at` has the start (UTC) of rules with a grace period."""
+    """The rules of one policy. Without its value, a rule asks for nothing. `due_at` has the start (UTC) of rules that start later."""
 
     methods: frozenset[str] | None = None
     second_factor: frozenset[Concerned] = frozenset()
@@ -96,11 +96,12 @@ class Rules:
     invited_domains: frozenset[Domain] | None = None
     grace: timedelta = timedelta(0)
     due_at: Mapping[Rule, datetime] = field(default_factory=dict, hash=False)
+    until_due: Document = field(default_factory=dict, hash=False)  # the values of these rules that hold until then
 
     @classmethod
     def parse(cls, document: Document) -> Self:
-        """Return the rules of a document that a user wrote. Unknown members and `due_at` are ignored. Raises: PolicyInvalid."""
-        known = {name: value for name, value in document.items() if value is not None and name != "due_at"}
+        """Return the rules of a document that a user wrote. Other members are ignored. Raises: PolicyInvalid."""
+        known = {name: value for name in [*Rule, GRACE_DAYS] if (value := document.get(name)) is not None}
         for name, (least, most) in LIMITS.items():
             if name in known and not least <= known[name] <= most:
                 raise PolicyInvalid(name, f"Choose a number from {least} to {most}.")
@@ -135,8 +136,9 @@ class Rules:
             device_trust=_to_time("days", document.get(Rule.DEVICE_TRUST)),
             admin_networks=(networks,) if networks else (),
             invited_domains=domains or None,
-            grace=timedelta(days=document.get("grace_days", 0)),
-            due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items()},
+            grace=timedelta(days=document.get(GRACE_DAYS, 0)),
+            due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
+            until_due=document.get("until_due", {}),
         )
 
     @property
@@ -152,8 +154,9 @@ class Rules:
             Rule.DEVICE_TRUST.value: None if self.device_trust is None else self.device_trust.days,
             Rule.ADMIN_NETWORKS.value: [str(network) for networks in self.admin_networks for network in networks] or None,
             Rule.INVITED_DOMAINS.value: None if self.invited_domains is None else sorted(self.invited_domains),
-            "grace_days": self.grace.days or None,
+            GRACE_DAYS: self.grace.days or None,
             "due_at": {rule.value: rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
+            "until_due": dict(self.until_due) or None,
         }
         return {name: value for name, value in members.items() if value is not None}
 
@@ -165,26 +168,25 @@ class Rules:
         return self
 
     def in_force(self, now: datetime) -> Self:
-        """Return the rules without those whose grace period has not ended."""
+        """Return the rules that hold now. Before its start, a rule has its earlier value."""
         later = [rule for rule, due in self.due_at.items() if now < due]
-        off: dict[Rule, Any] = {Rule.METHODS: None, Rule.SECOND_FACTOR: frozenset(), Rule.PHISHING_RESISTANT: frozenset()}
-        return replace(self, **{rule.value: off[rule] for rule in later}) if later else self
-
-    def without_grace(self) -> Self:
-        """Return the rules with all of them in force."""
-        return replace(self, due_at={})
+        if not later:
+            return self
+        earlier = Rules.read(self.until_due)
+        return replace(self, **{rule.value: getattr(earlier, rule) for rule in later})
 
     def with_due_dates(self, before: "Rules", now: datetime) -> Self:
-        """Return the rules with the start of each that has a grace period. `before` are the rules that they replace.
+        """Return the rules with the start of each that starts later. `before` are the rules that they replace.
 
-        A rule that became stricter starts when the grace period ends, and one that did not keeps its start.
+        A rule that becomes stricter starts when the grace period ends. It keeps an earlier start that it had for the same value.
         """
-        due_at: dict[Rule, datetime] = {}
+        held, due_at = before.in_force(now), dict[Rule, datetime]()
         for rule in RULES_WITH_GRACE:
-            if rule in self.document:
-                kept = before.due_at.get(rule, now) if not _is_stricter(rule, self, before) else now + self.grace
-                due_at |= {rule: kept} if kept > now else {}
-        return replace(self, due_at=due_at)
+            if _is_stricter(rule, self, held):
+                due_at[rule] = now + self.grace if _is_stricter(rule, self, before) else before.due_at[rule]
+        due_at = {rule: due for rule, due in due_at.items() if due > now}
+        until_due = {rule.value: held.document[rule] for rule in due_at if rule in held.document}
+        return replace(self, due_at=due_at, until_due=until_due)
 
     def may_use(self, method: str | None) -> bool:
         """Return whether a sign-in may use this method. Backup codes stand for the factor that they replace."""

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from core.kernel.errors import Invalid
+from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
 
 
@@ -26,3 +28,17 @@ class PolicyOfUser:
 
     policy: EffectivePolicy
     is_admin: bool
+
+
+class MethodsUnavailable(Invalid):
+    """Some users could not sign in with these methods. Allow a passkey, or what the rule about second factors needs beside a password."""
+
+
+def require_available(rules: Rules, *, email_is_on: bool) -> None:
+    """Refuse rules that a user may be unable to meet. Everyone can set up a password, TOTP or a passkey. Raises: MethodsUnavailable."""
+    if rules.methods is None or Method.PASSKEY in rules.methods:
+        return
+    firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
+    has_second = Method.TOTP in rules.methods or not rules.second_factor
+    if rules.phishing_resistant or rules.methods.isdisjoint(firsts) or not has_second:
+        raise MethodsUnavailable

@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model.mfa import FirstFactor, RedeemedCode
 from core.accounts.model.passkeys import KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 
 
@@ -26,7 +28,7 @@ class PasskeysRead(Protocol):
 
 
 class Passkeys(PasskeysRead, Protocol):
-    """Write access to passkeys. Callers lock the account first. The number of passkeys stands with the account."""
+    """Write access to passkeys. Callers lock the account first. The numbers of passkeys and of security keys stand with the account."""
 
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
         """Return what authenticators know of the user. It is `proposed` if the account has none yet."""
@@ -42,6 +44,14 @@ class Passkeys(PasskeysRead, Protocol):
 
         The result is None if the account is gone. Of two clones with one counter, one gets `is_used`.
         """
+
+    def redeem_second_deferred(
+        self, first: FirstFactor, passkey: Passkey, seen: VerifiedAssertion, caller: Caller, now: datetime
+    ) -> Deferred[RedeemedCode]:
+        """Like `Mfa.redeem_step_deferred`, but use up the challenge and store the new state of the passkey."""
+
+    async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
+        """Make the passkeys and security keys of the account its second factor, or with None end that."""
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""

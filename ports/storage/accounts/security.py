@@ -22,7 +22,7 @@ class MfaRead(Protocol):
         """Return the status, or None if the account does not exist."""
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        """Return the enrollment, which may be pending or expired. Raises: SealBroken."""
+        """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
@@ -74,8 +74,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
     def redeem_backup_code_deferred(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Deferred[RedeemedCode]:
         """Like `redeem_step_deferred`, but use up the backup code with this hash."""
 
-    async def remove(self, user_id: UUID) -> None:
-        """Delete the secret and the backup codes. The log stays."""
+    async def remove(self, user_id: UUID, *, keeps_codes: bool = False) -> None:
+        """Delete the secret and, without `keeps_codes`, the backup codes. The log stays."""
 
 
 class DevicesRead(Protocol):

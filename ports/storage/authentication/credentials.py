@@ -140,11 +140,8 @@ class PersonalTokens(PersonalTokensRead, Protocol):
 
     async def count_live(self, user_id: UUID, now: datetime) -> int: ...
 
-    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller, created_in: UUID | None = None) -> None:
-        """Add a token and the session that backs it, with the address and user agent of the caller.
-
-        It also gets the proofs of the session `created_in` of the same user.
-        """
+    async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
+        """Add a token and the session that backs it, with the address and user agent of the caller, and the proofs of their session."""
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
         """Return the user of this token, if it acts in the organization."""

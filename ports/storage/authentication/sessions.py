@@ -156,8 +156,12 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     async def add_second_factor(self, session_id: UUID, user_id: UUID, proof: Proof) -> None:
         """Add the proof of a second factor to the last sign-in of the session, in place of an earlier one. The sign-in gets no newer."""
 
-    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof) -> None:
-        """Mark the user's own sessions as missing the second factor, except the one in which the user enabled it with this proof."""
+    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof | None) -> None:
+        """Mark the user's own sessions as missing the second factor.
+
+        `proof` is that of the session in which the user turned it on, which has the factor. Without one, this session
+        has it if it has any two. Sessions with a phishing-resistant sign-in have it. Two statements.
+        """
 
 
 class OpenIdFactsRead(Protocol):

@@ -72,11 +72,11 @@ async def test_organizations_are_notified_and_only_the_platform_log_has_the_reas
     await add_member(pool, unconfirmed, user.id)
     assert (await remove_mfa(platform, user.id, {"reason": "lost"})).status == 200
     columns = "action, org_id, target_type, target_id, actor_id, details"
-    disabled = ("security.mfa.disabled", confirmed, "user", str(user.id), platform.account.id, {"forced": True})
+    disabled = ("security.mfa.disabled", confirmed, "user", str(user.id), platform.account.id, {"forced": True, "factor": "totp"})
     reason = ("security.mfa.disabled", None, "user", str(user.id), platform.account.id, {"reason": "lost"})
     assert await run_sql(pool, f"select {columns} from audit_log order by created_at") == [disabled, reason]  # noqa: S608
     events = await run_sql(pool, "select name, org_id, data from events where org_id is not null order by created_at")
-    assert events == [(name, confirmed, {"forced": True}) for name in ("user.mfa.disabled", "security.mfa.disabled")]
+    assert events == [(name, confirmed, {"forced": True, "factor": "totp"}) for name in ("user.mfa.disabled", "security.mfa.disabled")]
 
 
 async def test_the_reason_is_read_from_the_body_or_else_from_the_query(platform: Platform, ports: Ports, pool: Pool) -> None:

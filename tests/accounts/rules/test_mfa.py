@@ -9,6 +9,7 @@ from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import ALPHABET, BACKUP_CODES, VerifiedBackupCode
 from core.accounts.factors.codes import KINDS, CodeKind
 from core.accounts.model.mfa import FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup
+from core.kernel.proofs import FactorKind
 from core.kernel.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
@@ -19,6 +20,7 @@ def test_the_log_has_the_documented_events() -> None:
     assert {*MfaEvent} == {
         *("mfa_setup_initiated", "mfa_setup_completed", "mfa_setup_failed", "mfa_enabled", "mfa_disabled", "mfa_force_disabled_by_admin"),
         *("mfa_verify_attempt", "mfa_verify_success", "mfa_verify_failed", "backup_codes_generated", "backup_code_used"),
+        *("passkey_mfa_enabled", "passkey_mfa_disabled", "passkey_used"),
         *("passkey_added", "passkey_removed", "passkey_refused"),
     }
     assert {"mfa_setup_failed", "mfa_verify_failed", "passkey_refused"} == FAILURES
@@ -52,10 +54,14 @@ def test_reprs_hide_secrets() -> None:
 
 def test_events_name_the_user_and_no_secret() -> None:
     user = new_id()
-    events = [*mfa_enabled(user), *mfa_disabled(user), *mfa_disabled(user, forced=True)]
+    totp = FactorKind.TOTP
+    events = [*mfa_enabled(user, totp), *mfa_disabled(user, totp), *mfa_disabled(user, totp, forced=True)]
     assert [event.kind.name for event in events[:4]] == [
         *("user.mfa.enabled", "security.mfa.enabled", "user.mfa.disabled", "security.mfa.disabled"),
     ]
     assert [event.kind.audited for event in events[:4]] == [False, True, False, True]
     assert {(event.target_id, event.of_person, event.org_id) for event in events} == {(str(user), user, None)}
-    assert [event.details for event in events] == [{}, {}, *[{"forced": False}] * 2, *[{"forced": True}] * 2]
+    assert [event.details for event in events] == [
+        *[{"factor": "totp"}] * 2,
+        *[{"forced": forced, "factor": "totp"} for forced in (False, False, True, True)],
+    ]

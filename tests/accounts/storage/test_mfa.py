@@ -9,7 +9,7 @@ from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.mfa import FirstFactor, MfaEvent, MfaStatus, attempt_subject
+from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, attempt_subject
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email
@@ -52,7 +52,8 @@ async def other_rows(pool: Pool, user: UUID) -> list[object]:
 
 async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID) -> None:
     async with storage.reading() as read:
-        assert await read.mfa.enrollment(user) is None
+        assert await read.mfa.enrollment(user) == MfaEnrollment(None, None, None, None, None)
+        assert await read.mfa.enrollment(uuid4()) is None
     await start_setup(storage, user, "FIRST")
     await use_step(storage, user, 7)
     await within(storage, lambda tx: tx.mfa.replace_codes(user, SALT, HASHES))
@@ -65,7 +66,7 @@ async def test_a_new_setup_replaces_a_pending_one(storage: Postgres, user: UUID)
         NOW + SECOND,
         None,
         None,
-        None,
+        SALT,  # backup codes of passkeys stay
     )
 
 
@@ -74,7 +75,7 @@ async def test_the_enrollment_and_the_status_have_the_time_of_enabling(storage: 
     await within(storage, lambda tx: tx.accounts.set_mfa(user, NOW + SECOND, NOW))
     async with storage.reading() as read:
         enrollment = await read.mfa.enrollment(user)
-        assert await read.mfa.status(user) == MfaStatus(NOW + SECOND, 0)
+        assert await read.mfa.status(user) == MfaStatus(NOW + SECOND, None, has_keys=False, backup_codes=0)
         assert await read.mfa.status(uuid4()) is None
     assert enrollment is not None
     assert enrollment.enabled_at == NOW + SECOND
@@ -157,7 +158,7 @@ async def test_a_backup_code_works_once(storage: Postgres, pool: Pool, user: UUI
     async with storage.reading() as read:
         assert [await read.mfa.has_unused_code(user, code) for code in HASHES[2:6]] == [True, False, False, True]
         status = await read.mfa.status(user)
-    assert status == MfaStatus(None, 8)
+    assert status == MfaStatus(None, None, has_keys=False, backup_codes=8)
     assert await other_rows(pool, user) == untouched
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyTaken, UsedChallenge, VerifiedAssertion
+from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyKind, PasskeyTaken, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id
 from tests.support.builders import run_sql
@@ -26,6 +26,7 @@ def passkey(user_id: UUID, name: str = "Key", **changes: Any) -> Passkey:
         Passkey(
             id=id_,
             user_id=user_id,
+            kind=PasskeyKind.PASSKEY,
             name=name,
             credential_id=digest(str(id_)),
             public_key=b"a key",
@@ -35,6 +36,7 @@ def passkey(user_id: UUID, name: str = "Key", **changes: Any) -> Passkey:
             aaguid=new_id(),
             backup_eligible=True,
             backed_up=False,
+            user_verified=False,
             transports=("hybrid", "internal"),
             created_at=NOW,
             last_used_at=NOW + SECOND,
@@ -142,14 +144,18 @@ async def test_a_use_is_stored_if_the_counter_allows_it(
     await add(storage, mine, other)
     backup_eligible = known["backup_eligible"]
     answer = VerifiedAssertion(
-        sign_count=seen, backup_eligible=backup_eligible, backed_up=True, challenge=UsedChallenge(digest("challenge"), NOW)
+        sign_count=seen,
+        backup_eligible=backup_eligible,
+        backed_up=True,
+        user_verified=True,
+        challenge=UsedChallenge(digest("challenge"), NOW),
     )
     async with storage.transaction(by=SYSTEM) as tx:
         redeemed = tx.passkeys.redeem_deferred(mine, answer, NOW + 9 * SECOND)
         await tx.send_deferred()
         assert redeemed.value is not None
         assert (redeemed.value.account.id, redeemed.value.is_used, redeemed.value.is_first) == (users[0], is_used, is_used)
-    used = replace(mine, sign_count=max(seen, mine.sign_count), backed_up=True, last_used_at=NOW + 9 * SECOND)
+    used = replace(mine, sign_count=max(seen, mine.sign_count), backed_up=True, user_verified=True, last_used_at=NOW + 9 * SECOND)
     async with storage.reading() as read:
         assert await read.passkeys.of_user(users[0]) == [used if is_used else mine]
         assert await read.passkeys.of_user(users[1]) == [other]

@@ -180,8 +180,8 @@ async def test_the_status_has_every_field(storage: Postgres, pool: Pool) -> None
     await add_backup_codes(pool, user.id, unused=7, used=3)
     await log(pool, user.id, "mfa_verify_attempt", NOW - 3 * SECOND, NOW - SECOND, NOW - 2 * SECOND)
     await log(pool, user.id, "mfa_verify_success", NOW)
-    assert await status(storage, user.id) == UserMfaStatus(NOW - HOUR, 7, user.id, ADA, NOW - SECOND)
-    assert await status(storage, eve.id) == UserMfaStatus(None, 0, eve.id, EVE, None)
+    assert await status(storage, user.id) == UserMfaStatus(NOW - HOUR, None, False, 7, user.id, ADA, NOW - SECOND)
+    assert await status(storage, eve.id) == UserMfaStatus(None, None, False, 0, eve.id, EVE, None)
     assert await status(storage, uuid4()) is None
 
 

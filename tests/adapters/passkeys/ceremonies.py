@@ -17,6 +17,7 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     NewPasskey,
     Passkey,
+    PasskeyKind,
     PasskeyReason,
     RelyingParty,
     VerifiedAssertion,
@@ -40,7 +41,7 @@ def account() -> Account:
 def new_credential(authenticator: SoftAuthenticator, binding: ChallengeBinding = REGISTER) -> dict[str, Any]:
     """Return the answer of the authenticator to the options of a registration."""
     challenge = PASSKEYS.new_challenge(binding, NOW)
-    return authenticator.create(PASSKEYS.creation_options(PARTY, challenge, account(), HANDLE, []))
+    return authenticator.create(PASSKEYS.creation_options(PARTY, challenge, account(), HANDLE, PasskeyKind.PASSKEY, []))
 
 
 async def register(credential: Any, party: RelyingParty = PARTY, now: datetime = NOW, binding: ChallengeBinding = REGISTER) -> NewPasskey:
@@ -77,9 +78,9 @@ def with_response(credential: dict[str, Any], **members: Any) -> dict[str, Any]:
 def stored(new: NewPasskey, **changes: Any) -> Passkey:
     """Return a registered passkey as it is stored."""
     values: dict[str, Any] = {
-        **{"id": UUID(int=1), "user_id": UUID(int=2), "name": "Key", "rp_id": PARTY.id, "created_at": NOW},
+        **{"id": UUID(int=1), "user_id": UUID(int=2), "kind": PasskeyKind.PASSKEY, "name": "Key", "rp_id": PARTY.id, "created_at": NOW},
         **{name: getattr(new, name) for name in ("credential_id", "public_key", "algorithm", "sign_count", "aaguid")},
-        **{name: getattr(new, name) for name in ("backup_eligible", "backed_up", "transports")},
+        **{name: getattr(new, name) for name in ("backup_eligible", "backed_up", "user_verified", "transports")},
     }
     return Passkey(**{**values, **changes})
 

@@ -8,7 +8,7 @@ import cbor2
 import pytest
 
 from adapters.crypto import WebAuthnPasskeys
-from core.accounts.model.passkeys import ALGORITHMS, CHALLENGE_TTL, Ceremony, ChallengeBinding, PasskeyReason
+from core.accounts.model.passkeys import ALGORITHMS, CHALLENGE_TTL, Ceremony, ChallengeBinding, PasskeyKind, PasskeyReason
 from tests.adapters.passkeys.ceremonies import (
     HANDLE,
     NOW,
@@ -44,7 +44,7 @@ async def test_each_algorithm_is_accepted_and_its_key_stored_canonically(algorit
 
 
 def test_the_options_ask_for_a_discoverable_and_verified_credential() -> None:
-    options = PASSKEYS.creation_options(PARTY, bytes(48), account(), HANDLE, [])
+    options = PASSKEYS.creation_options(PARTY, bytes(48), account(), HANDLE, PasskeyKind.PASSKEY, [])
     assert options["rp"] == {"id": "sso.example.com", "name": "Gatehouse"}
     assert options["user"] == {"id": b64(HANDLE), "name": "ada@example.com", "displayName": "ada@example.com"}
     assert [each["alg"] for each in options["pubKeyCredParams"]] == [-8, -7, -257]
@@ -79,7 +79,8 @@ async def test_challenges_of_an_older_key_of_the_vault_still_work() -> None:
     before, unknown = WebAuthnPasskeys([("old", bytes(range(32)))]), WebAuthnPasskeys([("gone", b"x" * 32)])
     authenticator = SoftAuthenticator(origin=ORIGIN)
     options = [
-        passkeys.creation_options(PARTY, passkeys.new_challenge(REGISTER, NOW), account(), HANDLE, []) for passkeys in (before, unknown)
+        passkeys.creation_options(PARTY, passkeys.new_challenge(REGISTER, NOW), account(), HANDLE, PasskeyKind.PASSKEY, [])
+        for passkeys in (before, unknown)
     ]
     await register(authenticator.create(options[0]))
     assert await reason_of(authenticator.create(options[1])) is PasskeyReason.CHALLENGE

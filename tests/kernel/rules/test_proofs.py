@@ -140,8 +140,8 @@ def test_a_password_signs_in_only_with_a_verified_address() -> None:
 
 def test_the_factors_of_an_account_follow_from_its_fields() -> None:
     account = new_account(Email("ada@example.com"), None, NOW)
-    assert (account.factors, account.second_factor) == ((), None)
+    assert (account.factors, account.second_factors) == ((), ())
     account = replace(account, password_hash="hash", email_verified_at=NOW, mfa_enabled_at=NOW)
     assert account.factors == (PASSWORD, MAILBOX, APP)
-    assert account.second_factor == APP
+    assert account.second_factors == (APP,)
     assert [factor.is_second for factor in account.factors] == [False, False, True]

@@ -146,6 +146,7 @@ POST   /api/user/passkeys/options             401  200  200  200  200  200  200 
 POST   /api/user/passkeys                     401  201  201  201  201  201  201  201  403  403  201  201  403  403  403  403  403  401  201
 GET    /api/user/passkeys                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 PATCH  /api/user/passkeys/<passkey_id>        401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+PUT    /api/user/passkeys/second-factor       401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 DELETE /api/user/passkeys/<passkey_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 PATCH  /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
 DELETE /api/user/passkeys/<passkey_id>#other  401  404  404  404  404  404  404  404  403  403  404  404  403  403  403  403  403  401  404
@@ -723,6 +724,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/user/consents/<service_id>": Request(setup_sql=HAS_CONSENT),
     "POST /api/auth/passkey": Request({"credential": UNKNOWN_CREDENTIAL, "saml_state": "none"}),
     "POST /api/user/passkeys": Request({"credential": NEW_CREDENTIAL}),
+    "PUT /api/user/passkeys/second-factor": Request({"enabled": True}),
     "PATCH /api/user/passkeys/<passkey_id>": Request({"name": "A New Name"}),
     "PATCH /api/user/passkeys/<passkey_id>#other": Request({"name": "A New Name"}, things=PASSKEY_OF_ANOTHER),
     "DELETE /api/user/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),

@@ -24,9 +24,9 @@ class PasskeyUser:
     token: str
     authenticator: SoftAuthenticator = field(default_factory=lambda: SoftAuthenticator(origin=BASE_URL))
 
-    async def options(self) -> Any:
+    async def options(self, kind: str = "passkey") -> Any:
         """Return the options of a registration."""
-        answer = await self.api.post(f"{PASSKEYS}/options", token=self.token)
+        answer = await self.api.post(f"{PASSKEYS}/options", {"kind": kind}, token=self.token)
         assert answer.status == 200, answer.text
         return answer.json["publicKey"]
 
@@ -39,6 +39,14 @@ class PasskeyUser:
         assert answer.status == 201, answer.text
         return answer.json
 
+    async def add_key(self, **others: Any) -> Any:
+        """Add a security key that does not verify its user, and return it with the backup codes. It is in the authenticator, too."""
+        self.authenticator.verifies = False
+        credential = self.authenticator.create(await self.options("security_key"))
+        answer = await self.send(credential, kind="security_key", **others)
+        assert answer.status == 201, answer.text
+        return answer.json
+
     async def listed(self) -> list[Any]:
         answer = await self.api.get(PASSKEYS, token=self.token)
         assert answer.status == 200, answer.text
@@ -47,6 +55,19 @@ class PasskeyUser:
 
     async def names(self) -> list[str]:
         return [passkey["name"] for passkey in await self.listed()]
+
+
+async def start_login(api: Api) -> Any:
+    """Return the answer to the right password of a user with a second factor."""
+    answer = await api.login()
+    assert (answer.status, answer.json.get("mfa_required")) == (200, True), answer.text
+    return answer.json
+
+
+async def verify_second(api: Api, login: Mapping[str, Any], authenticator: SoftAuthenticator, **others: Any) -> Answer:
+    """Complete a sign-in with the newest passkey or security key of the authenticator."""
+    credential = authenticator.get(login["passkey_options"])
+    return await api.post("/api/auth/mfa/verify", {"passkey": credential, **others}, token=login["access_token"])
 
 
 async def sign_in_options(api: Api, **options: Any) -> Any:

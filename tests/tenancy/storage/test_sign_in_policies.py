@@ -29,6 +29,7 @@ EVERY_MEMBER: Any = {
     "invited_domains": ["acme.com", "xn--bcher-kva.example"],
     "grace_days": 14,
     "due_at": {"second_factor": "2026-12-10T09:00:00Z"},
+    "until_due": {"second_factor": ["admins"]},
 }
 
 

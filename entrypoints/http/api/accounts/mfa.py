@@ -29,7 +29,11 @@ BACKUP_CODE_LIST = Field(
 class MfaStatusResponse(ResponseModel):
     """The status of your second factor."""
 
-    enabled: bool = Field(description="Whether two-factor authentication is on.")
+    enabled: bool = Field(description="Whether a password alone does not sign in.")
+    methods: list[str] = Field(
+        description="The second factors that a sign-in accepts: `totp`, `passkey`, which is also a security key, and `backup_code`.",
+        examples=[["totp", "backup_code"]],
+    )
     has_backup_codes: bool = Field(description="Whether at least one backup code is unused.")
 
 
@@ -42,7 +46,7 @@ async def get_status() -> MfaStatusResponse:
     A setup that is not confirmed counts as off. An application's token with the scope `openid` is refused.
     """
     status = await mfa.get_status(ports(), signed_in())
-    return MfaStatusResponse(enabled=status.enabled_at is not None, has_backup_codes=status.backup_codes > 0)
+    return MfaStatusResponse(enabled=status.enabled_at is not None, methods=list(status.methods), has_backup_codes=status.backup_codes > 0)
 
 
 class MfaSetupResponse(ResponseModel):
@@ -103,9 +107,10 @@ class MfaDisabledResponse(ResponseModel):
 @person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(404)
 async def disable() -> MfaDisabledResponse:
-    """Turn two-factor authentication off.
+    """Remove your authenticator app.
 
-    The secret and all backup codes are deleted, and no device is trusted any longer.
+    The secret is deleted, and no device is trusted any longer. Passkeys stay a second factor if they are one, with the
+    backup codes. Otherwise these are deleted, and two-factor authentication is off.
     """
     was_on = await mfa.disable(ports(), signed_in())
     message = "Two-factor authentication was turned off." if was_on else "Two-factor authentication was already off."

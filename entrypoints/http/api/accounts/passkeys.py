@@ -1,19 +1,20 @@
-"""The passkeys of the signed-in user."""
+"""The passkeys and security keys of the signed-in user."""
 
+from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
 
 from core.accounts import passkeys
-from core.accounts.model.passkeys import MAX_PASSKEYS
+from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.kernel.rate_limits import PASSKEYS
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.webauthn import CreationOptionsResponse, RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, verified_person
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import returns
 
@@ -22,10 +23,15 @@ routes = Blueprint("passkeys", __name__)
 PATH = "/api/user/passkeys"
 
 
+Kind = Literal["passkey", "security_key"]
+KIND = "`passkey` signs in alone. `security_key` is a second factor only."
+
+
 class PasskeyResponse(ResponseModel):
-    """A passkey without its key."""
+    """A passkey or security key without its key."""
 
     id: UUID = Field(description="The id of the passkey.")
+    kind: PasskeyKind = Field(description=KIND)
     name: str = Field(description="The name that you gave it, or that of the product.", examples=["Bitwarden"])
     product: str | None = Field(
         description="The password manager or device that keeps it, or null if that is not known.", examples=["Bitwarden"]
@@ -40,46 +46,95 @@ class PasskeyListResponse(ResponseModel):
     """The passkeys of a user."""
 
     passkeys: list[PasskeyResponse] = Field(description=f"The passkeys, oldest first. There are at most {MAX_PASSKEYS}.")
+    second_factor: bool = Field(description="Whether sign-ins ask for one of them after a password.")
+
+
+class PasskeyOptionsRequest(RequestModel):
+    """The kind of a new passkey."""
+
+    kind: Kind = Field(default="passkey", description=KIND)
 
 
 @routes.post(f"{PATH}/options")
 @verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @refuses(400)
-async def start_registration() -> CreationOptionsResponse:
-    """Start to add a passkey.
+async def start_registration(data: PasskeyOptionsRequest) -> CreationOptionsResponse:
+    """Start to add a passkey or a security key.
 
     Give `publicKey` to `navigator.credentials.create()` in the browser, and send the result to
     `POST /api/user/passkeys` in the same session. The challenge works once, for 10 minutes.
     """
-    return CreationOptionsResponse(publicKey=dict(await passkeys.start(ports(), signed_in())))
+    return CreationOptionsResponse(publicKey=dict(await passkeys.start(ports(), signed_in(), PasskeyKind(data.kind))))
 
 
 class PasskeyRequest(RequestModel):
     """A new passkey."""
 
     credential: RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
+    kind: Kind = Field(default="passkey", description=f"{KIND} Send the kind of the options.")
     name: Name | None = Field(default=None, description="A name to recognize it. Without one, it gets the name of its product.")
+    second_factor: bool | None = Field(
+        default=None,
+        description="Whether sign-ins ask for a passkey or security key after a password from now on. Without it: for a security key only.",
+    )
+
+
+class CreatedPasskeyResponse(PasskeyResponse):
+    """A new passkey or security key."""
+
+    backup_codes: list[str] | None = absent_if_none(
+        "New backup codes, if it became a second factor and you had none. No other response contains them."
+    )
 
 
 @routes.post(PATH)
 @verified_person(outlives=True, limit=PASSKEYS, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @returns(201)
-async def register(data: PasskeyRequest) -> PasskeyResponse:
-    """Add a passkey.
+async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
+    """Add a passkey or a security key.
 
-    You get an email about it, with a link that undoes it. An account can have 20 passkeys.
+    You get an email about it, with a link that undoes it. An account can have 20 of them. If it becomes a
+    second factor, trusted devices and pending sign-ins end.
     """
-    return PasskeyResponse.of(await passkeys.register(ports(), signed_in(), data.credential.model_dump(), data.name))
+    credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
+    passkey, codes = await passkeys.register(ports(), signed_in(), credential, data.name, kind, second=data.second_factor)
+    return CreatedPasskeyResponse.of(passkey, backup_codes=list(codes) or None)
 
 
 @routes.get(PATH)
 @person
 async def list_own() -> PasskeyListResponse:
-    """List your passkeys.
+    """List your passkeys and security keys.
 
     The list has all of them, also those of an earlier host of this installation.
     """
-    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(await passkeys.list_own(ports(), signed_in())))
+    own, is_second = await passkeys.list_own(ports(), signed_in())
+    return PasskeyListResponse(passkeys=PasskeyResponse.list_of(own), second_factor=is_second)
+
+
+class SecondPasskeysRequest(RequestModel):
+    """Whether sign-ins ask for a passkey or security key."""
+
+    enabled: bool = Field(description="Whether sign-ins ask for one of your passkeys or security keys after a password.")
+
+
+class SecondPasskeysResponse(ResponseModel):
+    """Whether passkeys and security keys are a second factor."""
+
+    enabled: bool = Field(description="Whether sign-ins ask for one of your passkeys or security keys after a password.")
+    backup_codes: list[str] | None = absent_if_none("New backup codes, if you had none. No other response contains them.")
+
+
+@routes.put(f"{PATH}/second-factor")
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@refuses(400)
+async def set_second_factor(data: SecondPasskeysRequest) -> SecondPasskeysResponse:
+    """Choose whether sign-ins ask for a passkey or security key after a password.
+
+    If it is turned on, trusted devices, pending sign-ins and personal access tokens end.
+    """
+    codes = await passkeys.set_second(ports(), signed_in(), on=data.enabled)
+    return SecondPasskeysResponse(enabled=data.enabled, backup_codes=list(codes) or None)
 
 
 class PasskeyUpdateRequest(RequestModel):
@@ -100,8 +155,9 @@ async def rename(passkey_id: UUID, data: PasskeyUpdateRequest) -> PasskeyRespons
 @refuses(400)
 @describes({204: "The passkey is deleted."})
 async def delete(passkey_id: UUID) -> None:
-    """Delete one of your passkeys.
+    """Delete one of your passkeys or security keys.
 
     You get an email about it, with a link that undoes it. Sessions that the passkey started continue. The only way to sign in stays.
+    With the last one, passkeys are no longer a second factor.
     """
     await passkeys.delete(ports(), signed_in(), passkey_id)

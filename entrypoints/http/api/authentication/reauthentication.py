@@ -31,7 +31,11 @@ class ReauthenticationOptionsResponse(ResponseModel):
         description="`password`, `email` for a code in an email, `passkey`, which needs no second factor, and linked identity providers.",
         examples=[["password", "email"]],
     )
-    needs_second_factor: bool = Field(description="Whether a code of your authenticator app or a backup code is needed too.")
+    needs_second_factor: bool = Field(description="Whether one of `second_methods` is needed too.")
+    second_methods: list[str] = Field(
+        description="The ways to show the second factor: `totp` and `backup_code` in `code`, and `passkey`.",
+        examples=[["totp", "passkey", "backup_code"]],
+    )
     authenticated_at: Timestamp = Field(description="The time of the last sign-in in this session.")
 
 
@@ -51,12 +55,16 @@ async def get_options() -> ReauthenticationOptionsResponse:
         needs_first_factor=options.needs_first_factor,
         methods=[name for name, is_offered in ways if is_offered] + list(options.providers),
         needs_second_factor=options.needs_second_factor,
+        second_methods=list(options.second_methods),
         authenticated_at=user.sign_in.at,
     )
 
 
 class ReauthenticationRequest(RequestModel):
-    """The factors of your account. One of `password` and `email_code` is the first factor. `passkey` stands for all factors."""
+    """The factors of your account. One of `password` and `email_code` is the first factor.
+
+    `passkey` stands for all factors if its authenticator verified you. Otherwise, and for a security key, it is the second factor.
+    """
 
     password: PasswordText | None = Field(default=None, description="Your password.")
     email_code: Text | None = Field(

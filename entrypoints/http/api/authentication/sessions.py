@@ -6,14 +6,15 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import sessions
+from core.authentication.methods import second_factor
 from core.authentication.methods.password import Password
-from core.authentication.methods.second_factor import Code
 from core.authentication.model.login import PreAuthToken
 from core.authentication.model.sessions import TokenPair
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
+from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
@@ -51,6 +52,12 @@ class LoginResponse(TokenPairResponse):
     )
     refresh_token: str = Field(description="The refresh token. It works once. With `mfa_required`, it is empty.")
     mfa_required: bool | None = absent_if_none("True if the second factor is still required. Otherwise the field is absent.")
+    methods: list[str] | None = absent_if_none(
+        "The second factors of the account, with `mfa_required`: `totp`, `passkey`, which is also a security key, and `backup_code`."
+    )
+    passkey_options: dict[str, Any] | None = absent_if_none(
+        "PublicKeyCredentialRequestOptionsJSON for `navigator.credentials.get()`, if `methods` has `passkey`. Send the result as `passkey`."
+    )
     redirect_url: str | None = absent_if_none(
         "The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`."
     )
@@ -84,10 +91,15 @@ async def login(data: LoginRequest) -> LoginResponse:
 
 
 class MfaVerificationRequest(RequestModel):
-    """A code of the second factor."""
+    """The second factor: either `code` or `passkey`."""
 
-    code: Text = Field(
-        description="The 6-digit code of the authenticator app, or a backup code as issued.", examples=["123456", "ABCD-2345"]
+    code: Text | None = Field(
+        default=None,
+        description="The 6-digit code of the authenticator app, or a backup code as issued.",
+        examples=["123456", "ABCD-2345"],
+    )
+    passkey: AuthenticationCredentialRequest | None = Field(
+        default=None, description="The result of `navigator.credentials.get()`, as JSON, with the `passkey_options` of the login."
     )
     trust_device: bool | None = Field(default=None, description="Whether this device can skip the second factor at the next logins.")
     device_name: Name | None = Field(default=None, description="The name of the device in the user's list of devices.")
@@ -97,12 +109,13 @@ class MfaVerificationRequest(RequestModel):
 @pre_auth(limit=MFA_VERIFICATION)
 @refuses(400, 403, 404)
 async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
-    """Complete a sign-in with a code of the second factor.
+    """Complete a sign-in with the second factor: a code, a passkey or a security key.
 
     Send the pre-auth token as the bearer token. It works once. It expires after 10 minutes or after 5 wrong codes.
     """
-    code = Code(data.code, trusts_device=data.trust_device is True)
-    outcome = await sign_in_flow.sign_in_with_code(ports(), caller(), pre_auth_claims(), code, client(name=data.device_name))
+    credential = None if data.passkey is None else data.passkey.model_dump()
+    second = second_factor.to_method(data.code, credential, trusts_device=data.trust_device is True)
+    outcome = await sign_in_flow.complete_over_api(ports(), caller(), pre_auth_claims(), second, client(name=data.device_name))
     return MfaVerificationResponse(**_to_fields(outcome.tokens), device_token=outcome.device_token, redirect_url=_redirect_url(outcome))
 
 
@@ -136,7 +149,14 @@ async def logout() -> Message:
 
 def to_login_response(outcome: ApiSignIn | PreAuthToken) -> LoginResponse:
     if isinstance(outcome, PreAuthToken):
-        return LoginResponse(access_token=outcome.token, refresh_token="", expires_in=outcome.expires_in, mfa_required=True)
+        return LoginResponse(
+            access_token=outcome.token,
+            refresh_token="",
+            expires_in=outcome.expires_in,
+            mfa_required=True,
+            methods=list(outcome.options.methods),
+            passkey_options=None if outcome.options.passkey_options is None else dict(outcome.options.passkey_options),
+        )
     return LoginResponse(**_to_fields(outcome.tokens), redirect_url=_redirect_url(outcome))
 
 

@@ -91,6 +91,9 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.PASSKEY_ADDED: "Passkey added",
             MfaEvent.PASSKEY_REMOVED: "Passkey deleted",
             MfaEvent.PASSKEY_REFUSED: "Passkey refused",
+            MfaEvent.PASSKEY_ENABLED: "Passkeys became a second factor",
+            MfaEvent.PASSKEY_DISABLED: "Passkeys are no second factor now",
+            MfaEvent.PASSKEY_USED: "Passkey used",
         },
         MfaAlertType: {
             MfaAlertType.REPEATED_FAILURES: "Many wrong codes",

@@ -76,7 +76,7 @@ async def show_account() -> Response:
         email=account.email,
         verified=account.email_verified_at is not None,
         pending=None if email_change is None else email_change.new_email,
-        has_second_factor=account.second_factor is not None,
+        has_second_factor=bool(account.second_factors),
         profile=account.profile,
         organizations=[(organization.name, membership.role) for organization, membership in await organizations.list_own(ports(), user)],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],

@@ -55,7 +55,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
     return {
         "has_password": account.password_hash is not None,
         "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
-        "since": second_factor.enabled_at,
+        "since": second_factor.totp_at,
         "codes": second_factor.backup_codes,
         "devices": [device_values(each) for each in query.part("devices", own_devices)],
         "device_count": len(own_devices),

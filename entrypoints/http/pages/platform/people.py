@@ -115,7 +115,7 @@ async def _promotion(user_id: UUID) -> Question:
         consequences=(
             "Platform owners can do everything on this platform: read all logs, impersonate users, and delete organizations.",
             "All platform owners get an email, with your reason.",
-            *([] if account.second_factor is not None else ["The user must turn on two-factor authentication first."]),
+            *([] if account.second_factors else ["The user must turn on two-factor authentication first."]),
         ),
         button="Make platform owner",
         back=(account.email, f"{LIST}/{account.id}"),

@@ -26,7 +26,8 @@ class MfaUser:
     async def status(self) -> tuple[bool, bool]:
         answer = await self.api.get(f"{PATH}/status", token=self.token)
         assert answer.status == 200, answer.text
-        assert answer.json.keys() == {"enabled", "has_backup_codes"}
+        assert answer.json.keys() == {"enabled", "methods", "has_backup_codes"}
+        assert bool(answer.json["methods"]) is answer.json["enabled"]
         return answer.json["enabled"], answer.json["has_backup_codes"]
 
     async def setup(self) -> Answer:

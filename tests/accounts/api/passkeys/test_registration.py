@@ -36,6 +36,7 @@ async def test_a_passkey_is_added_and_listed(holder: PasskeyUser, user: Account,
     answer = await holder.send(holder.authenticator.create(options), name="My phone")
     assert answer.status == 201
     expected = {
+        "kind": "passkey",
         "name": "My phone",
         "product": "Bitwarden",
         "aaguid": str(BITWARDEN),
@@ -80,7 +81,7 @@ async def test_the_user_gets_an_email_and_organizations_an_event(
     events = await run_sql(pool, "select org_id, action, target_id, details from audit_log order by created_at")
     details = {"passkey_id": passkey["id"]}
     assert events == [
-        (org, "security.passkey.added", str(user.id), {**details, "aaguid": str(BITWARDEN), "backup_eligible": True}),
+        (org, "security.passkey.added", str(user.id), {**details, "kind": "passkey", "aaguid": str(BITWARDEN), "backup_eligible": True}),
         (org, "security.passkey.removed", str(user.id), details),
     ]
     log = await run_sql(pool, "select event_type, success from mfa_events order by created_at, event_type")
@@ -164,7 +165,10 @@ async def test_an_account_has_at_most_20(holder: PasskeyUser, pool: Pool) -> Non
     statuses = await run_concurrently(MAX_PASSKEYS + 4, send)
     assert sorted(statuses) == [201] * MAX_PASSKEYS + [400] * 4
     answer = await holder.api.post(f"{PASSKEYS}/options", token=holder.token)
-    assert (answer.status, answer.json["error"]) == (400, "An account can have at most 20 passkeys. Delete one that you no longer use.")
+    assert (answer.status, answer.json["error"]) == (
+        400,
+        "An account can have at most 20 passkeys and security keys. Delete one that you no longer use.",
+    )
     assert await run_sql(pool, "select passkey_count from users") == [(MAX_PASSKEYS,)]
 
 
@@ -181,7 +185,9 @@ async def test_refused_ceremonies_add_nothing(holder: PasskeyUser, metrics: Fake
 
 
 async def test_the_sign_in_must_be_fresh_and_have_all_factors(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> None:
-    passkey, credential = await holder.add(), SoftAuthenticator(origin=BASE_URL).create(await holder.options())
+    passkey = await holder.add()
+    holder.token = (await sign_in(ports, user)).access_token  # without a proof of the passkey
+    credential = SoftAuthenticator(origin=BASE_URL).create(await holder.options())
     clock.advance(timedelta(minutes=9))
     await add_mfa(ports, user)
     await _is_refused(holder, passkey["id"], credential, 'acr_values="mfa"')

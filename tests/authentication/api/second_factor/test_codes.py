@@ -22,7 +22,8 @@ async def test_the_password_gives_a_pre_auth_token_and_the_code_gives_tokens(
     api: Api, ports: Ports, authenticator: Authenticator, metrics: FakeMetrics
 ) -> None:
     first = await api.login()
-    assert first.json == {"access_token": first.json["access_token"], "refresh_token": "", "expires_in": 600, "mfa_required": True}
+    methods = {"mfa_required": True, "methods": ["totp", "backup_code"]}
+    assert first.json == {"access_token": first.json["access_token"], "refresh_token": "", "expires_in": 600, **methods}
     assert first.headers["Cache-Control"] == "no-store"
     assert metrics.tokens_issued == 0
     second = await verify(api, first.json["access_token"], authenticator.code())

@@ -1,0 +1,131 @@
+"""A second, small statement of the sign-in policy, written from its documents and not from the code. All times are minutes."""
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Any, Literal
+
+Policy = dict[str, Any]  # a document; `due` has the minute at which a rule with a grace period starts
+Answer = tuple[Literal["allowed", "step_up", "enroll", "refused"], str | None]
+DAY = 24 * 60
+GRACE = ("methods", "second_factor", "phishing_resistant")
+
+
+@dataclass
+class User:
+    """A user, and the session in which the policy is asked."""
+
+    first_ways: set[str]  # password, email, provider:...
+    has_totp: bool = False
+    has_passkey: bool = False
+    is_admin: bool = False
+    acts: bool = False
+    risk: bool = False
+    address: str = "203.0.113.7"
+    proofs: list[tuple[str, int]] = field(default_factory=list)  # the method and its minute; the first factor comes first
+    used_at: int | None = None
+    trusted_at: int | None = None  # when this device proved the second factor
+
+
+def answer(policies: list[Policy], user: User, now: int) -> Answer:
+    """Return what a sign-in leads to, and the rule that asks for it."""
+    return judge([in_force(policy, now) for policy in policies], user, now)
+
+
+def due(policies: list[Policy], user: User, now: int) -> int | None:
+    """Return the minute from which an allowed user has to set up a factor."""
+    starts: set[int] = {minute for policy in policies for minute in policy.get("due", {}).values() if minute > now}
+    for minute in sorted(starts):
+        later = [in_force(policy, minute) for policy in policies]
+        if proved(later, user, now) < needed(later, user) and reachable(later, user) < needed(later, user):
+            return minute
+    return None
+
+
+def judge(policies: list[Policy], user: User, now: int) -> Answer:
+    if not policies:
+        return "allowed", None
+    if user.is_admin and user.acts and not all(is_inside(policy, user.address) for policy in policies):
+        return "refused", "admin_networks"
+    need, have, can = needed(policies, user), proved(policies, user, now), reachable(policies, user)
+    if have < need:
+        return ("step_up" if can >= need else "enroll"), factor_rule(have if have < can else can, need)
+    for rule, start in (("session_lifetime_minutes", signed_in_at(user)), ("session_idle_minutes", last_used_at(user))):
+        if any(rule in policy and now - start > policy[rule] for policy in policies):
+            return ("step_up", rule) if can >= need else ("enroll", factor_rule(can, need))
+    return "allowed", None
+
+
+def in_force(policy: Policy, now: int) -> Policy:
+    later = {rule for rule, start in policy.get("due", {}).items() if start > now}
+    return {name: value for name, value in policy.items() if name not in later} | {
+        rule: value for rule, value in policy.get("until", {}).items() if rule in later
+    }
+
+
+def needed(policies: list[Policy], user: User) -> int:
+    def is_asked(rule: str) -> bool:
+        concerned = [who for policy in policies for who in policy.get(rule, [])]
+        return "everyone" in concerned or ("admins" in concerned and user.is_admin) or ("high_risk" in concerned and user.risk)
+
+    return 3 if is_asked("phishing_resistant") else 2 if is_asked("second_factor") else 1
+
+
+def proved(policies: list[Policy], user: User, now: int) -> int:
+    methods = [method for method, _ in user.proofs if is_allowed(policies, method)]
+    if "passkey" in methods:
+        return 3
+    if not set(methods) - {"totp", "backup_code"}:
+        return 0
+    is_trusted = user.trusted_at is not None and not user.risk
+    for policy in policies:
+        is_trusted = is_trusted and now - (user.trusted_at or 0) < policy.get("device_trust_days", 90) * DAY
+    return 2 if len(methods) > 1 or is_trusted else 1
+
+
+def reachable(policies: list[Policy], user: User) -> int:
+    if user.has_passkey and is_allowed(policies, "passkey"):
+        return 3
+    if any("methods" in policy for policy in policies) and not any(is_allowed(policies, way) for way in user.first_ways):
+        return 0
+    return 2 if user.has_totp and is_allowed(policies, "totp") else 1
+
+
+def is_allowed(policies: list[Policy], method: str) -> bool:
+    if method == "backup_code":
+        return is_allowed(policies, "totp") or is_allowed(policies, "passkey")
+    return method == "owner_recovery" or all(method in policy.get("methods", [method]) for policy in policies)
+
+
+def is_inside(policy: Policy, address: str) -> bool:
+    networks = policy.get("admin_networks")
+    return not networks or any(ip_address(address) in ip_network(network) for network in networks)
+
+
+def factor_rule(strength: int, need: int) -> str:
+    return "methods" if strength == 0 else "phishing_resistant" if need == 3 else "second_factor"
+
+
+def signed_in_at(user: User) -> int:
+    return max(minute for method, minute in user.proofs if method not in ("totp", "backup_code"))
+
+
+def last_used_at(user: User) -> int:
+    return max(signed_in_at(user), user.used_at or 0)
+
+
+def save(new: Policy, old: Policy, now: int) -> Policy:
+    """Return the document as it is stored: a stricter rule starts when the grace period ends, or when it would have started anyway."""
+    held, starts = in_force(old, now), {}
+    for rule in GRACE:
+        if is_stricter(rule, new, held):
+            starts[rule] = now + new.get("grace_days", 0) * DAY if is_stricter(rule, new, old) else old["due"][rule]
+    starts = {rule: start for rule, start in starts.items() if start > now}
+    return {**new, "due": starts, "until": {rule: held[rule] for rule in starts if rule in held}}
+
+
+def is_stricter(rule: str, new: Policy, old: Policy) -> bool:
+    if rule not in new or rule not in old:
+        return rule in new
+    if rule == "methods":
+        return not set(old[rule]) <= set(new[rule])
+    return "everyone" not in old[rule] and not set(new[rule]) <= set(old[rule])

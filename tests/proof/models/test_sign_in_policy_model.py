@@ -1,0 +1,256 @@
+"""Sign-in policies against a small reference: users, factors, memberships, saved rules and time, in any order."""
+
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength
+from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, decide, strictest
+from core.kernel.sign_in_policy.rules import METHODS, RULES_OF_APPLICATIONS, EffectivePolicy, Rules, Source, SourceKind, strictest_rules
+from core.kernel.values import rfc3339
+from core.tenancy.model.sign_in_policies import MethodsUnavailable, require_available
+from tests.proof.models import sign_in_policy_reference as reference
+from tests.proof.models.sign_in_policy_reference import DAY, Policy, User
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCES = (Source(SourceKind.ORGANIZATION, UUID(int=1), "Acme"), Source(SourceKind.APPLICATION, UUID(int=2), "Shop"))
+INSIDE, OUTSIDE = "203.0.113.7", "198.51.100.7"
+NETWORKS = ["203.0.113.0/24", "2001:db8::/32"]
+FRESH = 10
+CONCERNED = st.lists(st.sampled_from(["everyone", "admins", "high_risk"]), min_size=1, unique=True)
+DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "methods": st.lists(st.sampled_from(METHODS), min_size=1, unique=True),
+        "second_factor": CONCERNED,
+        "phishing_resistant": st.lists(st.sampled_from(["everyone", "admins"]), min_size=1, unique=True),
+        "session_lifetime_minutes": st.sampled_from([15, 12 * 60]),
+        "session_idle_minutes": st.sampled_from([5, 60]),
+        "device_trust_days": st.sampled_from([0, 1, 14]),
+        "admin_networks": st.lists(st.sampled_from(NETWORKS), min_size=1, unique=True),
+        "grace_days": st.sampled_from([0, 1, 14]),
+    },
+)
+PASSES = st.sampled_from([1, 4, 6, 16, 61, DAY // 2, DAY, 2 * DAY, 15 * DAY])
+FIRST_WAYS = [{"password", "email"}, {"email"}, {"email", "provider:websuite"}, {"password", "email", "provider:codehost"}]
+
+
+def at(minute: int) -> datetime:
+    return START + timedelta(minutes=minute)
+
+
+def to_policy(documents: list[Policy]) -> EffectivePolicy | None:
+    parts = []
+    for source, document in zip(SOURCES, documents, strict=False):
+        dates = {name: rfc3339(at(minute)) for name, minute in document.get("due", {}).items()}
+        parts.append((source, Rules.read({**document, "due_at": dates, "until_due": Rules.read(document.get("until", {})).document})))
+    return EffectivePolicy(UUID(int=1), 1, tuple(parts)) if parts else None
+
+
+def to_proof(method: str, minute: int) -> Proof:
+    kind, _, provider = method.partition(":")
+    is_passkey = kind == "passkey"
+    return Proof(Method(kind), at(minute), provider=provider or None, user_verified=is_passkey, phishing_resistant=is_passkey)
+
+
+def to_facts(user: User, now: int) -> PolicyFacts:
+    kinds = {FactorKind.TOTP: user.has_totp, FactorKind.PASSKEY: user.has_passkey}
+    return PolicyFacts(
+        now=at(now),
+        proofs=tuple(to_proof(*proof) for proof in user.proofs),
+        factors=[Factor(kind) for kind, is_there in kinds.items() if is_there],
+        first_ways=frozenset(user.first_ways),
+        is_admin=user.is_admin,
+        acts=user.acts,
+        risk_is_high=user.risk,
+        address=user.address,
+        used_at=None if user.used_at is None else at(user.used_at),
+        factor_at_device=None if user.trusted_at is None else at(user.trusted_at),
+    )
+
+
+def sign_in(user: User, now: int, methods: frozenset[str] | None = None, *, with_second: bool = False) -> None:
+    """Sign in as the platform asks, by the first of these methods that the account has. The account's own second factor is asked, too."""
+    ways = [way for way in ("passkey", *sorted(user.first_ways)) if way != "passkey" or user.has_passkey]
+    way = next(way for way in ways if methods is None or way in methods)
+    needs_code = way != "passkey" and user.has_totp and (with_second or user.trusted_at is None)
+    user.proofs = [(way, now), *([("totp", now)] if needs_code else [])]
+
+
+def enroll(user: User, now: int, decision: Decision) -> None:
+    """Set up the factors that a decision asks for: a passkey only where nothing else is enough."""
+    methods = decision.methods or frozenset(METHODS)
+    needs_passkey = decision.required is Strength.PHISHING_RESISTANT or methods.isdisjoint({"password", "email"})
+    if needs_passkey or (decision.required is Strength.TWO and "totp" not in methods):
+        user.has_passkey = True
+        user.proofs = [user.proofs[0], ("passkey", now)]
+        return
+    if methods.isdisjoint(user.first_ways):
+        user.first_ways |= {"password"}
+    if decision.required is Strength.TWO and not user.has_totp:
+        user.has_totp = True
+        user.proofs = [user.proofs[0], ("totp", now)]
+
+
+class PolicyMachine(RuleBasedStateMachine):
+    """An organization, one of its applications, and four users: owner, admin, member, and an end user without a membership."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100 * DAY
+        self.documents: list[Policy] = []
+        self.users = [
+            User(set(ways), is_admin=number < 2, acts=number < 3, proofs=[("email", self.now)]) for number, ways in enumerate(FIRST_WAYS)
+        ]
+
+    def one(self, number: int) -> User:
+        return self.users[number % len(self.users)]
+
+    @rule(document=DOCUMENTS, of_application=st.booleans())
+    def save(self, document: Policy, of_application: bool) -> None:
+        """Save rules. Those that some user cannot meet are refused, and so are those that the owner does not meet."""
+        number = int(of_application)
+        documents = [*self.documents, *([{}] * (number + 1 - len(self.documents)))]
+        if of_application:
+            document = {name: value for name, value in document.items() if name in {*RULES_OF_APPLICATIONS, "grace_days"}}
+        old = documents[number]
+        documents[number] = reference.save(document, old, self.now)
+        before, after = to_policy([old]), to_policy([documents[number]])
+        assert before is not None
+        assert after is not None
+        assert Rules.parse(document).with_due_dates(before.parts[0][1], at(self.now)) == after.parts[0][1]
+        policy = to_policy(documents)
+        assert policy is not None
+        try:
+            require_available(strictest_rules([rules for _, rules in policy.parts]), email_is_on=True)
+        except MethodsUnavailable:
+            return
+        if decide(policy, to_facts(self.users[0], self.now)).outcome not in (Outcome.ENROLL, Outcome.REFUSED):
+            self.documents = documents
+
+    @rule()
+    def drop_policies(self) -> None:
+        self.documents = []
+
+    @rule(number=st.integers(0, 3), promoted=st.booleans(), is_member=st.booleans())
+    def change_role(self, number: int, promoted: bool, is_member: bool) -> None:
+        user = self.one(number)
+        user.is_admin, user.acts = promoted and is_member, is_member
+
+    @rule(number=st.integers(0, 3), kind=st.sampled_from(["has_totp", "has_passkey"]), value=st.booleans())
+    def change_factor(self, number: int, kind: str, value: bool) -> None:
+        setattr(self.one(number), kind, value)
+
+    @rule(number=st.integers(0, 3), risk=st.booleans(), outside=st.booleans(), trusts=st.booleans())
+    def sign_in_anew(self, number: int, risk: bool, outside: bool, trusts: bool) -> None:
+        user = self.one(number)
+        user.risk, user.address = risk, OUTSIDE if outside else INSIDE
+        sign_in(user, self.now)
+        if trusts and len(user.proofs) > 1:
+            user.trusted_at = self.now
+
+    @rule(number=st.integers(0, 3))
+    def use_backup_code(self, number: int) -> None:
+        self.one(number).proofs = [("password", self.now), ("backup_code", self.now)]
+
+    @rule(number=st.integers(0, 3))
+    def recover(self, number: int) -> None:
+        self.one(number).proofs = [("owner_recovery", self.now)]
+
+    @rule(number=st.integers(0, 3))
+    def use(self, number: int) -> None:
+        self.one(number).used_at = self.now
+
+    @rule(minutes=PASSES)
+    def wait(self, minutes: int) -> None:
+        self.now += minutes
+
+    @rule(number=st.integers(0, 3), minutes=PASSES)
+    @precondition(lambda self: self.documents)
+    def a_pass_is_right_while_it_is_valid(self, number: int, minutes: int) -> None:
+        user = replace(self.one(number), used_at=self.now)
+        decision = decide(to_policy(self.documents), to_facts(user, self.now))
+        ends = decision.valid_until or at(self.now + minutes + 1)
+        if decision.outcome is Outcome.ALLOWED and at(self.now + minutes) < ends:
+            later = decide(to_policy(self.documents), to_facts(user, self.now + minutes))
+            assert later.outcome is Outcome.ALLOWED, (self.documents, user)
+
+    @invariant()
+    def the_reference_agrees(self) -> None:
+        policy = to_policy(self.documents)
+        for user in self.users:
+            decision = decide(policy, to_facts(user, self.now))
+            outcome, rule_ = reference.answer(self.documents, user, self.now)
+            assert decision.outcome.value == outcome, (self.documents, user)
+            if outcome == "allowed":
+                due = reference.due(self.documents, user, self.now)
+                assert decision.due_at == (None if due is None else at(due)), (self.documents, user)
+                continue
+            assert decision.rule == rule_, (self.documents, user)
+            rules = [reference.in_force(document, self.now) for document in self.documents]
+            assert decision.required in (Strength.NONE, reference.needed(rules, user))
+            usual = replace(user, risk=False)
+            assert strictest(policy, is_admin=user.is_admin, now=at(self.now)) == reference.needed(rules, usual)
+
+    @invariant()
+    def everyone_has_a_way_of_three_actions(self) -> None:
+        """The actions: sign in, set up what is missing, sign in as the policy asks. Admins are in their network."""
+        policy = to_policy(self.documents)
+        for user in deepcopy(self.users):
+            user.address, user.used_at = INSIDE, self.now
+            if any("203.0.113.0/24" not in document.get("admin_networks", NETWORKS) for document in self.documents):
+                user.address = "2001:db8::7"
+            actions: list[Outcome] = []
+            while (decision := decide(policy, to_facts(user, self.now))).outcome is not Outcome.ALLOWED and len(actions) < 4:
+                if decision.outcome is Outcome.STEP_UP:
+                    sign_in(user, self.now, decision.methods, with_second=decision.required is Strength.TWO)
+                elif self.now - reference.signed_in_at(user) > FRESH:
+                    sign_in(user, self.now)
+                else:
+                    enroll(user, self.now, decision)
+                actions.append(decision.outcome)
+            assert len(actions) <= 3, (self.documents, user, actions)
+
+
+@pytest.mark.slow
+def test_sign_in_policies_decide_as_the_reference() -> None:
+    steady = settings(derandomize=True, deadline=None, max_examples=80, stateful_step_count=30, database=None)
+    run_state_machine_as_test(PolicyMachine, settings=steady)
+
+
+USERS = st.builds(
+    User,
+    st.sampled_from(FIRST_WAYS).map(set),
+    has_totp=st.booleans(),
+    has_passkey=st.booleans(),
+    is_admin=st.booleans(),
+    acts=st.booleans(),
+    risk=st.booleans(),
+    address=st.sampled_from([INSIDE, OUTSIDE]),
+    proofs=st.sampled_from(["password", "email", "passkey", "provider:websuite", "owner_recovery"]).map(lambda method: [(method, 0)]),
+    used_at=st.sampled_from([None, 0, 20]),
+    trusted_at=st.sampled_from([None, 0]),
+)
+
+
+@pytest.mark.slow
+def test_two_policies_together_allow_what_each_allows_alone() -> None:
+    """The order of the two does not matter, and together they never allow more."""
+
+    @settings(derandomize=True, database=None, deadline=None, max_examples=400)
+    @given(DOCUMENTS, DOCUMENTS, USERS, st.sampled_from([0, 10, 30, DAY]))
+    def check(one: Any, other: Any, user: User, now: int) -> None:
+        facts = to_facts(user, now)
+        both = decide(to_policy([one, other]), facts).outcome
+        assert both is decide(to_policy([other, one]), facts).outcome
+        if both is Outcome.ALLOWED:
+            assert decide(to_policy([one]), facts).outcome is decide(to_policy([other]), facts).outcome is Outcome.ALLOWED
+
+    check()
