@@ -102,9 +102,7 @@ async def test_an_admin_saves_every_rule_and_later_rules_are_not_in_force(acme: 
     assert len([entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]) == 1
 
 
-async def test_a_stricter_rule_starts_later_and_holds_its_earlier_value_until_then(
-    acme: Tenant, pool: Pool, clock: FakeClock
-) -> None:
+async def test_a_stricter_rule_starts_later_and_holds_its_earlier_value_until_then(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
     await give_passkey(pool, acme.id("owner"))
     assert (await save(acme, {"second_factor": ["admins"]})).json["in_force"]["second_factor"] == ["admins"]
     both = (await save(acme, {"second_factor": ["everyone"], "grace_days": 7})).json
