@@ -35,7 +35,7 @@ class SignInPoliciesRead(Protocol):
         """
 
     async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next users of the organization's applications, or of this one, who are no confirmed members. As `members`."""
+        """Return the next users of the organization's applications, or of this one, without confirmed members. As `members`."""
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""

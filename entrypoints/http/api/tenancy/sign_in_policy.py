@@ -145,9 +145,9 @@ class PeopleCountResponse(ResponseModel):
     """How many members or end users the policy concerns."""
 
     concerned: int = Field(description="The number of users that one of the rules can concern.")
-    meets: int = Field(description="The number of those who meet all rules, now and later.")
-    stopped_now: int = Field(description="The number of those who need a new factor at their next sign-in, or another network.")
-    stopped_later: int = Field(description="The number of those who have to set up a factor when a rule starts.")
+    meets: int = Field(description="The number of them that meet all rules, now and later.")
+    stopped_now: int = Field(description="The number of them that need a new factor at their next sign-in, or another network.")
+    stopped_later: int = Field(description="The number of them that need a new factor when a rule starts.")
     is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
 
 
@@ -272,6 +272,6 @@ async def remove_of_service(org_slug: str, service_slug: str) -> None:
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of a service.
 
-    Members and end users are those who use the service.
+    It counts the users of the service.
     """
     return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))
