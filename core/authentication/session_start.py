@@ -37,6 +37,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         service=sign_in.service,
         device_id=device.id,
         proofs=sign_in.proofs,
+        ends_by=sign_in.ends_by,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if sign_in.in_browser:
@@ -64,6 +65,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         browser_session_id=redeemed.browser_session_id,
         openid=redeemed.openid,
         key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,
+        ends_by=redeemed.ends_by,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     asks_for_facts = redeemed.openid is not None and redeemed.openid.scope

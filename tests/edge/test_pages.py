@@ -256,6 +256,7 @@ PAGES: dict[str, dict[str, object]] = {
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
+        "asked": None,
         "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },

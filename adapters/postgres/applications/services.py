@@ -29,6 +29,7 @@ CONTEXT: Final = Record(
     org_slug="vo.slug",
     status=Column(sql="vo.status", read=OrganizationStatus),
     requires_second_factor="v.required_acr is not null",
+    has_sign_in_policy="exists (select from sign_in_policies vp where vp.org_id = vo.id)",
 )
 ACCESS: Final = Record(AccessSettings, "v", policy=Column(sql="v.access_policy", read=AccessPolicy))
 COLUMNS: Final[Mapping[str, Description]] = {

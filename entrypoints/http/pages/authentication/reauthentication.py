@@ -11,7 +11,9 @@ from quart import Blueprint, Response, request
 
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
+from core.authentication import policy_checks
 from core.authentication.model.login import EmailCodeMalformed
+from core.authentication.model.policy import StepUpNeeded
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -22,10 +24,12 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
+from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.sign_in_policy.decision import Decision, Outcome
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -34,6 +38,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.reauthentication import place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
@@ -58,7 +63,7 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 def _target(fields: Any) -> dict[str, str]:
     """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
-    return {name: fields[name] for name in ("form", "next", "empty") if fields.get(name)}
+    return {name: fields[name] for name in ("form", "next", "empty", "policy") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
@@ -70,14 +75,26 @@ async def _kept_form(target: dict[str, str]) -> KeptForm | None:
     return await kept_forms.find(ports(), signed_in(), path_id(target["form"])) if "form" in target else None
 
 
-async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool) -> dict[str, Any]:
+async def _step_up(target: dict[str, str]) -> Decision | None:
+    """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
+    if "policy" not in target:
+        return None
+    try:
+        enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
+    except OrganizationNotFound:
+        return None
+    return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
+
+
+async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
-    options = await reauthentication.load_options(ports(), user)
+    options = await reauthentication.load_options(ports(), user, decision)
     return {
         "form_token": session_form_token(),
         "email": user.email,
         "target": target,
         "options": options,
+        "asked": None if decision is None else StepUpNeeded(decision, place_of(target["policy"])).message,
         "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
@@ -98,6 +115,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "form": "The id of a form that was sent with a sign-in that was too old.",
         "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
+        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, or `*` for the platform.",
     },
 )
 async def show() -> Response:
@@ -111,8 +129,10 @@ async def show() -> Response:
         kept = await _kept_form(target)
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
-    if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
-        values = await _values(target, kept, is_emailed="emailed" in request.args)
+    decision = await _step_up(target)
+    is_fresh = "policy" in target or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
+    if decision is not None or not is_fresh:
+        values = await _values(target, kept, is_emailed="emailed" in request.args, decision=decision)
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
     if kept is None:
         return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
@@ -131,7 +151,8 @@ async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool
         kept = await _kept_form(target)
     except KeptFormEnded:
         return redirect(_path(target))
-    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **await _values(target, kept, is_emailed=is_emailed))
+    values = await _values(target, kept, is_emailed=is_emailed, decision=await _step_up(target))
+    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **values)
 
 
 def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
