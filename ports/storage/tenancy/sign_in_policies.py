@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.rules import EffectivePolicy
-from core.tenancy.model.sign_in_policies import PolicyOfUser, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -21,6 +21,21 @@ class SignInPoliciesRead(Protocol):
 
     async def of_platform(self) -> EffectivePolicy | None:
         """Return the policy of the platform, or None if it is not stored yet."""
+
+    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
+        """Return the policies of the organization's applications, ordered by slug."""
+
+    async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
+        """Return a confirmed member of the organization, with the facts that a policy asks for."""
+
+    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        """Return the next confirmed members with a usable account, ordered by id. With an application: its users among them.
+
+        `last` is the user of the last one of the batch before, or None.
+        """
+
+    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        """Return the next users of the organization's applications, or of this one, who are no confirmed members. As `members`."""
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""

@@ -195,6 +195,14 @@ GET    {org}/smtp                             200  200  403  200  403  403*
 DELETE {org}/smtp                             403  403  403  204  403  403*
 POST   {org}/smtp/test                        403  403  403  403  403  403*
 
+GET    {org}/sign-in-policy                   403  403  403  403  403  403*
+PUT    {org}/sign-in-policy                   403  403  403  403  403  403*
+POST   {org}/sign-in-policy/preview           403  403  403  403  403  403*
+GET    {service}/sign-in-policy               403  403  403  403  403  403*
+PUT    {service}/sign-in-policy               403  403  403  403  403  403*
+DELETE {service}/sign-in-policy               403  403  403  403  403  403*
+POST   {service}/sign-in-policy/preview       403  403  403  403  403  403*
+
 POST   {org}/siem                             403  403  403  200  403  403*
 GET    {org}/siem                             200  200  403  200  403  403*
 DELETE {org}/siem                             403  403  403  204  403  403*

@@ -345,6 +345,14 @@ GET    {org}/smtp                             401  403  403  403  403  200  200 
 DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/sign-in-policy/preview           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/sign-in-policy               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/sign-in-policy/preview       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/siem                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/siem                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -842,6 +850,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
+    f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
