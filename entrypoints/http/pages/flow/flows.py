@@ -115,7 +115,7 @@ def path_of(flow: Flow, step: str = "") -> str:
 
 
 def step_path(step: Step) -> str:
-    """Return what `path_of` adds for a step. The flow itself leads to the page that is no part of it."""
+    """Return what `path_of` adds for a step. The flow itself leads to the page of ENROLL."""
     return "" if step is Step.ENROLL else f"/{step.value}"
 
 
