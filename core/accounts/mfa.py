@@ -1,10 +1,11 @@
 """The second factor of an account: turn it on and off, and replace its backup codes. `passkeys` adds passkeys and security keys."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, events
+from core.accounts import attempt_limits, events, factor_changes
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
@@ -24,7 +25,6 @@ from core.accounts.model.mfa import (
     attempt_subject,
 )
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -34,7 +34,7 @@ from core.kernel.proofs import FactorKind, Method, Proof
 from ports import Ports
 from ports.storage import Transaction
 
-# The caller's own second factor. Functions that write also raise the errors of `lock_own_account`.
+# The caller's own second factor. Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
@@ -59,7 +59,7 @@ async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if account.mfa_enabled_at is not None:
             raise AlreadyEnabled
         await tx.mfa.save_pending_secret(account.id, secret, now)
@@ -99,7 +99,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes = await backup_codes.generate(ports)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         # Checked again under the lock: another request may have confirmed or replaced the secret
         # while the backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
@@ -144,10 +144,13 @@ async def disable(ports: Ports, caller: Person) -> bool:
     """Remove the caller's authenticator app, and return whether it was a second factor. A pending secret is deleted too.
 
     Passkeys and security keys stay a second factor if they are one, with the backup codes.
+
+    Raises: FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
+        await factor_changes.require_left(tx, account, replace(account, mfa_enabled_at=None), now)
         return await turn_off(tx, caller, account, FactorKind.TOTP, now)
 
 
@@ -172,7 +175,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
     codes = await backup_codes.generate(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if not account.second_factors:
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)

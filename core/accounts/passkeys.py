@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, mfa, relying_party
+from core.accounts import events, factor_changes, mfa, relying_party, ways_in
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
@@ -21,8 +21,10 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
+    NoPasskeysHere,
     NoSecondKey,
     OnlySignInMethod,
+    OwnPasskeys,
     Passkey,
     PasskeyKind,
     PasskeyNotAdded,
@@ -32,27 +34,29 @@ from core.accounts.model.passkeys import (
     proof_of,
 )
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
-from core.kernel.access import AccountGone
+from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, Proof, ways_in
+from core.kernel.proofs import FactorKind, Proof
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-# Functions that write also raise the errors of `lock_own_account`.
+# Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
 async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
-    """Return the options with which the caller's browser creates a passkey, in this session. Raises: NoPasskeysHere; TooManyPasskeys."""
+    """Return the options with which the caller's browser creates a passkey, in this session.
+
+    Raises: NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
-        _check_number(account)
+        _check_account(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
     return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
@@ -72,7 +76,7 @@ async def register(
     With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
     are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
 
-    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys.
+    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
@@ -87,11 +91,10 @@ async def register(
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
-        _check_number(account)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
+        _check_account(account)
         # Another process may have another base URL, and have added the first passkey.
-        is_of_party = await tx.passkeys.adopt_rp_id(party.id, ports.tokens.issuer) == party.id
-        if not is_of_party or not await tx.passkeys.use_challenge(created.challenge):
+        if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
@@ -114,11 +117,29 @@ async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], boo
         return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
 
 
+async def find_own(ports: Ports, caller: Person, passkey_id: UUID) -> Passkey:
+    """Return one of the caller's passkeys. Raises: PasskeyNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
+
+
+async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
+    """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
+        try:
+            rp_id = (await relying_party.load(ports, read)).id
+        except NoPasskeysHere:
+            rp_id = None
+    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle)
+
+
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
     """Rename one of the caller's passkeys. Raises: PasskeyNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        await lock_own_account(tx, caller, now)
+        await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
         await tx.passkeys.rename(caller.user_id, passkey_id, name)
     return replace(passkey, name=name)
@@ -127,15 +148,16 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
     """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
 
-    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod.
+    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod; FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(account.id, passkey_id) or refuse(PasskeyNotFound)
         left = _without(account, passkey)
-        if not ways_in(left.factors) and not await tx.identities.list_of_user(account.id, None):
+        if not await ways_in.remaining(ports, tx, account, without=passkey.id):
             raise OnlySignInMethod
+        await factor_changes.require_left(tx, account, left, now)
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
@@ -161,7 +183,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
             status = await read.mfa.status(caller.user_id)
         codes = await _new_codes(ports, status)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
             return ()
@@ -204,7 +226,9 @@ def _binding(caller: Person) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.REGISTER, caller.session_id.bytes)
 
 
-def _check_number(account: Account) -> None:
+def _check_account(account: Account) -> None:
+    if account.email_verified_at is None:
+        raise AddressNotVerified
     if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 

@@ -31,10 +31,10 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal, refuse
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, Method, Proofs, covers, proved_at
-from core.kernel.roles import ADMIN, OWNER
+from core.kernel.proofs import Factor, Proofs, covers, proved_at
+from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
+from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
 from ports.storage import Transaction
 
@@ -53,7 +53,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             now=now,
             proofs=session.proofs,
             factors=subject.account.factors,
-            first_ways=_first_ways(ports, subject),
+            first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
             is_admin=subject.is_admin,
             acts=path in _ACTING,
             risk_is_high=session.risk_is_high,
@@ -65,14 +65,6 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     )
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
     return decision
-
-
-def _first_ways(ports: Ports, subject: PolicySubject) -> frozenset[str]:
-    account, ways = subject.account, {PROVIDER_PREFIX + provider for provider in subject.providers}
-    if account.email_verified_at is not None:
-        ways |= {Method.PASSWORD.value} if account.password_hash is not None else set()
-        ways |= {Method.EMAIL.value} if is_on(ports.policy, subject.email_sign_in) else set()
-    return frozenset(ways)
 
 
 def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
@@ -204,7 +196,7 @@ async def require_in_transaction(
 
 async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
     """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
-    if state is None or (state.is_met and (organization.role not in (OWNER, ADMIN) or _is_inside(state, user.address))):
+    if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
         return
     await require(ports, path, organization.id, None, user)
 

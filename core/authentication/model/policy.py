@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.errors import Forbidden
 from core.kernel.proofs import Acr, Proofs, Strength
-from core.kernel.roles import ADMIN, OWNER, RoleName
+from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
@@ -78,7 +78,7 @@ class PolicySubject:
 
     @property
     def is_admin(self) -> bool:
-        return self.account.is_platform_owner if self.policy.org_id is None else self.role in (OWNER, ADMIN)
+        return self.account.is_platform_owner if self.policy.org_id is None else is_admin(self.role)
 
 
 @dataclass(frozen=True, slots=True)

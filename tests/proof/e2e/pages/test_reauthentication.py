@@ -15,6 +15,7 @@ from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of, enrol
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
@@ -139,7 +140,7 @@ def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_cod
 def test_a_frontend_asks_and_repeats_the_request(
     service: Start, own_database: dict[str, str], browser: Browser, frontend: ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    origin = f"http://127.0.0.1:{frontend.server_port}"
+    origin = f"http://localhost:{frontend.server_port}"
     running = service(SSO_FRONTEND_URL=origin, **OWNER, **own_database).start()
     (tmp_path / "settings.js").write_text(f'export const api = "{running.address}";\n')
     browser.open(f"{origin}/index.html")
@@ -161,3 +162,23 @@ def test_a_frontend_asks_and_repeats_the_request(
     click(browser, "dialog [value=confirm]")
     browser.wait_until(lambda: browser.heading == "Token created")
     assert "gatehouse_pat_" in browser.text
+    make_old(own_database)
+    click(browser, "#create")
+    browser.wait_until(lambda: browser.find("dialog[open]"))
+    assert not browser.find("[value=passkey]")[0].is_displayed(), "the account has none"
+    click(browser, "dialog [value=cancel]")
+    browser.wait_until(lambda: browser.heading == "Not created")
+    with browser.authenticator():
+        add_passkey(running, browser)
+        click(browser, "#create")
+        browser.wait_until(lambda: browser.find("dialog[open]"))
+        click(browser, "dialog [value=passkey]")
+        browser.wait_until(lambda: browser.heading == "Token created")
+
+
+def add_passkey(running: Service, browser: Browser) -> None:
+    """Add a passkey to Ada's account, in another session, at the present page."""
+    token = running.login(ADA, PASSWORD)["access_token"]
+    options = running.post("/api/user/passkeys/options", token=token).json()["publicKey"]
+    added = running.post("/api/user/passkeys", {"credential": browser.create_passkey(options)}, token=token)
+    assert added.status_code == 201, added.text

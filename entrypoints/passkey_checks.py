@@ -1,0 +1,66 @@
+"""The check of `gatehouse doctor` of the host that passkeys were made for."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from core.accounts.relying_party import RELATED_ORIGINS_PATH, choose_id, foreign_origins
+from core.kernel.outbound import SendFailed
+from core.kernel.policy import Policy
+from entrypoints.findings import Finding, Health
+from ports.outside import HttpSender
+from ports.storage import Storage
+
+_DEADLINE: Final = 5.0  # seconds
+_SUBJECT: Final = "passkeys"
+
+
+async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base_url: str) -> list[Finding]:
+    """Report passkeys of another host: the file that it has to serve, and the users who would set up new ones."""
+    async with storage.reading() as read:
+        rp_id = choose_id(policy, base_url, await read.passkeys.rp_id())
+        if rp_id is None:
+            return []
+        users = await read.passkeys.users_by_rp_id(rp_id)
+    findings = list(_check_lost(users, rp_id))
+    if origins := foreign_origins(policy, base_url, rp_id):
+        findings.append(await _check_file(sender, rp_id, origins, users.get(rp_id, 0)))
+    return findings
+
+
+async def _check_file(sender: HttpSender, rp_id: str, origins: Sequence[str], users: int) -> Finding:
+    url = f"https://{rp_id}{RELATED_ORIGINS_PATH}"
+    text = f"their host is {rp_id}. {url} must serve {json.dumps({'origins': list(origins)})}"
+    problem = await _find_problem(sender, url, origins)
+    if problem is None:
+        return Finding(_SUBJECT, Health.GOOD, f"{text}, and does. Without it, {_count(users)} would set up new ones")
+    advice = f"Serve it, or set SSO_PASSKEY_RP_ID to a host of your own pages. Without it, {_count(users)} must set up new ones"
+    return Finding(_SUBJECT, Health.WARNING, f"{text}, but {problem}. {advice}")
+
+
+async def _find_problem(sender: HttpSender, url: str, origins: Sequence[str]) -> str | None:
+    try:
+        reply = await sender.get(url, _DEADLINE)
+    except SendFailed as failure:
+        return failure.reason.value
+    if not reply.is_success:
+        return f"it answered {reply.status}"
+    try:
+        answer: Any = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return "its answer is not JSON"
+    listed = answer.get("origins") if isinstance(answer, dict) else None
+    missing = [origin for origin in origins if not isinstance(listed, list) or origin not in listed]
+    return f"it does not list {' and '.join(missing)}" if missing else None
+
+
+def _check_lost(users: Mapping[str, int], rp_id: str) -> Iterator[Finding]:
+    for other, count in users.items():
+        if other != rp_id:
+            has = "has" if count == 1 else "have"
+            text = f"{_count(count)} {has} passkeys for {other} only, which do not work here: they sign in another way, and add new ones"
+            yield Finding(_SUBJECT, Health.WARNING, text)
+
+
+def _count(users: int) -> str:
+    return "1 user" if users == 1 else f"{users} users"
