@@ -44,6 +44,7 @@ ACCOUNT: dict[str, object] = {
         "here": None,
         "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
         "platform_home": None,
+        "enrollment": "/app/enroll?org=acme&next=%2Fapp",
         "curl": [],
     },
     "root": None,
@@ -254,6 +255,16 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
+    "authentication/enroll.html": {
+        "form_token": "c4ca4238",
+        "explanation": "Acme & Sons requires a second factor.",
+        "due_at": AT,
+        "target": {"org": "acme", "next": "/app/account"},
+        "passkey": True,
+        "app": True,
+        "password": True,
+        "providers": True,
+    },
     "authentication/reauthentication.html": {
         "form_token": "c4ca4238",
         "email": "ada@example.com",
@@ -492,6 +503,7 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
+    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",

@@ -548,6 +548,8 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/enroll                                   303* 303  303  303  303*
+POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -743,6 +745,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
