@@ -1031,6 +1031,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
     ),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
+    **{
+        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        for page in (PAGES_OF_ORG, APP_PAGES)
+        for action in ("", "/preview")
+    },
+    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
