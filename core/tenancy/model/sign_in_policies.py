@@ -71,7 +71,7 @@ class ApplicationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPerson:
-    """A user whom a policy concerns: a confirmed member, or an end user without a role."""
+    """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
     role: RoleName | None
