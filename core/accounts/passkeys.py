@@ -90,8 +90,7 @@ async def register(
         account = await lock_own_account(tx, caller, now)
         _check_number(account)
         # Another process may have another base URL, and have added the first passkey.
-        is_of_party = await tx.passkeys.adopt_rp_id(party.id, ports.tokens.issuer) == party.id
-        if not is_of_party or not await tx.passkeys.use_challenge(created.challenge):
+        if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)

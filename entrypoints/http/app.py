@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, passkeys, pictures, platform_users
+from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
@@ -105,6 +105,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (passkey_sign_in, "Sign in with a passkey."),
     (reauthentication, "Confirm in a session that it's you."),
     (passkeys, "Passkeys: add, list, rename and delete them."),
+    (passkey_origins, "Passkeys: the pages and native applications that may use them."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (personal_tokens, "Personal access tokens, with which programs act as a user."),
