@@ -9,7 +9,15 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
+from core.accounts.model.email_queue import (
+    ORGANIZATION_EMAILS,
+    OWNER_CHANGE_EMAILS,
+    PASSWORD_REMOVED,
+    EmailKind,
+    NoticedSecret,
+    OwnerChange,
+    SecretNotice,
+)
 from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
@@ -59,7 +67,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.RESET_PASSWORD: "Set a new password",
         EmailKind.EMAIL_SIGN_IN: "Your sign-in code",
         EmailKind.MEMBER_RESET: "Set a new password",
-        EmailKind.PASSWORD_CHANGED: "Your password was changed",
+        EmailKind.PASSWORD_CHANGED: "Your password was {change}",
         EmailKind.CONFIRM_EMAIL_CHANGE: "Confirm your new email address",
         EmailKind.EMAIL_CHANGE_REQUESTED: "Your email address is about to change",
         EmailKind.IDENTITY_LINKED: "An account was linked to yours",
@@ -202,7 +210,9 @@ class EmailTemplates:
                     "change": "A second factor was removed" if stays_on else "Two-factor authentication is off",
                 }
             case EmailKind.PASSWORD_CHANGED:
-                return {"passkeys": int(count) if (count := mail.detail or "").isdecimal() else 0}
+                removed = mail.detail == PASSWORD_REMOVED
+                count = int(mail.detail) if mail.detail is not None and mail.detail.isdecimal() else 0
+                return {"passkeys": count, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.OWNER_RECOVERY:

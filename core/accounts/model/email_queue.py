@@ -266,6 +266,7 @@ def compute_backoff(attempts: int, spread: float) -> timedelta:
 
 
 UNDO_TTL: Final = timedelta(hours=72)
+PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
 
 
 class UndoLinkInvalid(Invalid):
@@ -285,7 +286,8 @@ class SecurityNotice:
     undo_until: datetime
     # The name of the identity provider, for IDENTITY_LINKED and IDENTITY_UNLINKED. The product that keeps the passkey, for
     # PASSKEY_ADDED and PASSKEY_REMOVED. The second factor, for MFA_ENABLED and MFA_DISABLED: `totp` or `passkey`, with `:on` if the
-    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, for PASSWORD_CHANGED.
+    # other one stays; None in notices of version 0.9.0. The number of passkeys that stay after a reset, or
+    # PASSWORD_REMOVED, for PASSWORD_CHANGED.
     detail: str | None = None
     undone_at: datetime | None = None
 
