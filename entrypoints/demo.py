@@ -164,6 +164,10 @@ curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
 
+# The user also has a passkey. It only shows what passkeys look like, because its private key exists nowhere. Add your own
+# at {base_url}/app/account/security.
+curl -s $api/api/user/passkeys -H "$(user)"
+
 # A web application does that in a browser (OpenID Connect). An OpenID Connect library needs only these values:
 #   issuer         {base_url}
 #   client id      {client_id}

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
+from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, ways_in
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -12,7 +12,9 @@ from core.accounts.model.accounts import (
     EmailNotFree,
     LinkInvalid,
     NoPasswordSet,
+    PasskeysNotEnough,
     PasswordAlreadySet,
+    PasswordNeeded,
     PasswordReset,
     VerifiedEmail,
     check_new_password,
@@ -21,6 +23,7 @@ from core.accounts.model.accounts import (
 )
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import (
+    PASSWORD_REMOVED,
     TO_ACCOUNT_PAGE,
     UNDO_TTL,
     AddedSignInMethod,
@@ -31,12 +34,11 @@ from core.accounts.model.email_queue import (
 )
 from core.accounts.model.profiles import NO_PROFILE, Profile, parse_name
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind
+from core.kernel.proofs import FactorKind, Method
 from core.kernel.values import Email, digest
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -286,7 +288,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if account.password_hash is not None:  # checked again under the lock: another request may have set one
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
@@ -325,7 +327,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        locked = await lock_own_account(tx, caller, now)
+        locked = await factor_changes.lock_account(ports, tx, caller, now)
         if locked.password_hash != account.password_hash:  # another request changed it while we were hashing
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)
@@ -336,6 +338,29 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.devices.distrust(locked.id, now)
         await security_notices.notify(tx, locked, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(locked.id, "change"))
+
+
+async def remove_password(ports: Ports, caller: Person) -> None:
+    """Remove the caller's password. They sign in with a passkey from now on. No session ends.
+
+    Raises: NoPasswordSet; PasswordNeeded if the account has no passkey that signs in; PasskeysNotEnough if a sign-in
+    policy does not accept passkeys.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await factor_changes.lock_account(ports, tx, caller, now)
+        if account.password_hash is None:
+            raise NoPasswordSet
+        if Method.PASSKEY not in await ways_in.remaining(ports, tx, account, without=Method.PASSWORD):
+            raise PasswordNeeded
+        for each in await tx.sign_in_policies.of_user(account.id):
+            allowed = each.policy.in_force(now).methods
+            if allowed is not None and Method.PASSKEY not in allowed:
+                raise PasskeysNotEnough(each.policy.parts[0][0].name)
+        await tx.accounts.drop_password(account.id, now)
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
+        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id, detail=PASSWORD_REMOVED)
+        tx.record(events.password_changed(account.id, "remove"))
 
 
 async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:

@@ -8,7 +8,7 @@ Organizations change the addresses of accounts that they control at once.
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events
+from core.accounts import events, factor_changes
 from core.accounts.model.accounts import (
     LIMIT_WINDOW,
     Account,
@@ -55,6 +55,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
             await tx.email_changes.cancel_pending(account.id, now)
             return None
         require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
+        await factor_changes.require_strength(ports, tx, caller, account, now)
         pending = await tx.email_changes.pending(account.id, now)
         if pending is None or pending.new_email != email:
             pending = await _add(ports, tx, account, caller.session_id, email, now)

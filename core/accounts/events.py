@@ -67,9 +67,9 @@ def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
 
 
 def password_changed(user_id: UUID, method: str) -> Event:
-    """A user set, changed or reset their password.
+    """A user set, changed, reset or removed their password.
 
-    `method` is `set`, `change` or `reset`.
+    `method` is `set`, `change`, `reset` or `remove`.
     """
     return Event(EVENT_KINDS["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
 

@@ -1,10 +1,11 @@
 """The second factor of an account: turn it on and off, and replace its backup codes. `passkeys` adds passkeys and security keys."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, events
+from core.accounts import attempt_limits, events, factor_changes
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
@@ -24,7 +25,6 @@ from core.accounts.model.mfa import (
     attempt_subject,
 )
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -34,7 +34,7 @@ from core.kernel.proofs import FactorKind, Method, Proof
 from ports import Ports
 from ports.storage import Transaction
 
-# The caller's own second factor. Functions that write also raise the errors of `lock_own_account`.
+# The caller's own second factor. Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
@@ -59,7 +59,7 @@ async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if account.mfa_enabled_at is not None:
             raise AlreadyEnabled
         await tx.mfa.save_pending_secret(account.id, secret, now)
@@ -99,7 +99,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes = await backup_codes.generate(ports)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         # Checked again under the lock: another request may have confirmed or replaced the secret
         # while the backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
@@ -107,8 +107,8 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
-        await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED], caller, now)
-        await turn_on(tx, caller, account, FactorKind.TOTP, Proof(Method.TOTP, now), now, has_new_codes=True)
+        log = [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED]
+        await turn_on(tx, caller, account, FactorKind.TOTP, Proof(Method.TOTP, now), log, now)
     return codes.texts
 
 
@@ -122,9 +122,15 @@ def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> tuple[str, 
 
 
 async def turn_on(
-    tx: Transaction, caller: Person, account: Account, factor: FactorKind, proof: Proof | None, now: datetime, *, has_new_codes: bool
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    factor: FactorKind,
+    proof: Proof | None,
+    log: Sequence[MfaEvent],
+    now: datetime,
 ) -> None:
-    """End what would go around a new second factor of a locked account, and record it. The caller has stored it.
+    """End what would go around a new second factor of a locked account, and record it with the entries `log`. The caller has stored it.
 
     Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but
     only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
@@ -133,7 +139,6 @@ async def turn_on(
     await tx.sessions.end_personal_tokens(account.id, now)
     await tx.devices.distrust(account.id, now)
     await tx.flows.forget_user(account.id)
-    log = [ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED] if has_new_codes else [ENABLED[factor]]
     await tx.mfa.log(account.id, log, caller, now)
     await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id, detail=factor)
     for event in events.mfa_enabled(account.id, factor):
@@ -144,10 +149,13 @@ async def disable(ports: Ports, caller: Person) -> bool:
     """Remove the caller's authenticator app, and return whether it was a second factor. A pending secret is deleted too.
 
     Passkeys and security keys stay a second factor if they are one, with the backup codes.
+
+    Raises: FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
+        await factor_changes.require_left(tx, account, replace(account, mfa_enabled_at=None), now)
         return await turn_off(tx, caller, account, FactorKind.TOTP, now)
 
 
@@ -172,7 +180,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
     codes = await backup_codes.generate(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if not account.second_factors:
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, mfa, relying_party
+from core.accounts import events, factor_changes, mfa, relying_party, ways_in
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
@@ -32,24 +32,23 @@ from core.accounts.model.passkeys import (
     proof_of,
 )
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, Proof, ways_in
+from core.kernel.proofs import FactorKind, Proof
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-# Functions that write also raise the errors of `lock_own_account`.
+# Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
 async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
     """Return the options with which the caller's browser creates a passkey, in this session. Raises: NoPasskeysHere; TooManyPasskeys."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
         _check_number(account)
@@ -87,22 +86,22 @@ async def register(
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         _check_number(account)
         # Another process may have another base URL, and have added the first passkey.
-        is_of_party = await tx.passkeys.adopt_rp_id(party.id, ports.tokens.issuer) == party.id
-        if not is_of_party or not await tx.passkeys.use_challenge(created.challenge):
+        if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
-        await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_added(passkey))
         # It makes the sign-in stronger, and not newer.
         proof = proof_of(passkey, user_verified=created.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
         if is_second and account.passkey_second_at is None:
-            await _make_second(tx, caller, account, codes, proof, now)
-        elif not proof.is_second:
-            await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
+            await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
+        else:
+            await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
+            if not proof.is_second:
+                await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
 
@@ -118,7 +117,7 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
     """Rename one of the caller's passkeys. Raises: PasskeyNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        await lock_own_account(tx, caller, now)
+        await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
         await tx.passkeys.rename(caller.user_id, passkey_id, name)
     return replace(passkey, name=name)
@@ -127,15 +126,16 @@ async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> P
 async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
     """Delete one of the caller's passkeys. Return whether sign-ins asked for one as the second factor, and this was the last one.
 
-    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod.
+    Sessions that it started continue. Raises: PasskeyNotFound; OnlySignInMethod; FactorRequired.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         passkey = await tx.passkeys.by_id(account.id, passkey_id) or refuse(PasskeyNotFound)
         left = _without(account, passkey)
-        if not ways_in(left.factors) and not await tx.identities.list_of_user(account.id, None):
+        if not await ways_in.remaining(ports, tx, account, without=passkey.id):
             raise OnlySignInMethod
+        await factor_changes.require_left(tx, account, left, now)
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
@@ -161,7 +161,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
             status = await read.mfa.status(caller.user_id)
         codes = await _new_codes(ports, status)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
             return ()
@@ -170,7 +170,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
             raise NoSecondKey
         if account.passkey_second_at is not None:
             return ()
-        await _make_second(tx, caller, account, codes, None, now)
+        await _make_second(tx, caller, account, codes, None, [], now)
     return codes.texts
 
 
@@ -179,12 +179,21 @@ async def _new_codes(ports: Ports, status: MfaStatus | None) -> BackupCodes:
     return await backup_codes.generate(ports) if status is not None and status.backup_codes == 0 else NO_CODES
 
 
-async def _make_second(tx: Transaction, caller: Person, account: Account, codes: BackupCodes, proof: Proof | None, now: datetime) -> None:
-    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session."""
+async def _make_second(
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    codes: BackupCodes,
+    proof: Proof | None,
+    log: Sequence[MfaEvent],
+    now: datetime,
+) -> None:
+    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, and `log` what came before."""
     await tx.passkeys.set_second(account.id, now, now)
     if codes.texts:
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
-    await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, now, has_new_codes=bool(codes.texts))
+    log = [*log, MfaEvent.PASSKEY_ENABLED, *([MfaEvent.BACKUP_CODES_GENERATED] if codes.texts else [])]
+    await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, log, now)
 
 
 async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:

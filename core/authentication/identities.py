@@ -10,10 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events
+from core.accounts import events, factor_changes, ways_in
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
-from core.accounts.own_account import lock_own_account
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
 from core.authentication.flow.model import FlowTarget, ProviderTrip, new_flow
@@ -31,7 +30,6 @@ from core.authentication.model.identities import (
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
-from core.kernel.proofs import ways_in
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from ports.storage import Transaction
@@ -62,7 +60,7 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
         raise ProviderUnknown
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        await lock_own_account(tx, caller, now)
+        await factor_changes.lock_account(ports, tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context_of(caller))}:
             raise AlreadyLinked
         return await add_ticket(ports, tx, caller, provider, now)
@@ -107,12 +105,12 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         # The lock on the account makes the second of two concurrent requests see the result of the
         # first.
-        account = await lock_own_account(tx, caller, now)
+        account = await factor_changes.lock_account(ports, tx, caller, now)
         linked = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
         known = linked if caller.service else await tx.identities.list_providers(account.id)
         if provider not in known:
             raise NotLinked
-        if not ways_in(account.factors) and linked <= {provider}:
+        if not await ways_in.remaining(ports, tx, account, service_id=_context_of(caller), without=provider):
             raise LastSignInMethod
         if caller.service is not None:
             if not await tx.identities.remove(account.id, caller.service.id, provider):

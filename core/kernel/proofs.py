@@ -191,12 +191,5 @@ def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
     return strength_of(proofs) >= required_strength(factors)
 
 
-def ways_in(factors: Collection[Factor]) -> frozenset[FactorKind]:
-    """Return the kinds that sign in without an identity provider. A password does so only for a verified address (security A-4)."""
-    kinds = {factor.kind for factor in factors}
-    needed = {FactorKind.PASSWORD: {FactorKind.PASSWORD, FactorKind.MAILBOX}, FactorKind.PASSKEY: {FactorKind.PASSKEY}}
-    return frozenset(kind for kind, factors_of_it in needed.items() if factors_of_it <= kinds)
-
-
 def _newest_first_factor(proofs: Proofs) -> Proof:
     return max((proof for proof in proofs if not proof.is_second), key=lambda proof: proof.at)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from core.kernel.errors import Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.proofs import Strength
+from core.kernel.proofs import Acr, Strength
 
 
 class SignInAge(StrEnum):
@@ -36,7 +36,7 @@ class SignInNotRecent(AuthenticationInsufficient):
     def __init__(self, limit: timedelta, required: Strength) -> None:
         """`limit`: the age of the oldest sign-in that is accepted. `required`: the strength that it needs, also on a trusted device."""
         super().__init__()
-        acr = {"acr_values": "mfa"} if required >= Strength.TWO else {}
+        acr = {"acr_values": next(acr.value for acr in Acr if acr.strength is required)} if required >= Strength.TWO else {}
         self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
 
 

@@ -41,6 +41,7 @@ WITHOUT_PAGE = {
     "PATCH /api/user/passkeys/<passkey_id>": "as above",
     "DELETE /api/user/passkeys/<passkey_id>": "as above",
     "PUT /api/user/passkeys/second-factor": "as above",
+    "DELETE /api/user/password": "as above",
     "POST /api/organizations/<org_slug>/invitations": "the form invites one or many addresses",
     "POST /api/organizations/<org_slug>/invitations/<invitation_id>/accept": "the invited person accepts on the page of the link",
     "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",

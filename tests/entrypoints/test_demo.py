@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.services import RedirectUriInvalid
-from core.demo import creation
+from core.demo import creation, factors
 from core.demo.model import demo
 from core.demo.model.demo import Demo, DemoRefused
 from core.federation.saml.model.configuration import SamlCertificate
@@ -179,8 +179,32 @@ async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, p
         assert (first["mfa_required"], first["refresh_token"]) == (True, "")
         code = Authenticator(cautious["totp_secret"], ports.clock).code()
         pair = (await api.post("/api/auth/mfa/verify", {"code": code}, token=first["access_token"])).json
-        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {"enabled": True, "has_backup_codes": False}
+        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {
+            "enabled": True,
+            "has_backup_codes": False,
+            "methods": ["totp"],
+        }
     assert await run_sql(pool, "select action from audit_log where action like 'security.mfa%%'") == [("security.mfa.enabled",)] * 2
+
+
+@pytest.mark.slow
+async def test_one_end_user_of_each_organization_has_a_passkey(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
+    """Its private key exists nowhere, so it opens nothing."""
+    for tenant in (seeded.first, seeded.other):
+        user = tenant.end_users[0]
+        token = (await api.login(user.email, user.password)).json["access_token"]
+        [passkey] = (await api.get("/api/user/passkeys", token=token)).json["passkeys"]
+        assert (passkey["name"], passkey["rp_id"]) == (factors.PASSKEY_NAME, "gatehouse.test")
+        assert (await api.delete(f"/api/user/passkeys/{passkey['id']}", token=token)).status == 204
+    assert await run_sql(pool, "select rp_id from issuer") == [("gatehouse.test",)]
+    await creation.seed(ports)
+    assert await run_sql(pool, "select count(*) from passkeys") == [(2,)], "the next run adds it again"
+
+
+async def test_the_demo_at_an_address_of_numbers_has_no_passkey(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(ports.tokens), "issuer", "http://127.0.0.1:8080")
+    await creation.seed(ports)
+    assert await run_sql(pool, "select count(*) from passkeys") == [(0,)]
 
 
 @pytest.mark.slow

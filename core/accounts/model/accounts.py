@@ -11,7 +11,7 @@ from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
-from core.kernel.proofs import Factor, FactorKind, Method
+from core.kernel.proofs import Factor, FactorKind, Method, Strength
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
 from core.kernel.values import Email, new_id
 
@@ -160,6 +160,27 @@ class PasswordAlreadySet(Invalid):
 
 class NoPasswordSet(Invalid):
     """This account has no password. Set one with POST /api/user/set-password."""
+
+
+class PasswordNeeded(Invalid):
+    """You need your password to sign in. Add a passkey that works here before you remove it."""
+
+
+class PasskeysNotEnough(Invalid):
+    """A sign-in policy does not accept your passkeys. Keep your password."""
+
+    def __init__(self, source: str) -> None:
+        """`source` is the name of the organization that has the policy."""
+        super().__init__(f"{source} does not accept passkeys. Keep your password.")
+
+
+class FactorRequired(Invalid):
+    """A sign-in policy requires this factor. Add another one first."""
+
+    def __init__(self, source: str, needed: Strength) -> None:
+        """`source` is the name of the organization that has the policy. `needed`: the strength that it requires."""
+        factor = "passkey" if needed is Strength.PHISHING_RESISTANT else "second factor"
+        super().__init__(f"{source} requires a {factor}. Add another one first.")
 
 
 class CurrentPasswordWrong(Unauthenticated):

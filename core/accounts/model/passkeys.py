@@ -252,6 +252,10 @@ class TooManyPasskeys(Invalid):
     """An account can have at most 20 passkeys and security keys. Delete one that you no longer use."""
 
 
+class NoNativeApps(NotFound):
+    """This installation lets no native applications of this kind use passkeys. Its operator lists them in SSO_NATIVE_APPS."""
+
+
 class NoPasskeysHere(Invalid):
     """Passkeys need a host name, and this installation has an address of numbers. Ask its operator to set SSO_BASE_URL to a host name."""
 

@@ -24,10 +24,12 @@ from core.kernel.proofs import (
     first_proof,
     is_by_provider,
     is_fresh,
+    methods_of,
     proved_at,
+    reachable_strength,
     required_strength,
+    second_of,
     strength_of,
-    ways_in,
 )
 from core.kernel.values import Email
 
@@ -132,12 +134,6 @@ def test_an_account_with_a_second_factor_requires_it() -> None:
     assert not covers((), [])
 
 
-def test_a_password_signs_in_only_with_a_verified_address() -> None:
-    for factors in ([], [PASSWORD], [MAILBOX], [MAILBOX, APP], [PASSWORD, APP]):
-        assert ways_in(factors) == frozenset()
-    assert ways_in([PASSWORD, MAILBOX]) == ways_in([APP, MAILBOX, PASSWORD]) == {FactorKind.PASSWORD}
-
-
 def test_the_factors_of_an_account_follow_from_its_fields() -> None:
     account = new_account(Email("ada@example.com"), None, NOW)
     assert (account.factors, account.second_factors) == ((), ())
@@ -145,3 +141,28 @@ def test_the_factors_of_an_account_follow_from_its_fields() -> None:
     assert account.factors == (PASSWORD, MAILBOX, APP)
     assert account.second_factors == (APP,)
     assert [factor.is_second for factor in account.factors] == [False, False, True]
+
+
+def test_keys_of_an_account_are_second_factors_if_its_user_made_them_that() -> None:
+    account = replace(new_account(Email("ada@example.com"), None, NOW), passkey_count=1, security_key_count=1)
+    passkey, key = Factor(FactorKind.PASSKEY), Factor(FactorKind.SECURITY_KEY)
+    assert (account.factors, account.second_factors) == ((passkey, key), ())
+    account = replace(account, passkey_second_at=NOW)
+    required = (Factor(FactorKind.PASSKEY, NOW, is_required=True), Factor(FactorKind.SECURITY_KEY, NOW, is_required=True))
+    assert account.second_factors == account.factors == required
+    assert (required_strength(required), required_strength([passkey, key])) == (Strength.TWO, Strength.ONE)
+
+
+def test_the_reachable_strength_is_that_of_the_strongest_factor() -> None:
+    passkey, key = Factor(FactorKind.PASSKEY), Factor(FactorKind.SECURITY_KEY)
+    reachable = [reachable_strength(factors) for factors in ([], [PASSWORD, MAILBOX], [PASSWORD, APP], [key], [APP, key, passkey])]
+    assert reachable == [Strength.ONE, Strength.ONE, Strength.TWO, Strength.TWO, Strength.PHISHING_RESISTANT]
+
+
+@pytest.mark.parametrize(("user_verified", "strength", "acr"), [(False, Strength.TWO, "mfa"), (True, Strength.PHISHING_RESISTANT, "phr")])
+def test_a_passkey_beside_a_password_is_its_second_factor(user_verified: bool, strength: Strength, acr: str) -> None:
+    key = Proof(Method.PASSKEY, NOW, user_verified=user_verified, phishing_resistant=True, hardware=True)
+    proofs = complete(first_proof("password", NOW), key)
+    assert (strength_of(proofs), acr_of(proofs), amr_of(proofs)) == (strength, acr, ["pwd", "hwk", "user", "mfa"])
+    assert (first_method_of(proofs), methods_of(proofs), second_of(proofs)) == ("password", ("password", "passkey"), key)
+    assert strength_of((key,)) is (strength if user_verified else Strength.NONE), "without user verification it counts only beside another"

@@ -102,6 +102,7 @@ PUT    /api/user/picture                      401  200  200  200  200  200  200 
 DELETE /api/user/picture                      401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+DELETE /api/user/password                     401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
 POST   /api/auth/login                        200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -410,6 +411,9 @@ GET    {platform}/analytics/scim-requests     401  403  403  403  403  403  403 
 GET    {platform}/connections                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
+GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -431,6 +435,9 @@ GET    /.well-known/jwks.json                 200  200  200  200  200  200  200 
 GET    /.well-known/openid-configuration      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200
+GET    /.well-known/webauthn                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/apple-app-site-association 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404 404
+GET    /.well-known/assetlinks.json           404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404  404
 GET    /openapi.json                          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs                                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /docs/api                              200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -854,6 +861,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),

@@ -17,7 +17,7 @@ from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
 from entrypoints.http.base.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.access import anyone, person, person_with_profile
-from entrypoints.http.edge.access.declaration import ApplicationTokens
+from entrypoints.http.edge.access.declaration import ApplicationTokens, Programs
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,
@@ -29,7 +29,7 @@ from entrypoints.http.edge.bodies import (
     absent_if_none,
     optional,
 )
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("accounts", __name__)
 
@@ -304,6 +304,19 @@ async def change_password(data: ChangePasswordRequest) -> Message:
     """
     await accounts.change_password(ports(), signed_in(), data.current_password, data.new_password)
     return Message(message="The password was updated. Your other sessions were ended.")
+
+
+@routes.delete("/api/user/password")
+@person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@refuses(400, 404)
+@describes({204: "The password is removed."})
+async def remove_password() -> None:
+    """Remove your password, if you have a passkey.
+
+    You sign in with the passkey from now on. It is refused if a sign-in policy of one of your organizations does not
+    accept passkeys. Your sessions continue. You get an email about it.
+    """
+    await accounts.remove_password(ports(), signed_in())
 
 
 def _parse_address(text: str) -> Email | None:

@@ -105,12 +105,12 @@ class MfaDisabledResponse(ResponseModel):
 
 @routes.delete("/api/user/mfa")
 @person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
-@refuses(404)
+@refuses(400, 404)
 async def disable() -> MfaDisabledResponse:
     """Remove your authenticator app.
 
     The secret is deleted, and no device is trusted any longer. Passkeys stay a second factor if they are one, with the
-    backup codes. Otherwise these are deleted, and two-factor authentication is off.
+    backup codes. Otherwise these are deleted, and two-factor authentication is off. A factor that a sign-in policy requires stays.
     """
     was_on = await mfa.disable(ports(), signed_in())
     message = "Two-factor authentication was turned off." if was_on else "Two-factor authentication was already off."

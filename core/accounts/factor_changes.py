@@ -1,0 +1,44 @@
+"""The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
+
+from datetime import datetime
+
+from core.accounts.model.accounts import Account, FactorRequired
+from core.accounts.own_account import lock_own_account
+from core.kernel.callers import Person
+from core.kernel.proofs import Strength, reachable_strength
+from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.sign_in_policy.decision import strictest
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
+    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_strength`."""
+    account = await lock_own_account(tx, caller, now)
+    await require_strength(ports, tx, caller, account, now)
+    return account
+
+
+async def require_strength(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
+    """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
+
+    Where a sign-in policy asks the user for more than the factors of the account do, the sign-in needs that
+    too, as far as the account can reach it: one who lacks it enrolls with what they have.
+
+    Raises: SignInNotRecent.
+    """
+    needed = min(await tx.sign_in_policies.strictest_of(account.id, now), reachable_strength(account.factors))
+    strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
+    if strength < needed:
+        raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
+
+
+async def require_left(tx: Transaction, before: Account, left: Account, now: datetime) -> None:
+    """Refuse a change of a locked account after which it can no longer meet a sign-in policy. Raises: FactorRequired."""
+    reached, reachable = reachable_strength(before.factors), reachable_strength(left.factors)
+    if reachable == reached:
+        return
+    for each in await tx.sign_in_policies.of_user(left.id):
+        needed = strictest(each.policy, is_admin=each.is_admin, now=now)
+        if reachable < min(needed, reached):
+            raise FactorRequired(each.policy.parts[0][0].name, needed)

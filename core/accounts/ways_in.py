@@ -1,0 +1,34 @@
+"""The ways in which the user of an account can sign in, so that no change takes the last one away."""
+
+from uuid import UUID
+
+from core.accounts import relying_party
+from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import PasskeyKind
+from core.kernel.connections import ConnectionSlug
+from core.kernel.proofs import Method
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+async def remaining(
+    ports: Ports,
+    read: Reading | Transaction,
+    account: Account,
+    *,
+    service_id: UUID | None = None,
+    without: Method | ConnectionSlug | UUID | None = None,
+) -> tuple[str, ...]:
+    """Return the ways in that remain: `password`, `passkey`, `email` and the names of linked identity providers.
+
+    `without` is the one that goes: PASSWORD, an identity provider, or the id of a passkey. `service_id`: identities that are
+    linked in this service count. A password, and an email where sign-in by email is on, need a verified address
+    (security A-4). A passkey counts if its authenticator has verified its user.
+    """
+    is_verified = account.email_verified_at is not None
+    has_password = is_verified and account.password_hash is not None and without != Method.PASSWORD
+    keys = (await relying_party.load_usable(ports, read, account.id))[1] if account.passkey_count else []
+    has_passkey = any(key.kind is PasskeyKind.PASSKEY and key.user_verified and key.id != without for key in keys)
+    providers = {identity.provider for identity in await read.identities.list_of_user(account.id, service_id)} - {without}
+    ways = ((Method.PASSWORD, has_password), (Method.PASSKEY, has_passkey), (Method.EMAIL, is_verified and ports.policy.email_sign_in))
+    return (*(way.value for way, is_there in ways if is_there), *sorted(map(str, providers)))

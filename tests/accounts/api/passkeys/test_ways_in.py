@@ -1,0 +1,146 @@
+"""The ways in that remain when one goes, and the sign-in policies that a change of factors must meet."""
+
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import ways_in
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
+from core.kernel.connections import CODEHOST
+from core.kernel.proofs import Method
+from core.kernel.sign_in_policy.rules import Rules
+from core.tenancy.model.sign_in_policies import SignInPolicy
+from ports import Ports
+from tests.fakes.outside import FakeMailTransport
+from tests.support.builders import Api, add_member, add_organization, deliver, run_sql, sign_in
+from tests.support.identities import add_identity
+from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
+
+PASSWORD_PATH = "/api/user/password"
+
+
+async def add_policy(ports: Ports, pool: Pool, user: Account, **document: object) -> UUID:
+    """Add an organization with this policy, which the user is a member of."""
+    org = await add_organization(pool, "acme")
+    await add_member(pool, org, user.id, confirmed=True)
+    policy = SignInPolicy(
+        id=uuid4(), org_id=org, service_id=None, rules=Rules.read(document), changed_at=ports.clock.now(), changed_by=None
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sign_in_policies.put(policy)
+    return org
+
+
+async def test_the_password_goes_once_a_passkey_signs_in(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    refused = await api.delete(PASSWORD_PATH, token=holder.token)
+    error = "You need your password to sign in. Add a passkey that works here before you remove it."
+    assert (refused.status, refused.json["error"]) == (400, error)
+    await add_member(pool, await add_organization(pool, "acme"), user.id, confirmed=True)
+    await holder.add()
+    assert (await api.delete(PASSWORD_PATH, token=holder.token)).status == 204
+    assert (await api.login()).status == 401
+    signed_in = await sign_in_with_passkey(api, holder.authenticator)
+    assert signed_in.status == 200
+    again = await api.delete(PASSWORD_PATH, token=signed_in.json["access_token"])
+    assert (again.status, again.json["error"].startswith("This account has no password.")) == (400, True)
+    events = await run_sql(pool, "select details from audit_log where action = 'security.password.changed'")
+    assert events == [({"method": "remove"},)]
+    await deliver(ports)
+    assert (sent.emails[-1].subject, "was removed on" in sent.emails[-1].text) == ("Your password was removed - Gatehouse", True)
+    assert "You sign in with a passkey from now on." in sent.emails[-1].text
+
+
+@pytest.mark.parametrize("change", ["kind = 'security_key'", "user_verified = false", "rp_id = 'old.test'"])
+async def test_a_passkey_that_does_not_sign_in_here_is_not_enough(api: Api, holder: PasskeyUser, pool: Pool, change: str) -> None:
+    await holder.add()
+    await run_sql(pool, f"update passkeys set {change}")  # noqa: S608
+    assert (await api.delete(PASSWORD_PATH, token=holder.token)).status == 400
+
+
+async def test_a_policy_that_does_not_accept_passkeys_keeps_the_password(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    await holder.add()
+    await add_policy(ports, pool, user, methods=["password", "totp"])
+    answer = await api.delete(PASSWORD_PATH, token=holder.token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme does not accept passkeys. Keep your password.")
+
+
+async def test_the_last_factor_of_a_policy_stays(api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool) -> None:
+    holder.token = (await api.login()).json["access_token"]
+    first = await holder.add()
+    await add_policy(ports, pool, user, phishing_resistant=["everyone"])
+    path = f"{PASSKEYS}/{first['id']}"
+    answer = await api.delete(path, token=holder.token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme requires a passkey. Add another one first.")
+    await PasskeyUser(api, holder.token).add()
+    assert (await api.delete(path, token=holder.token)).status == 204
+    await run_sql(pool, """update sign_in_policies set rules = '{"second_factor": ["everyone"]}'""")
+    [left] = await holder.listed()
+    answer = await api.delete(f"{PASSKEYS}/{left['id']}", token=holder.token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
+
+
+async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, ports: Ports, pool: Pool) -> None:
+    await add_mfa(ports, user)
+    token = (await sign_in(ports, user, second_factor=True)).access_token
+    await add_policy(ports, pool, user, second_factor=["everyone"])
+    answer = await api.delete("/api/user/mfa", token=token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
+
+
+async def test_a_weaker_session_changes_no_factor(api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool) -> None:
+    """A password alone must not lead to what a policy accepts, if the account has more."""
+    holder.token = (await api.login()).json["access_token"]
+    await holder.add()
+    await add_policy(ports, pool, user, phishing_resistant=["everyone"])
+    thief = PasskeyUser(api, (await api.login()).json["access_token"])
+    [own] = await holder.listed()
+    for answer in (
+        await api.post(f"{PASSKEYS}/options", token=thief.token),
+        await api.delete(f"{PASSKEYS}/{own['id']}", token=thief.token),
+        await api.call("PUT", f"{PASSKEYS}/second-factor", {"enabled": True}, token=thief.token),
+        await api.post("/api/user/mfa/setup", token=thief.token),
+        await api.delete(PASSWORD_PATH, token=thief.token),
+        await api.patch("/api/user", {"email": "moved@example.com"}, token=thief.token),
+    ):
+        assert answer.status == 401, answer.text
+        assert 'acr_values="phr"' in answer.headers["WWW-Authenticate"]
+    assert (await api.post(f"{PASSKEYS}/options", token=holder.token)).status == 200
+
+
+async def test_one_who_has_less_than_a_policy_asks_enrolls_with_it(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    await add_policy(ports, pool, user, phishing_resistant=["everyone"])
+    await holder.add()
+
+
+async def test_each_way_in_remains_until_it_goes(ports: Ports, user: Account, holder: PasskeyUser, pool: Pool) -> None:
+    await add_identity(pool, user.id)
+    passkey = await holder.add()
+    key = await PasskeyUser(holder.api, holder.token).add_key(second_factor=False)
+
+    async def left(without: object = None, **account_changes: object) -> tuple[str, ...]:
+        async with ports.storage.reading() as read:
+            account = await read.accounts.by_id(user.id)
+            assert account is not None
+            account = replace(account, **account_changes)  # type: ignore[arg-type]
+            return await ways_in.remaining(ports, read, account, without=without)  # type: ignore[arg-type]
+
+    assert await left() == ("password", "passkey", "codehost")
+    assert await left(Method.PASSWORD) == ("passkey", "codehost")
+    assert await left(UUID(passkey["id"])) == ("password", "codehost")
+    assert await left(UUID(key["id"])) == ("password", "passkey", "codehost")
+    assert await left(CODEHOST) == ("password", "passkey")
+    assert await left(email_verified_at=None) == ("passkey", "codehost"), "a password needs a verified address"
+    assert await left(password_hash=None) == ("passkey", "codehost")
+    by_email = replace(ports, policy=replace(ports.policy, email_sign_in=True))
+    async with ports.storage.reading() as read:
+        assert await ways_in.remaining(by_email, read, user) == ("password", "email", "codehost"), "as before the passkey"
