@@ -40,6 +40,7 @@ PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_i
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
 # Of an account `u`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
+HAS_PASSKEY: Final = "u.passkey_count > 0"
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
 SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
@@ -65,7 +66,7 @@ ACCOUNT_CONTROL: Final = Record(
     origin=AccountOrigin,
     has_password="u.password_hash is not null",  # noqa: S106  (a condition)
     has_identity="exists (select 1 from identities i where i.user_id = u.id)",
-    has_passkey="u.passkey_count > 0",
+    has_passkey=HAS_PASSKEY,
     at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
     role="m.role",
     member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
