@@ -14,7 +14,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotAPlatformOwner, require_sign_in
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.display import PRODUCT
+from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import Outcome, decide
@@ -29,7 +29,7 @@ from core.kernel.sign_in_policy.rules import (
     Source,
     SourceKind,
 )
-from core.kernel.values import new_id, rfc3339
+from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from core.tenancy import events
 from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of
@@ -127,7 +127,7 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
             return 0
         addresses = await tx.accounts.owner_addresses_without_second_factor()
         for address in addresses:
-            await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=rfc3339(due)))
+            await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=format_day(due)))
         return len(addresses)
 
     return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, MAX_OWNERS, {"owners": process})
