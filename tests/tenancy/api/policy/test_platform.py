@@ -7,10 +7,12 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.display import format_day
 from core.kernel.values import new_id, rfc3339
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, run_concurrently, run_sql, sign_in
 
 DAY = timedelta(days=1)
@@ -91,6 +93,18 @@ async def test_owners_without_a_second_factor_get_an_email_on_day_0_and_on_day_5
     assert await remind() == []
     clock.advance(3 * DAY)
     assert await remind() == []
+
+
+async def test_the_overview_names_the_day_and_the_owners_who_lack_a_factor(
+    browser: FakeBrowser, ports: Ports, owner: Account, clock: FakeClock
+) -> None:
+    await add_account(ports, "other@platform.example", is_platform_owner=True)
+    await browser.sign_in(owner.email)
+    text = (await browser.open("/app/platform")).text
+    day = format_day(clock.now() + 7 * DAY)
+    assert f"Set up a second factor by {day}." in text
+    assert f"1 other platform owner has no second factor, and must set one up by {day}." in text
+    assert 'href="/app/enroll"' in text
 
 
 async def test_owners_change_the_policy_and_cannot_turn_the_second_factor_off(api: Api, pool: Pool, owner: Account) -> None:
