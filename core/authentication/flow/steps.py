@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, required_strength, strength_of
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, strength_of
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
