@@ -61,6 +61,7 @@ _PLATFORM_FIGURES = {
     "sso_total_organizations": "Organizations.",
     "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
     "sso_mfa_adoption_percentage": "Share of active users with multi-factor authentication.",
+    "sso_passkey_users_total": "Active users with a passkey.",
 }
 
 
@@ -156,7 +157,7 @@ class PrometheusMetrics:
             self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
             latest = {name: Gauge(name, text, registry=None, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
             self._queue_depth, self._mail_depth, self._mail_age, *platform = latest.values()
-            self._users, self._organizations, self._mfa_users, self._mfa_share = platform
+            self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
             self._initialize(latest)
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -222,10 +223,11 @@ class PrometheusMetrics:
         self._idle_connections.set(idle)
         self._max_connections.set(maximum)
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
+    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         self._users.set(active_users)
         self._organizations.set(organizations)
         self._mfa_users.set(mfa_enabled_users)
+        self._passkey_users.set(passkey_users)
         self._mfa_share.set(100 * mfa_enabled_users / active_users if active_users else 0)
 
     def exposition(self) -> bytes:

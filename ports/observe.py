@@ -64,5 +64,5 @@ class Metrics(Protocol):
     def pool(self, total: int, idle: int, maximum: int) -> None:
         """Set the numbers of database connections of this process."""
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
+    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
         """Set the platform's gauges."""

@@ -107,8 +107,8 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
-        await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED], caller, now)
-        await turn_on(tx, caller, account, FactorKind.TOTP, Proof(Method.TOTP, now), now, has_new_codes=True)
+        log = [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED]
+        await turn_on(tx, caller, account, FactorKind.TOTP, Proof(Method.TOTP, now), log, now)
     return codes.texts
 
 
@@ -122,9 +122,15 @@ def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> tuple[str, 
 
 
 async def turn_on(
-    tx: Transaction, caller: Person, account: Account, factor: FactorKind, proof: Proof | None, now: datetime, *, has_new_codes: bool
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    factor: FactorKind,
+    proof: Proof | None,
+    log: Sequence[MfaEvent],
+    now: datetime,
 ) -> None:
-    """End what would go around a new second factor of a locked account, and record it. The caller has stored it.
+    """End what would go around a new second factor of a locked account, and record it with the entries `log`. The caller has stored it.
 
     Device trust, pre-auth tokens and personal access tokens end (security M-6, S-1). Sessions continue, but
     only a session with a proof of it can sign in to applications (security X-8). `proof` is that of the caller's session.
@@ -133,7 +139,6 @@ async def turn_on(
     await tx.sessions.end_personal_tokens(account.id, now)
     await tx.devices.distrust(account.id, now)
     await tx.flows.forget_user(account.id)
-    log = [ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED] if has_new_codes else [ENABLED[factor]]
     await tx.mfa.log(account.id, log, caller, now)
     await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id, detail=factor)
     for event in events.mfa_enabled(account.id, factor):

@@ -97,15 +97,16 @@ async def register(
         if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
         await tx.passkeys.add(passkey)
-        await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_added(passkey))
         # It makes the sign-in stronger, and not newer.
         proof = proof_of(passkey, user_verified=created.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
         if is_second and account.passkey_second_at is None:
-            await _make_second(tx, caller, account, codes, proof, now)
-        elif not proof.is_second:
-            await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
+            await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
+        else:
+            await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
+            if not proof.is_second:
+                await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
 
@@ -192,7 +193,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
             raise NoSecondKey
         if account.passkey_second_at is not None:
             return ()
-        await _make_second(tx, caller, account, codes, None, now)
+        await _make_second(tx, caller, account, codes, None, [], now)
     return codes.texts
 
 
@@ -201,12 +202,21 @@ async def _new_codes(ports: Ports, status: MfaStatus | None) -> BackupCodes:
     return await backup_codes.generate(ports) if status is not None and status.backup_codes == 0 else NO_CODES
 
 
-async def _make_second(tx: Transaction, caller: Person, account: Account, codes: BackupCodes, proof: Proof | None, now: datetime) -> None:
-    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session."""
+async def _make_second(
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    codes: BackupCodes,
+    proof: Proof | None,
+    log: Sequence[MfaEvent],
+    now: datetime,
+) -> None:
+    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, and `log` what came before."""
     await tx.passkeys.set_second(account.id, now, now)
     if codes.texts:
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
-    await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, now, has_new_codes=bool(codes.texts))
+    log = [*log, MfaEvent.PASSKEY_ENABLED, *([MfaEvent.BACKUP_CODES_GENERATED] if codes.texts else [])]
+    await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, log, now)
 
 
 async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:

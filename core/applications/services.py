@@ -214,7 +214,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: 
 async def save_changes(tx: Transaction, old: Service, new: Service, now: datetime) -> Service:
     """Save a changed service of a locked organization. Nothing is written if `new` equals `old`.
 
-    Sessions of OpenID Connect without a second factor that the service now requires end. The loss of a
+    Sessions of OpenID Connect end if their sign-in is weaker than the service now requires. The loss of a
     key or of the secret ends the tokens that the service got for itself.
     """
     if new != old:
@@ -222,7 +222,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
             new = replace(new, credential_id=new_id())
         new = replace(new, updated_at=now)
         await tx.services.save(new)
-        if new.required_acr is not None and old.required_acr is None:
+        if new.required_strength > old.required_strength:
             await tx.organization_sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import Proofs, Strength
 from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
@@ -47,8 +47,8 @@ class ServiceContext:
     access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
     refresh_token_seconds: int | None = None
     enterprise: bool = False  # the rules of IPSIE SL1
-    requires_second_factor: bool = False  # in each sign-in
     has_sign_in_policy: bool = False  # its organization has one
+    required_strength: Strength = Strength.ONE  # of each sign-in
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
     always_ask_consent: bool = False  # in each sign-in
@@ -69,7 +69,7 @@ class ServiceContext:
         IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a
         trusted device skips it, and a device approval comes from a session that may lack it.
         """
-        return self.enterprise or self.requires_second_factor
+        return self.enterprise or self.required_strength > Strength.ONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

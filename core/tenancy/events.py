@@ -66,9 +66,12 @@ def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes
 
     `changes` has the old and the new value of each member of its document that changed.
     """
-    of = "platform" if org_id is None else "organization" if service_id is None else "service"
-    target = Target.PLATFORM.value if org_id is None else str(service_id or org_id)
-    return Event(EVENT_KINDS[f"{of}.sign_in_policy.updated"], target, org_id=org_id, details={"changes": changes})
+    details = {"changes": changes}
+    if org_id is None:
+        return Event(EVENT_KINDS["platform.sign_in_policy.updated"], Target.PLATFORM.value, details=details)
+    if service_id is None:
+        return Event(EVENT_KINDS["organization.sign_in_policy.updated"], str(org_id), org_id=org_id, details=details)
+    return Event(EVENT_KINDS["service.sign_in_policy.updated"], str(service_id), org_id=org_id, details=details)
 
 
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:

@@ -224,7 +224,7 @@ class _Judge:
     async def count(
         self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]], ends: float
     ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
-        """Return the counts, and the first members among those whom the policy stops. None: `ends` came first."""
+        """Return the counts, and the first members that the policy stops. None: `ends` came first."""
         counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
         async for batch in Batches(read, MAX_COUNTED):
             if monotonic() > ends:

@@ -71,6 +71,7 @@ from entrypoints.http.api.tenancy import (
     mail_server,
     members,
     organizations,
+    platform_sign_in_policy,
     sign_in_policy,
 )
 from entrypoints.http.base.context import AppContext, app_context, bind_context
@@ -120,6 +121,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
     (sign_in_policy, "How the users of an organization and of its applications sign in."),
+    (platform_sign_in_policy, "How platform owners sign in."),
     (audit, "The audit log of an organization."),
     (sign_in_log, "The sign-in log of an organization, and of the platform."),
     (overview, "The overview of an organization: figures, sign-ins and pending tasks."),

@@ -25,7 +25,7 @@ from core.kernel.policy import Policy
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import add_account
+from tests.support.builders import add_account, run_sql
 from tests.support.waiting import eventually
 
 
@@ -44,7 +44,7 @@ class NoStorage:
 
 
 async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMetrics) -> None:
-    await add_account(ports)
+    await run_sql(pool, "update users set passkey_count = 2 where id = %s", (await add_account(ports)).id)
     await add_account(ports, "safe@example.com", mfa_enabled_at=ports.clock.now())
     await add_account(ports, "gone@example.com", mfa_enabled_at=ports.clock.now(), deactivated_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -58,7 +58,7 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
     assert metrics.due == 1
     assert metrics.mail_backlog is not None
     assert metrics.mail_backlog[0] == 1
-    assert metrics.figures == (2, 0, 1)
+    assert metrics.figures == (2, 0, 1, 1)
     assert metrics.connections is not None
     assert metrics.connections[2] == pool.stats.maximum
 
@@ -139,7 +139,7 @@ async def test_messages_refresh_the_figures_at_most_once_a_second(
 
     async def record_time(_: Ports) -> PlatformFigures:
         times.append(trio.current_time())
-        return PlatformFigures(0, 0, 0)
+        return PlatformFigures(0, 0, 0, 0)
 
     monkeypatch.setattr(platform, "get_figures", record_time)
     inbox, pool = Mailbox(), CountingPool()
@@ -162,7 +162,7 @@ async def test_a_slow_count_is_followed_by_a_long_pause(
     async def count_slowly(_: Ports) -> PlatformFigures:
         times.append(trio.current_time())
         await trio.sleep(0.2)
-        return PlatformFigures(0, 0, 0)
+        return PlatformFigures(0, 0, 0, 0)
 
     monkeypatch.setattr(platform, "get_figures", count_slowly)
     inbox = Mailbox()

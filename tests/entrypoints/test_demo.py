@@ -179,7 +179,11 @@ async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, p
         assert (first["mfa_required"], first["refresh_token"]) == (True, "")
         code = Authenticator(cautious["totp_secret"], ports.clock).code()
         pair = (await api.post("/api/auth/mfa/verify", {"code": code}, token=first["access_token"])).json
-        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {"enabled": True, "has_backup_codes": False}
+        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {
+            "enabled": True,
+            "has_backup_codes": False,
+            "methods": ["totp"],
+        }
     assert await run_sql(pool, "select action from audit_log where action like 'security.mfa%%'") == [("security.mfa.enabled",)] * 2
 
 

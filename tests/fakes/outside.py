@@ -107,7 +107,7 @@ class FakeMetrics:
         self.mail_backlog: tuple[int, float] | None = None
         self.restarts: Counter[tuple[str, str]] = Counter()
         self.connections: tuple[int, int, int] | None = None
-        self.figures: tuple[int, int, int] | None = None
+        self.figures: tuple[int, int, int, int] | None = None
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.append((method, route, status, seconds))
@@ -157,8 +157,8 @@ class FakeMetrics:
     def pool(self, total: int, idle: int, maximum: int) -> None:
         self.connections = (total, idle, maximum)
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
-        self.figures = (active_users, organizations, mfa_enabled_users)
+    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
+        self.figures = (active_users, organizations, mfa_enabled_users, passkey_users)
 
 
 class FakeTxtRecords:

@@ -40,6 +40,7 @@ PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_i
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
 # Of an account `u`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
+HAS_PASSKEY: Final = "u.passkey_count > 0"
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
 SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
@@ -65,7 +66,7 @@ ACCOUNT_CONTROL: Final = Record(
     origin=AccountOrigin,
     has_password="u.password_hash is not null",  # noqa: S106  (a condition)
     has_identity="exists (select 1 from identities i where i.user_id = u.id)",
-    has_passkey="u.passkey_count > 0",
+    has_passkey=HAS_PASSKEY,
     at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
     role="m.role",
     member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
@@ -104,6 +105,14 @@ class Accounts(AccountClosures):
 
     async def platform_owner_addresses(self) -> list[Email]:
         sql = "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id"
+        return await self._all(lambda row: Email(row[0]), sql)
+
+    async def owner_addresses_without_second_factor(self) -> list[Email]:
+        sql = f"""
+            select u.email from users u
+            where u.is_platform_owner and u.deactivated_at is null and u.anonymized_at is null
+              and not {HAS_SECOND_FACTOR} and u.passkey_count = 0
+            order by u.id"""
         return await self._all(lambda row: Email(row[0]), sql)
 
     async def add(self, account: Account) -> None:

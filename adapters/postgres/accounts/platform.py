@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.platform import PlatformFigures
@@ -29,9 +29,10 @@ class Platform(Repository):
 
     async def figures(self) -> PlatformFigures:
         sql = f"""
-            select count(*), (select count(*) from organizations), count(*) filter (where {HAS_SECOND_FACTOR})
+            select count(*), (select count(*) from organizations), count(*) filter (where {HAS_SECOND_FACTOR}),
+                   count(*) filter (where {HAS_PASSKEY})
             from users u where deactivated_at is null and anonymized_at is null"""
-        figures = await self._one(lambda row: PlatformFigures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]), sql)
+        figures = await self._one(lambda row: PlatformFigures(*row), sql)
         assert figures is not None, "an aggregate always has one row"
         return figures
 

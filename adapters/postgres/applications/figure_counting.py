@@ -7,7 +7,7 @@ the index of their time. A day is the sum of its hours.
 from datetime import datetime
 from typing import Final, LiteralString
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.figures import DAY, HOUR, PLATFORM_ID, SUCCESS, UNRECORDED, start_of_day, start_of_hour, start_of_week
 
@@ -103,18 +103,20 @@ SUM_USERS: Final = """
     where span = 'hour' and start >= %(day)s and start < %(day_end)s group by org_id"""
 # The condition is evaluated once, before any member is read.
 COUNT_POPULATIONS: Final = f"""
-    insert into population_figures as p (org_id, day, counted_at, users, second_factor, organizations)
-    select counted.org_id, %(day)s, %(now)s, counted.users, counted.second_factor, counted.organizations
+    insert into population_figures as p (org_id, day, counted_at, users, second_factor, passkeys, organizations)
+    select counted.org_id, %(day)s, %(now)s, counted.users, counted.second_factor, counted.passkeys, counted.organizations
     from (
-        select m.org_id, count(*) as users, count(*) filter (where {HAS_SECOND_FACTOR}) as second_factor, null::bigint as organizations
+        select m.org_id, count(*) as users, count(*) filter (where {HAS_SECOND_FACTOR}) as second_factor,
+               count(*) filter (where {HAS_PASSKEY}) as passkeys, null::bigint as organizations
         from memberships m join users u on u.id = m.user_id where m.confirmed_at is not null group by m.org_id
         union all
-        select {PLATFORM}, count(*), count(*) filter (where {HAS_SECOND_FACTOR}), (select count(*) from organizations)
+        select {PLATFORM}, count(*), count(*) filter (where {HAS_SECOND_FACTOR}), count(*) filter (where {HAS_PASSKEY}),
+               (select count(*) from organizations)
         from users u where u.deactivated_at is null and u.anonymized_at is null) counted
     where not exists (select from population_figures where org_id = {PLATFORM} and day = %(day)s and counted_at >= %(hour)s)
     on conflict (org_id, day) do update set
         counted_at = excluded.counted_at, users = excluded.users, second_factor = excluded.second_factor,
-        organizations = excluded.organizations"""
+        passkeys = excluded.passkeys, organizations = excluded.organizations"""
 # Traffic since the hour and the day of a time
 RECENT_TRAFFIC: Final = "(span = 'hour' and start >= %(hour)s or span = 'day' and start >= %(day)s)"
 

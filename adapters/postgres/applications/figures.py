@@ -112,7 +112,7 @@ class Figures(Repository):
 
     async def populations(self, org_id: UUID | None, since: date) -> list[Population]:
         sql = """
-            select day, users, second_factor, organizations from population_figures
+            select day, users, second_factor, passkeys, organizations from population_figures
             where org_id = %(org_id)s and day >= %(since)s order by day"""
         return await self._all(lambda row: Population(*row), sql, org_id=org_id or PLATFORM_ID, since=since)
 

@@ -17,9 +17,12 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.proofs import Strength
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 
+# Of a service `v`, which may be missing: the strength that it requires of each sign-in
+REQUIRED_STRENGTH: Final = "case v.required_acr when 'phr' then 3 when 'mfa' then 2 else 1 end"
 # Of `services v` and `organizations vo`
 CONTEXT: Final = Record(
     ServiceContext,
@@ -28,8 +31,8 @@ CONTEXT: Final = Record(
     org_id="vo.id",
     org_slug="vo.slug",
     status=Column(sql="vo.status", read=OrganizationStatus),
-    requires_second_factor="v.required_acr is not null",
     has_sign_in_policy="exists (select from sign_in_policies vp where vp.org_id = vo.id)",
+    required_strength=Column(sql=REQUIRED_STRENGTH, read=tuple(Strength).__getitem__),
 )
 ACCESS: Final = Record(AccessSettings, "v", policy=Column(sql="v.access_policy", read=AccessPolicy))
 COLUMNS: Final[Mapping[str, Description]] = {

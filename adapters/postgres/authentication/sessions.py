@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.applications.services import REQUIRED_STRENGTH
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
-from adapters.postgres.authentication.sign_in_proofs import HAS_TWO_FACTORS, columns_of
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
+from adapters.postgres.authentication.sign_in_proofs import STRENGTH, columns_of
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sessions import LiveSession, Session
@@ -33,8 +34,8 @@ REQUIRE_LIVE: Final = f"""
 # conditions.
 DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
-# Whether the session has the second factor that its service may require.
-HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {HAS_TWO_FACTORS})"
+# Whether the sign-in of the session is as strong as its service may require.
+HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {STRENGTH} >= {REQUIRED_STRENGTH})"
 SESSION: Final = Record(
     Session,
     "s",

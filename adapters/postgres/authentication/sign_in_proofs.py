@@ -18,7 +18,6 @@ from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of,
 NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
-HAS_TWO_FACTORS: Final = f"{STRENGTH} >= 2"
 # Assignments that add the proof `second` to the session with this id, in place of an earlier one. `reached`: the strength with it
 ADD_SECOND: Final = """
     second_factor = second_factor or id = %(session_id)s,

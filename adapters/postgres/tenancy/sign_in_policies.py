@@ -13,6 +13,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import ADMINS
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
+from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
 from core.kernel.values import new_id
@@ -20,13 +21,17 @@ from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser,
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
-COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by"
+COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded"
+VALUES: Final = "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s"
 PUT: Final = f"""
-    insert into sign_in_policies ({COLUMNS})
-    values (%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s)
+    insert into sign_in_policies ({COLUMNS}) values ({VALUES})
     on conflict on constraint sign_in_policies_key do update
-    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by
+    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
+        reminded = excluded.reminded
     returning version"""
+ADD_OF_PLATFORM: Final = f"""
+    insert into sign_in_policies ({COLUMNS}) select {VALUES} where not exists (select from sign_in_policies where org_id is null)
+    on conflict do nothing"""
 # The version of the organization's policy stands for those of its applications, too.
 RENEW: Final = """
     insert into sign_in_policies (id, org_id, rules, changed_at)
@@ -67,6 +72,8 @@ MEMBER: Final = f"""
     select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from memberships m join users u on u.id = m.user_id
     where m.org_id = %(org_id)s and m.confirmed_at is not null and {IS_USABLE}"""
 ONE_MEMBER: Final = f"{MEMBER} and m.user_id = %(user_id)s"
+PLATFORM_OWNER: Final = f"""
+    select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
 NEXT_MEMBERS: Final = f"""
     {MEMBER} and (%(last)s::uuid is null or m.user_id > %(last)s) and {USES_SERVICE}
     order by m.user_id limit %(limit)s"""
@@ -110,6 +117,16 @@ class SignInPolicies(Repository):
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
 
+    async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
+        return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id, service_id=None)
+
+    async def platform_owner_has_signed_in(self) -> bool:
+        sql = """
+            select 1 from users u where u.is_platform_owner and (
+                exists (select from sessions s where s.user_id = u.id)
+                or exists (select from login_events l where l.user_id = u.id and l.success)) limit 1"""
+        return await self._exists(sql)
+
     async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
         return await self._all(_to_person, NEXT_MEMBERS, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
@@ -128,6 +145,13 @@ class SignInPolicies(Repository):
         if policy.service_id is not None:
             await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
         return await self._count(PUT, **POLICY.values(policy))
+
+    async def add_of_platform(self, policy: SignInPolicy) -> None:
+        await self._run(ADD_OF_PLATFORM, **POLICY.values(policy))
+
+    async def mark_reminded(self, number: int) -> bool:
+        sql = "update sign_in_policies set reminded = %(number)s where org_id is null and reminded < %(number)s"
+        return await self._run(sql, number=number) == 1
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
         sql = """

@@ -56,6 +56,7 @@ class PlatformFigures:
     active_users: int  # accounts that are neither deactivated nor anonymized
     organizations: int
     mfa_enabled_users: int
+    passkey_users: int
 
 
 METRICS_PERIOD: Final = timedelta(days=7)

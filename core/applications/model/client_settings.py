@@ -12,6 +12,7 @@ from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
+from core.kernel.proofs import Acr, Strength
 from core.kernel.values import base64url, digest, is_printable, is_visible
 
 Jwk = Mapping[str, str]
@@ -75,11 +76,16 @@ class ClientSettings:
     access_token_seconds: int | None = None  # None: as on the platform
     refresh_token_seconds: int | None = None
     enterprise: bool = False  # the rules of IPSIE SL1: PKCE always, no http redirect URI, assertions for the issuer only
-    required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
+    required_acr: Literal["mfa", "phr"] | None = None  # every sign-in needs at least this authentication class
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
     initiate_login_uri: str | None = None  # where the application starts a sign-in (OpenID Connect Core section 4)
     always_ask_consent: bool = False  # in each sign-in, even of users who agreed before or are exempt by `is_trusted`
+
+    @property
+    def required_strength(self) -> Strength:
+        """The strength of `required_acr`."""
+        return Strength.ONE if self.required_acr is None else Acr(self.required_acr).strength
 
     @property
     def has_keys(self) -> bool:

@@ -106,6 +106,7 @@ class Population:
     day: date
     users: int
     second_factor: int  # users with one
+    passkeys: int | None  # users with one; None if version 0.9.0 counted the day
     organizations: int | None  # of the whole platform
 
 

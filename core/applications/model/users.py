@@ -29,6 +29,10 @@ class SecondFactorRequired(NoAccessToService):
     """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
 
 
+class PasskeyRequired(SecondFactorRequired):
+    """This application requires a passkey in each sign-in. Add one to your account, or sign in again with yours."""
+
+
 class LaunchUrlInvalid(Invalid):
     """The launch URL must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
 

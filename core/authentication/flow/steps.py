@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, strength_of
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, strength_of
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
@@ -147,7 +147,7 @@ def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
         return None
     if needs.fresh or (needs.max_age is not None and not _is_recent(facts, session, needs.max_age)):
         return Step.SIGN_IN
-    if needs.wished > strength and not covers(session.proofs, facts.factors) and not needs.is_silent:
+    if min(needs.wished, reachable_strength(facts.factors)) > strength and not needs.is_silent:
         return Step.SIGN_IN
     return None
 

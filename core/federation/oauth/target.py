@@ -126,7 +126,8 @@ async def _judge(ports: Ports, path: PolicyPath, visitor: Visitor | None, waitin
 
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:
     """Return the factors of the account, where a session that began without one may be too weak, for example on a trusted device."""
-    if waiting.needs.keeps_trust or proofs.strength_of(visitor.browser.proofs) >= Strength.TWO:
+    needs = waiting.needs
+    if needs.keeps_trust or proofs.strength_of(visitor.browser.proofs) >= max(Strength.TWO, needs.wished):
         return ()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.applications.model.users import BlockedByAdmin, NoAccessToService, SecondFactorRequired
+from core.applications.model.users import BlockedByAdmin, NoAccessToService, PasskeyRequired, SecondFactorRequired
 from core.authentication import events
 from core.authentication.flow.model import Flow
 from core.authentication.model.policy import PolicyPath
@@ -88,9 +88,13 @@ async def authorize_assertion(
 
 
 def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, used: Proofs) -> None:
-    """Check the second factor and the address of a user who may use the service. Raises: SecondFactorRequired, AddressNotVerified."""
-    if provider.service.requires_second_factor and strength_of(used) < Strength.TWO:
-        raise SecondFactorRequired
+    """Check the strength of the sign-in and the address of a user who may use the service.
+
+    Raises: SecondFactorRequired, PasskeyRequired, AddressNotVerified.
+    """
+    required = provider.service.required_strength
+    if Strength.ONE < required > strength_of(used):  # an API client shows no proofs
+        raise PasskeyRequired if required is Strength.PHISHING_RESISTANT else SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
 

@@ -49,6 +49,7 @@ class SignInPolicy:
     changed_at: datetime
     changed_by: UUID | None
     version: int = 0  # 0 if it is not stored
+    reminded: int = 0  # of the platform's: the number of emails about its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class ApplicationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPerson:
-    """A user whom a policy concerns: a confirmed member, or an end user without a role."""
+    """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
     role: RoleName | None

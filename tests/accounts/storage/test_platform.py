@@ -23,8 +23,9 @@ async def test_figures_count_active_accounts(storage: Postgres, pool: Pool) -> N
     for slug, status in (("one", "active"), ("two", "pending"), ("three", "suspended")):
         await add_organization(pool, slug, status)
     await run_sql(pool, "update users set mfa_enabled_at = %s where email <> %s", NOW, EVE)
+    await run_sql(pool, "update users set passkey_count = 1")
     async with storage.reading() as read:
-        assert await read.platform.figures() == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1)
+        assert await read.platform.figures() == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1, passkey_users=2)
 
 
 async def test_due_jobs_can_start_now(storage: Postgres) -> None:

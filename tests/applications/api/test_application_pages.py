@@ -139,7 +139,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
         },
         "consent": {"is_trusted": "yes", "always_ask_consent": "yes"},
         "keys": {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "", "accepts_token_endpoint_audience": "yes"},
-        "security": {"required_acr": "yes", "pkce_without_secret": "yes", "dpop_bound_access_tokens": "yes"},
+        "security": {"required_acr": "mfa", "pkce_without_secret": "yes", "dpop_bound_access_tokens": "yes"},
         "lifetimes": {"access_token_seconds": "120", "refresh_token_seconds": ""},
     }
     for group, fields in groups.items():
@@ -164,7 +164,8 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
     assert "refresh_token_seconds" not in service
     text = "".join([(await admin.open(page)).text for page in SETTINGS])
     assert "\nhttps://a.example/callback\nhttps://b.example/callback</textarea>" in text
-    assert text.count(" checked") == 6
+    assert text.count(" checked") == 5
+    assert '<option value="mfa" selected>' in text
     answer = await save(admin, "lifetimes", access_token_seconds="", refresh_token_seconds="")
     assert leads_to(answer) == f"{SHOP}/settings/lifetimes", "the user stays on the page of the form"
     assert await columns(relying_party, "access_token_seconds", "is_trusted") == (None, True)

@@ -153,9 +153,14 @@ async def test_users_count_once_a_day_and_once_a_week(ports: Ports, acme: Tenant
 async def test_second_factors_are_only_shown_to_admins(ports: Ports, acme: Tenant) -> None:
     await run_sql(acme.pool, "update memberships set confirmed_at = created_at")
     await run_sql(acme.pool, "update users set mfa_enabled_at = created_at where id = %s", acme.people["admin"].id)
+    await run_sql(
+        acme.pool, "update users set passkey_second_at = created_at, security_key_count = 1 where id = %s", acme.people["owner"].id
+    )
+    await run_sql(acme.pool, "update users set passkey_count = 1 where id = %s", acme.people["member"].id)
     await count(ports)
     [population] = (await read(acme, "users", "admin"))["populations"]
-    assert (population["users"], population["second_factor"], population["organizations"]) == (len(acme.people), 1, None)
+    assert (population["users"], population["second_factor"], population["organizations"]) == (len(acme.people), 2, None)
+    assert population["passkeys"] == 1, "a security key signs in nobody alone"
     assert (await read(acme, "users", "member"))["populations"] is None
     assert (await read(acme, "sign-ins", "member"))["by_result"] is None
     await run_sql(acme.pool, "update users set mfa_enabled_at = created_at")

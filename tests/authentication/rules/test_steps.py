@@ -18,13 +18,14 @@ NOW, MINUTE, HOUR = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC), timedelta(minu
 BEGUN_AT = NOW - 10 * MINUTE
 EARLIER, LATER = NOW - 30 * MINUTE, NOW - 5 * MINUTE
 FIRST, NEXT, USER, OTHER = (UUID(int=number) for number in range(1, 5))
-ONE, TWO = Strength.ONE, Strength.TWO
+ONE, TWO, PHISHING_RESISTANT = Strength.ONE, Strength.TWO, Strength.PHISHING_RESISTANT
 COVERED, FIRST_TIME, SCOPES = Consents
 PAGES = {Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR, Step.ENROLL, Step.CONFIRM, Step.CONSENT, Step.SELECT}
 ASKS_FOR_PROOF = {Step.SIGN_IN, Step.SIGN_UP, Step.LOGIN_REQUIRED}
 
 PASSWORD = (Factor(FactorKind.PASSWORD), Factor(FactorKind.MAILBOX, EARLIER))
 APP = (*PASSWORD, Factor(FactorKind.TOTP, EARLIER))
+PASSKEY = (*PASSWORD, Factor(FactorKind.PASSKEY))
 
 
 def one(at: datetime) -> Proofs:
@@ -33,6 +34,10 @@ def one(at: datetime) -> Proofs:
 
 def two(at: datetime) -> Proofs:
     return complete(first_proof("password", at), Proof(Method.TOTP, at))
+
+
+def by_passkey(at: datetime) -> Proofs:
+    return (Proof(Method.PASSKEY, at, user_verified=True, phishing_resistant=True),)
 
 
 def at_provider(at: datetime) -> Proofs:
@@ -190,6 +195,14 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, wished=TWO), Step.SIGN_IN),
         (asks(OLD_TRUSTED, wished=TWO, is_silent=True), Step.CHECK_ACCESS),
         (asks(FRESH_TRUSTED, wished=TWO, keeps_trust=False), Step.SIGN_IN),
+        # A passkey is more than a second factor.
+        (asks(session(one(EARLIER), PASSKEY, FIRST), wished=TWO), Step.SIGN_IN),
+        (asks(session(one(EARLIER), PASSKEY, FIRST), wished=PHISHING_RESISTANT), Step.SIGN_IN),
+        (asks(session(two(EARLIER), (*APP, *PASSKEY), FIRST), wished=PHISHING_RESISTANT), Step.SIGN_IN),
+        (asks(session(by_passkey(EARLIER), PASSKEY, FIRST), wished=PHISHING_RESISTANT), Step.CHECK_ACCESS),
+        # The user has just chosen another way, or has no passkey.
+        (asks(session(one(LATER), PASSKEY), wished=PHISHING_RESISTANT, keeps_trust=False), Step.CHECK_ACCESS),
+        (asks(OLD_TWO, wished=PHISHING_RESISTANT), Step.CHECK_ACCESS),
     ],
     "Consents": [
         (OLD, Step.CHECK_ACCESS),

@@ -264,6 +264,8 @@ GET    {platform}/settings                    200  200  403
 GET    {platform}/connections                 200  200  403
 PUT    {platform}/connections/<provider>/logo 403  403  403
 DELETE {platform}/connections/<provider>/logo 403  403  403
+GET    {platform}/sign-in-policy              403  403  403
+PUT    {platform}/sign-in-policy              403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

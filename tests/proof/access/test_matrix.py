@@ -184,6 +184,8 @@ ACTS_ON_THE_USER = {
         )
     },
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
+    "GET /api/platform/sign-in-policy": "must not lock the user out",
+    "PUT /api/platform/sign-in-policy": "must not lock the user out",
 }
 
 

@@ -84,11 +84,12 @@ class WeeklyUsersResponse(ResponseModel):
 
 
 class PopulationResponse(ResponseModel):
-    """The number of users on one day, and how many have a second factor."""
+    """The number of users on one day, and how many have a second factor or a passkey."""
 
     date: ResponseDay = Field(description="The day, in UTC.")
     users: int = Field(description="The number of confirmed members, or for the platform of all active users.")
     second_factor: int = Field(description="The number of them that have a second factor.")
+    passkeys: int | None = Field(description="The number of them that have a passkey. Null if it was not counted.")
     organizations: int | None = Field(description="The number of organizations of the platform. Null for an organization.")
 
 
@@ -222,12 +223,7 @@ def _to_users(loaded: UserFigures) -> UserFiguresResponse:
         active=list(loaded.active),
         new=list(loaded.new),
         weeks=WeeklyUsersResponse.list_of(loaded.weeks),
-        populations=None
-        if loaded.populations is None
-        else [
-            PopulationResponse(date=each.day, users=each.users, second_factor=each.second_factor, organizations=each.organizations)
-            for each in loaded.populations
-        ],
+        populations=None if loaded.populations is None else [PopulationResponse.of(each, date=each.day) for each in loaded.populations],
     )
 
 

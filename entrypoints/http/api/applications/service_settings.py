@@ -142,12 +142,12 @@ class ServiceSettingsRequest(RequestModel):
         "Otherwise your application reads them at the userinfo endpoint. Kubernetes reads only the ID token.",
         "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else.",
     )
-    required_acr: Literal["mfa"] | None = setting(
+    required_acr: Literal["mfa", "phr"] | None = setting(
         "security",
-        "Require two-factor authentication",
-        "Users without a second factor can't sign in to this application. When you turn this on, their sessions there end.",
-        "`mfa` if every sign-in needs a second factor, which only the authorization code flow can ask for; null if the application decides"
-        " itself. SAML sign-ins without one are refused.",
+        "Required sign-in",
+        "Users without these factors can't sign in to this application. When you require more, their weaker sessions there end.",
+        "`mfa` if every sign-in needs a second factor, `phr` if it needs a passkey, which only the authorization code flow can ask for; "
+        "null if the application decides itself. SAML sign-ins without one are refused.",
     )
     require_pushed_authorization_requests: bool = setting(
         "security",

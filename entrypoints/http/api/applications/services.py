@@ -62,7 +62,7 @@ class ServiceResponse(ResponseModel):
     access_token_seconds: int | None = stored("access_token_seconds")
     refresh_token_seconds: int | None = stored("refresh_token_seconds")
     enterprise: bool = stored("enterprise", default=False)
-    required_acr: Literal["mfa"] | None = stored("required_acr")
+    required_acr: Literal["mfa", "phr"] | None = stored("required_acr")
     require_pushed_authorization_requests: bool = stored("require_pushed_authorization_requests", default=False)
     dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = stored("always_ask_consent", default=False)

@@ -40,25 +40,25 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-def _number(name: str) -> Any:
+def number(name: str) -> Any:
     least, most = LIMITS[name]
     return Field(default=None, ge=least, le=most, description=DESCRIPTIONS[name])
 
 
-def _texts(rule: Rule) -> Any:
+def texts(rule: Rule) -> Any:
     return Field(default=None, max_length=MAX_ITEMS, description=DESCRIPTIONS[rule])
 
 
 class ApplicationPolicyPreviewRequest(RequestModel):
     """The sign-in policy of an application. It adds to that of the organization: the stricter rule counts."""
 
-    methods: list[Text] | None = _texts(Rule.METHODS)
-    second_factor: list[Text] | None = _texts(Rule.SECOND_FACTOR)
-    phishing_resistant: list[Text] | None = _texts(Rule.PHISHING_RESISTANT)
-    session_lifetime_minutes: int | None = _number(Rule.SESSION_LIFETIME)
-    session_idle_minutes: int | None = _number(Rule.SESSION_IDLE)
-    device_trust_days: int | None = _number(Rule.DEVICE_TRUST)
-    grace_days: int | None = _number(GRACE_DAYS)
+    methods: list[Text] | None = texts(Rule.METHODS)
+    second_factor: list[Text] | None = texts(Rule.SECOND_FACTOR)
+    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = number(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
+    device_trust_days: int | None = number(Rule.DEVICE_TRUST)
+    grace_days: int | None = number(GRACE_DAYS)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -69,48 +69,48 @@ class ApplicationPolicyPreviewRequest(RequestModel):
 class PolicyPreviewRequest(ApplicationPolicyPreviewRequest):
     """The sign-in policy of an organization."""
 
-    min_password_length: int | None = _number(Rule.MIN_PASSWORD_LENGTH)
-    admin_networks: list[Text] | None = _texts(Rule.ADMIN_NETWORKS)
-    invited_domains: list[Text] | None = _texts(Rule.INVITED_DOMAINS)
+    min_password_length: int | None = number(Rule.MIN_PASSWORD_LENGTH)
+    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
+    invited_domains: list[Text] | None = texts(Rule.INVITED_DOMAINS)
 
 
-def _version() -> Any:
+def version_field() -> Any:
     return Field(ge=0, description="The `version` of the policy that you change. 0 if there was none.")
 
 
 class ApplicationPolicyRequest(ApplicationPolicyPreviewRequest):
     """The sign-in policy of an application. It replaces the earlier one: a rule that you leave out asks for nothing."""
 
-    version: int = _version()
+    version: int = version_field()
 
 
 class SignInPolicyRequest(PolicyPreviewRequest):
     """The sign-in policy of an organization. It replaces the earlier one: a rule that you leave out asks for nothing."""
 
-    version: int = _version()
+    version: int = version_field()
 
 
-def _shown(name: str) -> Any:
+def shown(name: str) -> Any:
     return Field(description=DESCRIPTIONS[name])
 
 
 class ApplicationRulesResponse(ResponseModel):
     """The rules of an application's sign-ins. null means that there is no such rule."""
 
-    methods: list[str] | None = _shown(Rule.METHODS)
-    second_factor: list[str] | None = _shown(Rule.SECOND_FACTOR)
-    phishing_resistant: list[str] | None = _shown(Rule.PHISHING_RESISTANT)
-    session_lifetime_minutes: int | None = _shown(Rule.SESSION_LIFETIME)
-    session_idle_minutes: int | None = _shown(Rule.SESSION_IDLE)
-    device_trust_days: int | None = _shown(Rule.DEVICE_TRUST)
+    methods: list[str] | None = shown(Rule.METHODS)
+    second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
+    phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = shown(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = shown(Rule.SESSION_IDLE)
+    device_trust_days: int | None = shown(Rule.DEVICE_TRUST)
 
 
 class PolicyRulesResponse(ApplicationRulesResponse):
     """The rules of an organization's sign-ins. null means that there is no such rule."""
 
-    min_password_length: int | None = _shown(Rule.MIN_PASSWORD_LENGTH)
-    admin_networks: list[str] | None = _shown(Rule.ADMIN_NETWORKS)
-    invited_domains: list[str] | None = _shown(Rule.INVITED_DOMAINS)
+    min_password_length: int | None = shown(Rule.MIN_PASSWORD_LENGTH)
+    admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
+    invited_domains: list[str] | None = shown(Rule.INVITED_DOMAINS)
 
 
 class PolicyStartsResponse(ResponseModel):
@@ -124,7 +124,7 @@ class PolicyStartsResponse(ResponseModel):
 class ApplicationPolicyResponse(ApplicationRulesResponse):
     """The sign-in policy of an application."""
 
-    grace_days: int = _shown(GRACE_DAYS)
+    grace_days: int = shown(GRACE_DAYS)
     due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
     version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
     changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
@@ -134,7 +134,7 @@ class ApplicationPolicyResponse(ApplicationRulesResponse):
 class SignInPolicyResponse(PolicyRulesResponse):
     """The sign-in policy of an organization."""
 
-    grace_days: int = _shown(GRACE_DAYS)
+    grace_days: int = shown(GRACE_DAYS)
     due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
     version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
     changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
@@ -145,9 +145,9 @@ class PeopleCountResponse(ResponseModel):
     """How many members or end users the policy concerns."""
 
     concerned: int = Field(description="The number of users that one of the rules can concern.")
-    meets: int = Field(description="The number of those who meet all rules, now and later.")
-    stopped_now: int = Field(description="The number of those who need a new factor at their next sign-in, or another network.")
-    stopped_later: int = Field(description="The number of those who have to set up a factor when a rule starts.")
+    meets: int = Field(description="The number of them that meet all rules, now and later.")
+    stopped_now: int = Field(description="The number of them that need a new factor at their next sign-in, or another network.")
+    stopped_later: int = Field(description="The number of them that need a new factor when a rule starts.")
     is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
 
 
@@ -184,7 +184,8 @@ def _starts(rules: Rules) -> PolicyStartsResponse:
     )
 
 
-def _fields(details: PolicyDetails) -> dict[str, Any]:
+def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
+    """Return the fields of a response for a policy. A model takes those that it has."""
     policy = details.policy
     return {
         **_values(policy.rules),
@@ -207,7 +208,7 @@ async def get(org_slug: str) -> SignInPolicyResponse:
 
     It says how the users of the organization sign in, and counts when they open it or one of its applications.
     """
-    return SignInPolicyResponse(**_fields(await sign_in_policies.get(ports(), acting_member())))
+    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.get(ports(), acting_member())))
 
 
 @routes.put(OF_ORGANIZATION)
@@ -219,7 +220,7 @@ async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyRespo
     Rules that you could not meet yourself are refused. Sessions continue: the new rules count at their next use. 409 if another request
     changed the policy since you loaded it.
     """
-    return SignInPolicyResponse(**_fields(await sign_in_policies.save(ports(), acting_member(), data.document, data.version)))
+    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.save(ports(), acting_member(), data.document, data.version)))
 
 
 @routes.post(f"{OF_ORGANIZATION}/preview")
@@ -239,7 +240,7 @@ async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyR
 
     It adds to that of the organization: the stricter rule counts.
     """
-    return ApplicationPolicyResponse(**_fields(await of_applications.get(ports(), acting_member(), service_slug)))
+    return ApplicationPolicyResponse(**fields_of_policy(await of_applications.get(ports(), acting_member(), service_slug)))
 
 
 @routes.put(OF_APPLICATION)
@@ -252,7 +253,7 @@ async def replace_of_service(org_slug: str, service_slug: str, data: Application
     Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
     """
     details = await of_applications.save(ports(), acting_member(), service_slug, data.document, data.version)
-    return ApplicationPolicyResponse(**_fields(details))
+    return ApplicationPolicyResponse(**fields_of_policy(details))
 
 
 @routes.delete(OF_APPLICATION)
@@ -272,6 +273,6 @@ async def remove_of_service(org_slug: str, service_slug: str) -> None:
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of a service.
 
-    Members and end users are those who use the service.
+    It counts the users of the service.
     """
     return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))

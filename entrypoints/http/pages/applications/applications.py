@@ -164,7 +164,11 @@ def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     policy, longest = ports().policy, client_settings.longest_lifetimes()
     labels = {f"{provider}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
     email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
-    options = {"service_type": list(LABELS[ServiceType].items()), "email_sign_in": [email, ("yes", "On"), ("no", "Off")]}
+    options = {
+        "service_type": list(LABELS[ServiceType].items()),
+        "email_sign_in": [email, ("yes", "On"), ("no", "Off")],
+        "required_acr": [("", "As the application asks"), ("mfa", "Two-factor authentication"), ("phr", "A passkey")],
+    }
 
     def to_field(name: str) -> dict[str, Any]:
         setting = client_settings.ON_PAGE[name]

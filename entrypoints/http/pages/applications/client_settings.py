@@ -29,7 +29,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 NO_SCOPES: Final = "none"  # in a field of scopes, which is empty for the defaults of the platform
 CHOICES: Final = {True: "yes", False: "no", None: ""}  # of email_sign_in
 LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
-SWITCHES: Final = frozenset({"required_acr", *(name for name, field in FIELDS.items() if field.annotation is bool)})
+SWITCHES: Final = frozenset(name for name, field in FIELDS.items() if field.annotation is bool)
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
 CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 
@@ -116,7 +116,6 @@ _PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     **dict.fromkeys(services_model.SCOPES, _parse_scopes),
     "email_sign_in": lambda _field, value: {"yes": True, "no": False}.get(value),
     "jwks": _parse_keys,
-    "required_acr": lambda _field, is_required: "mfa" if is_required else None,
 }
 
 

@@ -9,6 +9,7 @@ from core.applications.model.figures import (
     UNRECORDED,
     FigurePeriod,
     FigureSpan,
+    Population,
     SignInFigures,
     TrafficFigures,
     UserFigures,
@@ -80,26 +81,31 @@ def show_users(figures: UserFigures) -> list[StackedChart]:
         days = figures.populations
         if len(days) > MOST_BARS:  # the state at the end of each week is enough
             days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
-        with_factor = [each.second_factor for each in days]
-        charts.append(
-            StackedChart(
-                "second-factor",
-                "Second factor",
-                [_day(each.day) for each in days],
-                [
-                    Series("With a second factor", with_factor),
-                    Series("Without a second factor", [each.users - each.second_factor for each in days]),
-                ],
-                note="Confirmed members, or for the platform all users. They are counted once an hour.",
-                columns=[("Share", [f"{percent(each.second_factor, each.users)}%" for each in days])],
-                has_totals=False,
-            )
-        )
+        charts.append(_show_share(days, "second-factor", "Second factor", "a second factor", [each.second_factor for each in days]))
+        if any(each.passkeys is not None for each in days):
+            charts.append(_show_share(days, "passkeys", "Passkeys", "a passkey", [each.passkeys or 0 for each in days]))
         if any(each.organizations for each in days):
             organizations = Series("Organizations", [each.organizations or 0 for each in days])
             labels = [_day(each.day) for each in days]
             charts.append(StackedChart("organizations", "Organizations", labels, [organizations], has_totals=False))
     return charts
+
+
+def _show_share(days: Sequence[Population], name: str, title: str, thing: str, counts: Sequence[int]) -> StackedChart:
+    """Return how many users have a thing on each of these days."""
+    users = [each.users for each in days]
+    return StackedChart(
+        name,
+        title,
+        [_day(each.day) for each in days],
+        [
+            Series(f"With {thing}", counts),
+            Series(f"Without {thing}", [total - count for total, count in zip(users, counts, strict=True)]),
+        ],
+        note="Confirmed members, or for the platform all users. They are counted once an hour.",
+        columns=[("Share", [f"{percent(count, total)}%" for total, count in zip(users, counts, strict=True)])],
+        has_totals=False,
+    )
 
 
 def show_traffic(figures: TrafficFigures, title: str, note: str, *, timed: bool) -> list[StackedChart]:

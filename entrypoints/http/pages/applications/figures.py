@@ -173,6 +173,8 @@ def _user_tiles(loaded: UserFigures) -> list[Tile]:
     if loaded.populations:
         last = loaded.populations[-1]
         tiles.append((f"{percent(last.second_factor, last.users)}%", f"of {last.users:,} have a second factor"))
+        if last.passkeys is not None:
+            tiles.append((f"{percent(last.passkeys, last.users)}%", "have a passkey"))
         if last.organizations is not None:
             tiles.append((f"{last.organizations:,}", "Organizations"))
     return tiles

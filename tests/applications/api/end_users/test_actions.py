@@ -149,7 +149,7 @@ async def test_only_the_organization_that_alone_controls_an_account_removes_its_
     assert await run_sql(pool, "select mfa_enabled_at from users where id = %s", user.id) == [(None,)]
     assert await apps.live_sessions(session) == [False]
     assert await run_sql(pool, "select kind, address from mails") == [("mfa_removed", user.email)]
-    assert (await apps.acme.entry("security.mfa.disabled"))["details"] == {"forced": True}
+    assert (await apps.acme.entry("security.mfa.disabled"))["details"] == {"forced": True, "factor": "totp"}
     assert (await act(apps, "DELETE", "ada", "mfa")).status == 204, "it is off already"
     names = [name for name, *_ in await apps.acme.webhook_events()]
     assert sorted(names) == ["security.mfa.disabled", "user.mfa.disabled"]
