@@ -1,5 +1,6 @@
 """The sentence about the ways to sign in that remain, for the questions before one of them ends."""
 
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -8,7 +9,11 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.proofs import Method
 from entrypoints.http.base.context import ports, signed_in
 
-WORDS: Final = {Method.PASSWORD.value: "your password", Method.PASSKEY.value: "another passkey", Method.EMAIL.value: "a code by email"}
+WORDS: Final[Mapping[str, str]] = {
+    Method.PASSWORD.value: "your password",
+    Method.PASSKEY.value: "another passkey",
+    Method.EMAIL.value: "a code by email",
+}
 
 
 async def remaining_ways(without: Method | ConnectionSlug | UUID) -> str:
