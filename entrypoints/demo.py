@@ -164,6 +164,10 @@ curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'
 
+# The user also has a passkey. It only shows what passkeys look like, because its private key exists nowhere. Add your own
+# at {base_url}/app/account/security.
+curl -s $api/api/user/passkeys -H "$(user)"
+
 # A web application does that in a browser (OpenID Connect). An OpenID Connect library needs only these values:
 #   issuer         {base_url}
 #   client id      {client_id}
@@ -214,6 +218,7 @@ curl -s $api/api/auth/login -H "$json" -d "$mfa_user"', "device_token": "'$(prin
 curl -s $api/api/platform/organizations -H "$(platform)"
 
 # To print all demo data, including another organization, run gatehouse demo --json. Each run creates new passwords and secrets.
+# {organization} asks its owner and admins for a second factor within 14 days. Until then, its pages remind them.
 # In a browser, sign in as any user above at {base_url}/app/sign-in. Their account page is {base_url}/app/account.
 """
 

@@ -11,7 +11,9 @@ import trio
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
 from adapters.dns import DnsResolver, describe_dns_failure
+from adapters.http.guard import Guard
 from adapters.http.payments import HttpPayments, KeyRefused
+from adapters.http.sender import GuardedSender
 from adapters.postgres.engine.embedded import EmbeddedError
 from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
@@ -37,6 +39,7 @@ from entrypoints.address_checks import check_base_url, check_bind, check_fronten
 from entrypoints.addresses import find_base_url, running_database
 from entrypoints.bind import format_server
 from entrypoints.findings import Finding, Health
+from entrypoints.passkey_checks import check_owners, check_rp_id
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports.crypto import SealBroken
 from ports.observe import Clock
@@ -92,7 +95,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield check_anonymizers(settings)
     yield from check_providers(settings)
     yield check_billing(settings, url)
-    yield from check_database(settings)
+    yield from check_database(settings, url)
 
 
 def check_environment() -> Iterator[Finding]:
@@ -260,7 +263,7 @@ def check_billing(settings: Settings, url_of_service: str) -> Finding:
     return Finding("billing", Health.GOOD, f"through {url}, which responds; its events go to {url_of_service}/webhooks/billing")
 
 
-def check_database(settings: Settings) -> Iterator[Finding]:
+def check_database(settings: Settings, url: str) -> Iterator[Finding]:
     """Check the database: connection, version, migrations, clock and encryption keys. Nothing is started or created."""
     try:
         check_database_address(settings)
@@ -269,12 +272,12 @@ def check_database(settings: Settings) -> Iterator[Finding]:
             text = "not checked, because the embedded database is not running. Start the service, which starts it, and check again"
             yield Finding("database", Health.WARNING, text)
         else:
-            yield from trio.run(_connect_and_check, settings, conninfo)
+            yield from trio.run(_connect_and_check, settings, conninfo, url)
     except (SettingsInvalid, EmbeddedError, StorageDown, MigrationRefused) as error:
         yield Finding("database", Health.BAD, f"{error.__cause__ or error}".strip())
 
 
-async def _connect_and_check(settings: Settings, conninfo: str) -> list[Finding]:
+async def _connect_and_check(settings: Settings, conninfo: str, url: str) -> list[Finding]:
     results = []
     missing = await pending(conninfo)
     clock = SystemClock()
@@ -293,6 +296,8 @@ async def _connect_and_check(settings: Settings, conninfo: str) -> list[Finding]
             results.append(Finding("migrations", Health.GOOD, "up to date"))
             results.append(await _keys(storage, clock))
             results.extend(await check_saml_access(storage, clock))
+            results.extend(await _check_rp_id(settings, storage, url))
+            results.extend(await check_owners(storage, clock.now()))
     finally:
         await pool.aclose()
     is_in_sync = skew <= CLOCK_TOLERANCE
@@ -319,6 +324,13 @@ async def check_saml_access(storage: Storage, clock: Clock) -> list[Finding]:
     if len(listed) > MAX_LISTED_SERVICES:
         findings.append(Finding("SAML access", Health.WARNING, f"there are more such services; the first {MAX_LISTED_SERVICES} are listed"))
     return findings
+
+
+async def _check_rp_id(settings: Settings, storage: Storage, url: str) -> list[Finding]:
+    try:
+        return await check_rp_id(storage, GuardedSender(Guard(allowed_targets(settings))), settings.policy, url)
+    except (StorageDown, SettingsInvalid) as error:  # the query reads all passkeys, and so can reach the time limit
+        return [Finding("passkeys", Health.WARNING, f"their host was not checked, because the query failed: {error.__cause__ or error}")]
 
 
 async def _keys(storage: Storage, clock: Clock) -> Finding:

@@ -21,7 +21,7 @@ from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
-from core.accounts import platform
+from core.accounts import platform, relying_party
 from core.accounts.model.platform import PlatformOwnerExists
 from core.authentication import owner_recovery
 from core.authentication.model import tokens as tokens_model
@@ -32,7 +32,7 @@ from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
-from core.tenancy import governance
+from core.tenancy import governance, platform_sign_in_policy
 from entrypoints import logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
@@ -183,8 +183,11 @@ async def prepare_database(
             async with wire(settings, address, conninfo) as wired:
                 if warning := await issuer.adopt(wired.ports):
                     log.warning("unusual_base_url", problem=warning)
+                if warning := await relying_party.find_foreign_host(wired.ports):
+                    log.warning("passkeys_of_another_host", problem=warning)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
+                await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
                 return address, await _create_first_owner(settings, wired)
         except StorageDown as outage:
             if has_ended(embedded_database):

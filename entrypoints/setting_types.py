@@ -11,13 +11,19 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from core.kernel.errors import Refusal
+from core.kernel.policy import AndroidApp, IosApp, NativeApp
 from core.kernel.uris import to_ascii
-from core.kernel.values import Email, is_printable, new_id
+from core.kernel.values import DomainInvalid, Email, is_host_name, is_printable, new_id, to_a_labels
 from core.tenancy.model.organizations import Tier
 from entrypoints.bind import check_bind, parse_server
 from entrypoints.common_passwords import default_common_passwords
 
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
+
+_IOS_APP = re.compile(r"ios:(?P<id>[A-Z0-9]{10}\.[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)")
+_PACKAGE = r"[A-Za-z][A-Za-z0-9_]*(?:\.[A-Za-z][A-Za-z0-9_]*)+"
+_DIGEST = r"[0-9A-Fa-f]{2}(?::?[0-9A-Fa-f]{2}){31}"  # with colons as keytool prints it, or without
+_ANDROID_APP = re.compile(rf"android:(?P<package>{_PACKAGE}):(?P<digests>{_DIGEST}(?:\+{_DIGEST})*)")
 
 Network = IPv4Network | IPv6Network
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -80,6 +86,34 @@ def _refuse_path(value: str) -> str:
     if urlsplit(value).path:
         raise ValueError("must not have a path, because pages and links are at the root of the URL")
     return value
+
+
+def _check_rp_id(value: str) -> str:
+    try:
+        host = to_a_labels(value)
+    except DomainInvalid:
+        host = ""
+    if not is_host_name(host) or host.rpartition(".")[2].isdigit():
+        raise ValueError("must be a host name without scheme, port and path, such as example.com")
+    return host
+
+
+def _parse_native_apps(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(_parse_native_app(part.strip()) for part in value.split(",") if part.strip())
+
+
+def _parse_native_app(text: str) -> NativeApp:
+    if (ios := _IOS_APP.fullmatch(text)) is not None:
+        return IosApp(ios["id"])
+    if (android := _ANDROID_APP.fullmatch(text)) is not None:
+        digests = tuple(bytes.fromhex(digest.replace(":", "")) for digest in android["digests"].split("+"))
+        return AndroidApp(android["package"], digests)
+    raise ValueError(
+        "must be applications such as ios:ABCDE12345.com.example.app or android:com.example.app:DIGEST, "
+        "where DIGEST is the SHA-256 of the signing certificate in 64 hexadecimal digits"
+    )
 
 
 def _check_endpoint(value: str) -> str:
@@ -214,6 +248,8 @@ def read_common_passwords(path: Path | None) -> frozenset[str]:
 Bind = Annotated[str, AfterValidator(_check_bind)]
 BaseUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(_refuse_path)]
 FrontendUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(to_ascii)]
+PasskeyRpId = Annotated[str, AfterValidator(_check_rp_id)]
+NativeApps = Annotated[tuple[NativeApp, ...], BeforeValidator(_parse_native_apps)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 ApiUrl = Annotated[Endpoint, AfterValidator(_refuse_query)]
 Scopes = Annotated[str, AfterValidator(_check_scopes)]

@@ -27,7 +27,9 @@ from entrypoints.setting_types import (
     FrontendUrl,
     LogFormat,
     LogLevel,
+    NativeApps,
     Networks,
+    PasskeyRpId,
     Ports,
     RateLimits,
     Scopes,
@@ -75,6 +77,8 @@ class Settings(BaseModel):
     welcome_ttl: int = Field(7 * 86400, ge=1, le=30 * 86400)
     invitation_ttl: int = Field(7 * 86400, ge=1, le=TEN_YEARS)
     email_sign_in: bool = False
+    passkey_rp_id: PasskeyRpId | None = None
+    native_apps: NativeApps = ()
     argon2_memory_kib: int = Field(19456, ge=8, le=4 * 1024 * 1024)
     argon2_time_cost: int = Field(2, ge=1, le=100)
     argon2_parallelism: int = Field(1, ge=1, le=16)
@@ -227,6 +231,8 @@ class Settings(BaseModel):
             welcome_ttl=timedelta(seconds=self.welcome_ttl),
             invitation_ttl=timedelta(seconds=self.invitation_ttl),
             email_sign_in=self.email_sign_in,
+            passkey_rp_id=self.passkey_rp_id,
+            native_apps=self.native_apps,
             account_guess_limit=self.account_guess_limit,
             mfa_guess_limit=self.mfa_guess_limit,
             mails_per_recipient=self.mails_per_recipient,

@@ -1,21 +1,55 @@
 """The RP ID of the installation, and the origins of its pages (WebAuthn section 4)."""
 
 import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from core.accounts.model.passkeys import NoPasskeysHere, Passkey, RelyingParty
 from core.kernel import uris
+from core.kernel.errors import refuse
+from core.kernel.policy import AndroidApp, IosApp, Policy
 from ports import Ports
 from ports.storage import Reading, Transaction
 
+LOCALHOST: Final = "localhost"
+RELATED_ORIGINS_PATH: Final = "/.well-known/webauthn"
+STORED_ID_TTL: Final = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class StoredId:
+    """The stored RP ID as last read, for pages that need no other statement. It changes only with the base URL or the settings."""
+
+    rp_id: str | None = None
+    read_at: datetime | None = None  # UTC
+
 
 async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
-    """Return the relying party. Its id is the host of the base URL, or what this was at the first passkey. Raises: NoPasskeysHere."""
-    host = urlsplit(ports.tokens.issuer).hostname or ""
-    if _is_address(host):
-        raise NoPasskeysHere
-    return RelyingParty(await read.passkeys.rp_id() or host, _origins(ports))
+    """Return the relying party of new ceremonies. Raises: NoPasskeysHere."""
+    rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
+    return _party(ports, rp_id or refuse(NoPasskeysHere))
+
+
+async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
+    """Return the relying party of new ceremonies, as it was at most a minute ago. Raises: NoPasskeysHere."""
+    now = ports.clock.now()
+    if stored.read_at is None or now - stored.read_at >= STORED_ID_TTL:
+        async with ports.storage.reading() as read:
+            stored.rp_id = await read.passkeys.rp_id()
+        stored.read_at = now
+    return _party(ports, choose_id(ports.policy, ports.tokens.issuer, stored.rp_id) or refuse(NoPasskeysHere))
+
+
+async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
+    """Store the RP ID of a passkey that is added now. Return False if another process has stored another one since `load`."""
+    stored, url = await tx.passkeys.rp_id(), ports.tokens.issuer
+    if choose_id(ports.policy, url, stored) != party.id:
+        return False
+    return stored == party.id or await tx.passkeys.replace_rp_id(stored, party.id, url)
 
 
 async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
@@ -30,12 +64,55 @@ async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) 
 
 def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:
     """Return the relying party that the passkey was made for."""
-    return RelyingParty(passkey.rp_id, _origins(ports))
+    return _party(ports, passkey.rp_id)
 
 
-def _origins(ports: Ports) -> frozenset[str]:
-    origins = {uris.origin_of(url) for url in (ports.tokens.issuer, ports.policy.frontend_url) if url is not None}
-    return frozenset(origins - {""})  # a text that is not a URL has none
+def choose_id(policy: Policy, base_url: str, stored: str | None) -> str | None:
+    """Return the RP ID of new passkeys: the operator's, or the stored one, or the host of the base URL. None for a host of numbers.
+
+    Passkeys for `localhost` do not bind an installation that has got a domain: no browser would ask
+    `localhost` for the file that lets the domain use them.
+    """
+    host = _host_of(base_url)
+    if _is_address(host):
+        return None
+    return policy.passkey_rp_id or (host if stored in (None, LOCALHOST) else stored)
+
+
+def web_origins(policy: Policy, base_url: str) -> Sequence[str]:
+    """Return the origins of our own pages and of the frontend, as browsers write them."""
+    origins = (uris.origin_of(url) for url in (base_url, policy.frontend_url) if url is not None)
+    return list(dict.fromkeys(origin for origin in origins if origin))  # a text that is not a URL has none
+
+
+def foreign_origins(policy: Policy, base_url: str, rp_id: str) -> Sequence[str]:
+    """Return those of our origins that may use the RP ID only if another host lists them (WebAuthn section 5.11)."""
+    if _host_of(base_url) == rp_id:
+        return []  # we list them ourselves
+    return [origin for origin in web_origins(policy, base_url) if not f".{_host_of(origin)}".endswith(f".{rp_id}")]
+
+
+async def find_foreign_host(ports: Ports) -> str | None:
+    """Return a warning for the operator if browsers use passkeys here only because the file of another host allows it."""
+    async with ports.storage.reading() as read:
+        rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
+    origins = [] if rp_id is None else foreign_origins(ports.policy, ports.tokens.issuer, rp_id)
+    if not origins:
+        return None
+    return f"Passkeys are for {rp_id}. They work at {' and '.join(origins)} only if https://{rp_id}{RELATED_ORIGINS_PATH} lists these."
+
+
+def _party(ports: Ports, rp_id: str) -> RelyingParty:
+    apps = ports.policy.native_apps
+    origins = {*web_origins(ports.policy, ports.tokens.issuer)}
+    origins.update(origin for app in apps if isinstance(app, AndroidApp) for origin in app.origins)
+    if any(isinstance(app, IosApp) for app in apps):
+        origins.add(f"https://{rp_id}")  # iOS reports the host of the passkey, not the application
+    return RelyingParty(rp_id, frozenset(origins))
+
+
+def _host_of(url: str) -> str:
+    return urlsplit(uris.canonicalize(url)).hostname or ""
 
 
 def _is_address(host: str) -> bool:

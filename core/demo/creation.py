@@ -10,9 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from core.accounts import accounts, mailbox, mfa
-from core.accounts import events as accounts_events
-from core.accounts.model.mfa import MfaEvent
+from core.accounts import accounts, mailbox
 from core.applications import api_keys, plans, services
 from core.applications.model import services as services_model
 from core.applications.model.plans import Plan, PlanTerms
@@ -23,6 +21,7 @@ from core.authentication import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
+from core.demo import factors
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
@@ -35,7 +34,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
-from core.kernel.proofs import FactorKind, Method, Proof
+from core.kernel.proofs import Method, Proof
 from core.kernel.roles import ADMIN, MEMBER, OWNER, Permission, RoleName, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
@@ -190,6 +189,8 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
+    if slug == demo.ORGANIZATION_WITH_POLICY:
+        await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(
         organization=organization,
         owner=owner,
@@ -349,22 +350,9 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         tx.end_users.enroll_deferred(service.id, user.id, now)
         await tx.logins.begin_session(session, digest(new_secret()), None)
         tx.record(authentication_events.signed_in(user.id, ("password",), context))
-    return await _enable_mfa(seeding, user) if name == demo.MFA_USER else user
-
-
-async def _enable_mfa(seeding: _Seeding, user: DemoUser) -> DemoUser:
-    """Give the user a second factor with a new secret, and no backup codes."""
-    tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
-    account = await tx.accounts.lock(user.id)
-    assert account is not None, "a locked account exists"
-    was_enabled = await mfa.remove_factors(tx, account, now, (FactorKind.TOTP,))
-    await tx.mfa.save_pending_secret(user.id, secret, now)
-    await tx.accounts.set_mfa(user.id, now, now)
-    if not was_enabled:
-        await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
-            tx.record(event)
-    return replace(user, totp_secret=secret)
+    if name == demo.PASSKEY_USER:
+        await factors.ensure_passkey(seeding.ports, tx, user)
+    return await factors.enable_mfa(seeding.ports, tx, user) if name == demo.MFA_USER else user
 
 
 async def _ensure_subscription(seeding: _Seeding, caller: Member, service: Service, key_id: UUID, user: DemoUser, plan: Plan) -> None:

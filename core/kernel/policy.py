@@ -1,5 +1,6 @@
 """The lifetimes and limits that an operator can set."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,6 +25,35 @@ class SupportContact:
     def url(self) -> str:
         """Return the target of a link to the contact."""
         return self.address if self.address.startswith("https://") else f"mailto:{quote(self.address, safe='@')}"
+
+
+@dataclass(frozen=True, slots=True)
+class IosApp:
+    """An iOS application of the operator, which may run ceremonies of passkeys."""
+
+    id: str  # of its team and its bundle, as in ABCDE12345.com.example.app
+
+    def __str__(self) -> str:
+        return f"ios:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AndroidApp:
+    """An Android application of the operator, which may run ceremonies of passkeys."""
+
+    package: str
+    digests: tuple[bytes, ...]  # the SHA-256 of each certificate that signs it
+
+    def __str__(self) -> str:
+        return f"android:{self.package}:{'+'.join(digest.hex() for digest in self.digests)}"
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Return the origins that Android reports for the application."""
+        return tuple(f"android:apk-key-hash:{urlsafe_b64encode(digest).rstrip(b'=').decode()}" for digest in self.digests)
+
+
+NativeApp = IosApp | AndroidApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,8 @@ class Policy:
     webhooks_per_organization: int = 50  # security W-6
     key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
+    passkey_rp_id: str | None = None  # of new passkeys: a host. None: that of the first passkey, or the host of the base URL
+    native_apps: tuple[NativeApp, ...] = ()
     common_passwords: frozenset[str] = field(default=frozenset(), repr=False)  # case-folded
     provider_names: Mapping[ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
-from entrypoints.http.api.accounts import accounts, devices, mfa, passkeys, pictures, platform_users
+from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
@@ -62,7 +62,18 @@ from entrypoints.http.api.provisioning import groups as scim_groups
 from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
-from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
+from entrypoints.http.api.tenancy import (
+    branding,
+    domains,
+    governance,
+    home_realm,
+    invitations,
+    mail_server,
+    members,
+    organizations,
+    platform_sign_in_policy,
+    sign_in_policy,
+)
 from entrypoints.http.base.context import AppContext, app_context, bind_context
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
@@ -95,6 +106,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (passkey_sign_in, "Sign in with a passkey."),
     (reauthentication, "Confirm in a session that it's you."),
     (passkeys, "Passkeys: add, list, rename and delete them."),
+    (passkey_origins, "Passkeys: the pages and native applications that may use them."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (personal_tokens, "Personal access tokens, with which programs act as a user."),
@@ -108,6 +120,8 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (domains, "The domain of an organization, and its verification in the DNS."),
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
+    (sign_in_policy, "How the users of an organization and of its applications sign in."),
+    (platform_sign_in_policy, "How platform owners sign in."),
     (audit, "The audit log of an organization."),
     (sign_in_log, "The sign-in log of an organization, and of the platform."),
     (overview, "The overview of an organization: figures, sign-ins and pending tasks."),

@@ -103,7 +103,7 @@ def test_without_configured_name_servers_the_system_resolvers_are_asked(monkeypa
 
 
 def test_the_doctor_warns_that_it_cannot_check_an_embedded_database_that_is_not_running(tmp_path: Path) -> None:
-    [warned] = doctor.check_database(Settings(data_dir=tmp_path))
+    [warned] = doctor.check_database(Settings(data_dir=tmp_path), "http://localhost:8080")
     assert warned.health is Health.WARNING
     assert "is not running" in warned.text
 

@@ -17,7 +17,7 @@ from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
 from core.kernel import connections
 from core.kernel.connections import ConnectionSettings, platform_connection
-from core.kernel.policy import Policy, SupportContact
+from core.kernel.policy import AndroidApp, IosApp, Policy, SupportContact
 from core.kernel.providers import ProviderClient
 from entrypoints import adapters_of_settings, wiring
 from entrypoints.adapters_of_settings import encryption_keys, mail_transport
@@ -116,6 +116,8 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "client_rate": 20.0,
         "scim_string_status": False,
         "email_sign_in": False,
+        "passkey_rp_id": None,
+        "native_apps": (),
         "account_guess_limit": 10,
         "mfa_guess_limit": 10,
         "mails_per_recipient": 5,
@@ -159,6 +161,8 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
         BIND="[::1]:9090",
         BASE_URL="https://id.example.com/",
         FRONTEND_URL="https://app.example.com",
+        PASSKEY_RP_ID="Example.com",
+        NATIVE_APPS="ios:ABCDE12345.com.example.app",
         WORKERS="4",
         DB_POOL_SIZE="20",
         ENCRYPTION_KEYS=KEYS,
@@ -239,8 +243,59 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
         auto_approve_organizations=True,
         key_environment="live",
         frontend_url="https://app.example.com",
+        passkey_rp_id="example.com",
+        native_apps=(IosApp("ABCDE12345.com.example.app"),),
         common_passwords=frozenset({"password1234", "qwertyuiop"}),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "host"), [("Example.com", "example.com"), ("b\u00fccher.example", "xn--bcher-kva.example"), ("localhost", "localhost")]
+)
+def test_the_host_of_passkeys_is_stored_as_browsers_write_it(settings_from: SettingsFrom, text: str, host: str) -> None:
+    assert settings_from(PASSKEY_RP_ID=text).policy.passkey_rp_id == host
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://example.com", "example.com:443", "example.com/", "192.0.2.1", "[2001:db8::1]", "a..example", ".example.com", "a b.example"],
+)
+def test_a_host_of_passkeys_that_is_no_host_name_is_refused(settings_from: SettingsFrom, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_PASSKEY_RP_ID is not valid: must be a host name without scheme, port and path"):
+        settings_from(PASSKEY_RP_ID=text)
+
+
+def test_native_applications_are_listed_with_their_certificates(settings_from: SettingsFrom) -> None:
+    first, second = "0a" * 32, ":".join(["FF"] * 32)  # as sha256sum and keytool print them
+    text = f"ios:ABCDE12345.com.example.App-1, android:com.example.app_1:{first}+{second} ,android:org.example.other:{first}"
+    apps = settings_from(NATIVE_APPS=text).policy.native_apps
+    assert apps == (
+        IosApp("ABCDE12345.com.example.App-1"),
+        AndroidApp("com.example.app_1", (b"\n" * 32, b"\xff" * 32)),
+        AndroidApp("org.example.other", (b"\n" * 32,)),
+    )
+    assert settings_from(NATIVE_APPS=",".join(map(str, apps))).policy.native_apps == apps
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "com.example.app",
+        "ios:com.example.app",
+        "ios:abcde12345.com.example.app",
+        "ios:ABCDE12345.com.example.*",
+        "android:com.example.app",
+        "android:app:" + "0a" * 32,
+        "android:com.example.app:" + "0a" * 31,
+        "android:com.example.app:" + "0a" * 33,
+        "android:com.example.app:" + "0g" * 32,
+        "android:com.example.app:" + "0a" * 32 + "+",
+        "https://app.example.com",
+    ],
+)
+def test_native_applications_without_their_owner_are_refused(settings_from: SettingsFrom, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_NATIVE_APPS is not valid: must be applications such as ios:ABCDE12345"):
+        settings_from(NATIVE_APPS=text)
 
 
 @pytest.mark.parametrize(

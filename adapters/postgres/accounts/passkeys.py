@@ -1,6 +1,6 @@
 """The repository of passkeys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
@@ -85,6 +85,10 @@ class Passkeys(Repository):
             select {KNOWN.columns} from passkeys k join users u on u.id = k.user_id where k.credential_id = %(credential_id)s"""
         return await self._one(KNOWN.read, sql, credential_id=credential_id)
 
+    async def handle_of(self, user_id: UUID) -> bytes | None:
+        sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
+        return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         sql = """
             select 1 from users
@@ -101,12 +105,19 @@ class Passkeys(Repository):
             returning passkey_handle"""
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id, proposed=proposed) or proposed
 
-    async def adopt_rp_id(self, rp_id: str, url: str) -> str:
+    async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
+        sql = """
+            select k.rp_id, count(distinct k.user_id) from passkeys k
+            where k.rp_id = %(rp_id)s or not exists (select from passkeys o where o.user_id = k.user_id and o.rp_id = %(rp_id)s)
+            group by k.rp_id order by k.rp_id"""
+        return dict(await self._all(lambda row: (str(row[0]), int(row[1])), sql, rp_id=rp_id))
+
+    async def replace_rp_id(self, stored: str | None, rp_id: str, url: str) -> bool:
         sql = """
             insert into issuer (url, rp_id) values (%(url)s, %(rp_id)s)
-            on conflict (is_only) do update set rp_id = coalesce(issuer.rp_id, excluded.rp_id)
-            returning rp_id"""
-        return await self._one(lambda row: str(row[0]), sql, rp_id=rp_id, url=url) or rp_id
+            on conflict (is_only) do update set rp_id = excluded.rp_id
+            where issuer.rp_id is not distinct from %(stored)s or issuer.rp_id = excluded.rp_id"""
+        return await self._run(sql, stored=stored, rp_id=rp_id, url=url) == 1
 
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"

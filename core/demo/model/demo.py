@@ -62,8 +62,8 @@ class DemoApiResource:
 class Tenant:
     """An organization with all its demo data.
 
-    The API key has all permissions. The end users have verified addresses, and one of them has a
-    second factor. `saml` is the enabled SAML configuration of the web application.
+    The API key has all permissions. The end users have verified addresses. One of them has a
+    second factor, and one a passkey. `saml` is the enabled SAML configuration of the web application.
     """
 
     organization: Organization
@@ -94,8 +94,10 @@ class Demo:
 
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
+ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
 END_USERS: Final = ("ada", "grace")
 MFA_USER: Final = "grace"  # the end user with a second factor
+PASSKEY_USER: Final = "ada"  # the end user with a passkey
 WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
 NAME: Final = "Demo"  # of keys, tokens and the webhook
 NEW_SECRET: Final = NewCredential(CredentialKind.SECRET, NAME)

@@ -1,6 +1,6 @@
 """Storage of passkeys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -23,11 +23,20 @@ class PasskeysRead(Protocol):
     async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
         """Return the passkey with this credential id, with its account."""
 
+    async def handle_of(self, user_id: UUID) -> bytes | None:
+        """Return what authenticators know of the user, or None if the account has never had a passkey."""
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         """Return whether the account has a verified address, no passkey, and no offer of one since `before`."""
 
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None before its first passkey."""
+
+    async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
+        """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
+
+        It reads all passkeys.
+        """
 
 
 class Passkeys(PasskeysRead, Protocol):
@@ -36,8 +45,8 @@ class Passkeys(PasskeysRead, Protocol):
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
         """Return what authenticators know of the user. It is `proposed` if the account has none yet."""
 
-    async def adopt_rp_id(self, rp_id: str, url: str) -> str:
-        """Store the RP ID of an installation that has none, and return the stored one. `url` is the base URL."""
+    async def replace_rp_id(self, stored: str | None, rp_id: str, url: str) -> bool:
+        """Store the RP ID, unless the stored one is neither `stored` nor this one. Return whether it is stored. `url` is the base URL."""
 
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         """Use a challenge up. Exactly one caller gets True."""

@@ -79,17 +79,36 @@ async def test_every_field_is_stored(storage: Postgres, pool: Pool, users: tuple
     assert await counts(pool) == [2, 1]
 
 
-async def test_the_handle_and_the_rp_id_stay(storage: Postgres, users: tuple[UUID, UUID]) -> None:
+async def test_the_handle_stays(storage: Postgres, users: tuple[UUID, UUID]) -> None:
     first, second = bytes(64), b"x" * 64
     assert await within(storage, lambda tx: tx.passkeys.handle(users[0], first)) == first
     assert await within(storage, lambda tx: tx.passkeys.handle(users[0], second)) == first
     assert await within(storage, lambda tx: tx.passkeys.handle(users[1], second)) == second
+
+
+async def test_the_rp_id_is_replaced_by_a_caller_who_knows_it(storage: Postgres) -> None:
+    async def replace_with(stored: str | None, rp_id: str) -> bool:
+        return await within(storage, lambda tx: tx.passkeys.replace_rp_id(stored, rp_id, f"https://{rp_id}"))
+
     async with storage.reading() as read:
         assert await read.passkeys.rp_id() is None
-    for rp_id in ("old.test", "new.test"):
-        assert await within(storage, lambda tx, id_=rp_id: tx.passkeys.adopt_rp_id(id_, f"https://{id_}")) == "old.test"  # type: ignore[misc]
+    assert await replace_with(None, "old.test")
+    assert await replace_with(None, "old.test"), "another process stored the same one"
+    assert not await replace_with(None, "new.test")
+    assert not await replace_with("another.test", "new.test")
     async with storage.reading() as read:
         assert await read.passkeys.rp_id() == "old.test"
+    assert await replace_with("old.test", "new.test")
+    async with storage.reading() as read:
+        assert await read.passkeys.rp_id() == "new.test"
+
+
+async def test_users_are_counted_by_rp_id(storage: Postgres, users: tuple[UUID, UUID]) -> None:
+    old = [passkey(user, rp_id="old.test") for user in (users[0], users[0], users[1])]
+    await add(storage, *old, passkey(users[0], rp_id="new.test"))
+    async with storage.reading() as read:
+        assert await read.passkeys.users_by_rp_id("new.test") == {"new.test": 1, "old.test": 1}
+        assert await read.passkeys.users_by_rp_id("old.test") == {"old.test": 2}
 
 
 async def test_a_challenge_is_used_once(storage: Postgres) -> None:

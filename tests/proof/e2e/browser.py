@@ -27,12 +27,27 @@ DESKTOP, TABLET, PHONE = (1280, 800), (768, 1024), (390, 844)
 LOOKS: Final = (("light", False, DESKTOP), ("dark", True, DESKTOP), ("phone", False, PHONE))
 MORE_LOOKS: Final = (("tablet", False, TABLET), ("tablet-dark", True, TABLET), ("phone-dark", True, PHONE))
 
+# WebAuthn.VirtualAuthenticatorOptions of the Chrome DevTools Protocol.
+PLATFORM_AUTHENTICATOR: Final[dict[str, Any]] = {
+    "protocol": "ctap2",
+    "transport": "internal",
+    "hasResidentKey": True,
+    "hasUserVerification": True,
+    "isUserVerified": True,
+    "automaticPresenceSimulation": True,
+}
+
 AXE: Final = ROOT / "tests" / "proof" / "clients" / "node" / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE: Final = """
 const [options, done] = arguments;
 document.getAnimations().forEach((animation) => animation.finish());  // during a transition, colors have too little contrast
 const describe = ({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.html).join(" ")}`;
 axe.run(options).then(({ violations }) => done(violations.map(describe)), (error) => done([String(error)]));
+"""
+CEREMONY: Final = """
+const [ceremony, parse, options, done] = arguments;
+navigator.credentials[ceremony]({ publicKey: PublicKeyCredential[parse](options) })
+    .then((credential) => done(credential.toJSON()), (error) => done(error.name));
 """
 FITS: Final = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
@@ -52,10 +67,35 @@ def name_of(element: WebElement) -> str:
     return " ".join((element.get_attribute("textContent") or "").split())
 
 
+class Authenticator:
+    """A virtual authenticator of a browser."""
+
+    def __init__(self, driver: webdriver.Chrome, id_: str) -> None:
+        self._driver = driver
+        self._id = {"authenticatorId": id_}
+
+    def credentials(self) -> list[dict[str, Any]]:
+        """Return its credentials, with their counters and private keys."""
+        found: list[dict[str, Any]] = self._driver.execute_cdp_cmd("WebAuthn.getCredentials", self._id)["credentials"]
+        return found
+
+    def add(self, credential: dict[str, Any]) -> None:
+        """Add a credential in the form of `credentials`."""
+        self._driver.execute_cdp_cmd("WebAuthn.addCredential", {**self._id, "credential": credential})
+
+    def remove(self, credential_id: str) -> None:
+        self._driver.execute_cdp_cmd("WebAuthn.removeCredential", {**self._id, "credentialId": credential_id})
+
+    def verify_users(self, verified: bool) -> None:
+        """Set whether it verifies its user from now on."""
+        self._driver.execute_cdp_cmd("WebAuthn.setUserVerified", {**self._id, "isUserVerified": verified})
+
+
 class Browser:
     """A browser with a new profile that contacts no other host."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *arguments: str) -> None:
+        """`arguments` are more arguments of Chromium."""
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or ""
         for argument in (
@@ -69,6 +109,7 @@ class Browser:
             "--disable-sync",
             f"--user-data-dir={profile}",
             f"--window-size={DESKTOP[0]},{DESKTOP[1]}",
+            *arguments,
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -209,6 +250,28 @@ class Browser:
     def script(self, source: str) -> Any:
         """Return the result of a function body in the page."""
         return self._driver.execute_script(source)
+
+    def wait_for_script(self, source: str, *arguments: Any) -> Any:
+        """Return what a function body in the page passes to its last argument."""
+        return self._driver.execute_async_script(source, *arguments)
+
+    def create_passkey(self, options: Any) -> Any:
+        """Create a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        return self.wait_for_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
+
+    def use_passkey(self, options: Any) -> Any:
+        """Use a passkey at the present page. Return the credential as JSON, or the name of the error."""
+        return self.wait_for_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
+
+    @contextmanager
+    def authenticator(self, **options: Any) -> Iterator["Authenticator"]:
+        """Connect a virtual authenticator to the present tab: by default a phone or laptop that has verified its user."""
+        self._driver.execute_cdp_cmd("WebAuthn.enable", {})
+        added = self._driver.execute_cdp_cmd("WebAuthn.addVirtualAuthenticator", {"options": {**PLATFORM_AUTHENTICATOR, **options}})
+        try:
+            yield Authenticator(self._driver, added["authenticatorId"])
+        finally:
+            self._driver.execute_cdp_cmd("WebAuthn.disable", {})  # this removes all authenticators
 
     def complaints(self) -> list[str]:
         """Return the console messages since the last call: script errors, policy violations, and files that did not load."""

@@ -38,6 +38,7 @@ class PasskeyResponse(ResponseModel):
         description="The password manager or device that keeps it, or null if that is not known.", examples=["Bitwarden"]
     )
     aaguid: UUID = Field(description="The model of the authenticator. All zeros if it does not say.")
+    rp_id: str = Field(description="The host that it was made for. If that is no longer the host of passkeys here, it does not work.")
     backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
     created_at: Timestamp = Field(description="The time when the passkey was added.")
     last_used_at: Timestamp | None = Field(description="The time of the last sign-in with it, or null.")

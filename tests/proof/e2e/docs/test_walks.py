@@ -1,13 +1,14 @@
 """The commands of the documentation, run as a reader would run them, against a real service."""
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -19,6 +20,7 @@ from tests.proof.e2e.docs.documented import DOCS, Part, parts
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.docs.walk import Shell, Step, WalkFailed, is_open, walk
 from tests.proof.e2e.process import CHEAP_HASHES, Port, Service, environment, gatehouse
+from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -37,6 +39,7 @@ PAGES: Final = [
     "guides/saml.md",
     "guides/access.md",
     "guides/email-sign-in.md",
+    "guides/passkeys.md",
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",
@@ -67,6 +70,7 @@ class Reader:
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
         self._folder = folder
+        self._authenticator = SoftAuthenticator(origin=service.address)
         self._programs: list[subprocess.Popen[bytes]] = []
         self._ports = {number: Port() for number in ("9100", "9200")}  # the guides name fixed ports, which may be taken here
 
@@ -75,6 +79,8 @@ class Reader:
         return {
             "authorize": self.authorize,
             "approve": self.approve,
+            "create_passkey": lambda shell: self.answer(shell, self._authenticator.create),
+            "use_passkey": lambda shell: self.answer(shell, self._authenticator.get),
             "receiver": self.start_receiver,
             "received": lambda _: self.wait_for("received.txt", "webhook.ping"),
             "collector": self.start_collector,
@@ -104,6 +110,10 @@ class Reader:
             browser.answer("action", "approve")
             assert browser.response.status_code == 200
         return {}
+
+    def answer(self, shell: Shell, ceremony: Callable[[Any], Any]) -> dict[str, str]:
+        """Let the authenticator answer the options."""
+        return {"credential": json.dumps(ceremony(json.loads(shell.variable("options"))))}
 
     def start_receiver(self, shell: Shell) -> dict[str, str]:
         self._start("receiver.py", "9100", "received.txt", WEBHOOK_SECRETS=shell.variable("WEBHOOK_SECRETS"))

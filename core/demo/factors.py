@@ -1,0 +1,87 @@
+"""The second factor and the passkey of the demo's end users, and the sign-in policy of its first organization."""
+
+import secrets
+from base64 import b64decode
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from core.accounts import events as accounts_events
+from core.accounts import mfa, relying_party
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere, Passkey, PasskeyKind
+from core.demo.model.demo import DemoUser
+from core.kernel.causes import SYSTEM
+from core.kernel.proofs import FactorKind
+from core.kernel.sign_in_policy.rules import Concerned, Rules
+from core.kernel.values import digest, new_id
+from core.tenancy import events as tenancy_events
+from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
+from ports import Ports
+from ports.storage import Transaction
+
+# A COSE key whose private key was deleted when it was made. So the passkey is shown, and signs in no user.
+PUBLIC_KEY: Final = b64decode("pQECAyYgASFYINvdk6+kBNPyD4XYcZugRYe+ydu7cexC1ynK+2dhFe67Ilgg3WMzoPDt5VdiMA4BjLbDU1UwaCnznxNwBX8pMOMHGFA=")
+PASSKEY_NAME: Final = "Phone of the demo"
+# Admins set up a second factor by the end of the grace, which each run starts again.
+POLICY: Final = Rules.parse({"second_factor": [Concerned.ADMINS], "grace_days": 14})
+
+
+async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
+    """Give the user a second factor with a new secret, and no backup codes."""
+    secret, now = ports.codes.new_secret(), ports.clock.now()
+    account = await tx.accounts.lock(user.id)
+    assert account is not None, "a locked account exists"
+    was_enabled = await mfa.remove_factors(tx, account, now, (FactorKind.TOTP,))
+    await tx.mfa.save_pending_secret(user.id, secret, now)
+    await tx.accounts.set_mfa(user.id, now, now)
+    if not was_enabled:
+        await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
+        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
+            tx.record(event)
+    return replace(user, totp_secret=secret)
+
+
+async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
+    """Give the user a passkey, unless the user has it, or passkeys do not work at the base URL."""
+    credential_id, now = digest(user.email), ports.clock.now()
+    if await tx.passkeys.by_credential(credential_id) is not None:
+        return
+    try:
+        party = await relying_party.load(ports, tx)
+    except NoPasskeysHere:
+        return
+    passkey = Passkey(
+        id=new_id(),
+        user_id=user.id,
+        kind=PasskeyKind.PASSKEY,
+        name=PASSKEY_NAME,
+        credential_id=credential_id,
+        public_key=PUBLIC_KEY,
+        algorithm=-7,
+        rp_id=party.id,
+        sign_count=0,
+        aaguid=NO_AAGUID,
+        backup_eligible=True,
+        backed_up=True,
+        user_verified=True,
+        transports=("hybrid", "internal"),
+        created_at=now,
+    )
+    await tx.passkeys.handle(user.id, secrets.token_bytes(HANDLE_BYTES))
+    await relying_party.adopt(ports, tx, party)
+    await tx.passkeys.add(passkey)
+    await tx.mfa.log(user.id, [MfaEvent.PASSKEY_ADDED], SYSTEM, now)
+    tx.record(accounts_events.passkey_added(passkey))
+
+
+async def ensure_policy(ports: Ports, tx: Transaction, org_id: UUID) -> None:
+    """Let the organization ask its admins for a second factor, unless a user has changed its policy."""
+    now, stored = ports.clock.now(), await tx.sign_in_policies.find(org_id)
+    if stored is not None and stored.changed_by is not None:
+        return
+    rules = POLICY.with_due_dates(Rules(), now)
+    policy_id = new_id() if stored is None else stored.id
+    await tx.sign_in_policies.put(SignInPolicy(id=policy_id, org_id=org_id, service_id=None, rules=rules, changed_at=now, changed_by=None))
+    if stored is None:
+        tx.record(tenancy_events.sign_in_policy_updated(org_id, None, changes_of(Rules(), rules)))
