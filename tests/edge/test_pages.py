@@ -163,7 +163,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
-        "added": [("keep:1", "Codehost", TIME, True), ("keep:2", None, TIME, False)],
+        "added": [("keep:1", "Codehost", TIME, True, False), ("keep:2", None, TIME, False, False), ("keep:3", "Key", TIME, True, True)],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {
