@@ -540,6 +540,8 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/passkey                                  303* 303  303  303  303*
+POST   /app/passkey                                  303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -574,6 +576,8 @@ GET    /app/account/security/sign-ins                303* 200  200  200  303*
 GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
+GET    /app/account/password/remove                  303* 200  200  200  303*
+POST   /app/account/password/remove                  303* 400  400  400  303*
 GET    /app/account/passkeys/new                     303* 200  200  200  303*
 POST   /app/account/passkeys                         303* 303  303  303  303*
 GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
@@ -960,6 +964,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
+    "POST /app/account/password/remove": Request(form=OF_THE_SESSION),
+    "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),

@@ -85,7 +85,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def second_factor_values(flow: Flow) -> dict[str, Any]:
     """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
     options = await second_factor.load_options(ports(), flow)
-    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": options.passkey_options is not None}
+    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": True}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:
