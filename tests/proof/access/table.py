@@ -577,7 +577,7 @@ GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
 GET    /app/account/password/remove                  303* 200  200  200  303*
-POST   /app/account/password/remove                  303* 400  400  400  303*
+POST   /app/account/password/remove                  303* 303  303  303  303*
 GET    /app/account/passkeys/new                     303* 200  200  200  303*
 POST   /app/account/passkeys                         303* 303  303  303  303*
 GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
