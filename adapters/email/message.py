@@ -23,7 +23,7 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import ROLES
@@ -103,6 +103,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
         EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",
+        EmailKind.POLICY_DUE: "Set up a second factor",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
 )
@@ -215,6 +216,8 @@ class EmailTemplates:
                 return {"passkeys": count, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
+            case EmailKind.POLICY_DUE:
+                return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
             case EmailKind.OWNER_RECOVERY:
                 return {"recovered": mail.token}
             case kind if kind in OWNER_CHANGE_EMAILS:

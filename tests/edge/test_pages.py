@@ -44,6 +44,7 @@ ACCOUNT: dict[str, object] = {
         "here": None,
         "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
         "platform_home": None,
+        "enrollment": "/app/enroll?org=acme&next=%2Fapp",
         "curl": [],
     },
     "root": None,
@@ -162,7 +163,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
-        "added": [("keep:1", "Codehost", TIME, True), ("keep:2", None, TIME, False)],
+        "added": [("keep:1", "Codehost", TIME, True, False), ("keep:2", None, TIME, False, False), ("keep:3", "Key", TIME, True, True)],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {
@@ -254,6 +255,16 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
+    "authentication/enroll.html": {
+        "form_token": "c4ca4238",
+        "explanation": "Acme & Sons requires a second factor.",
+        "due_at": AT,
+        "target": {"org": "acme", "next": "/app/account"},
+        "passkey": True,
+        "app": True,
+        "password": True,
+        "providers": True,
+    },
     "authentication/reauthentication.html": {
         "form_token": "c4ca4238",
         "email": "ada@example.com",
@@ -272,6 +283,7 @@ PAGES: dict[str, dict[str, object]] = {
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
+        "asked": None,
         "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },
@@ -505,6 +517,7 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
+    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",

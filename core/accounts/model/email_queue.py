@@ -83,6 +83,7 @@ class EmailKind(StrEnum):
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
     PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
     PLATFORM_OWNER_REMOVED = "platform_owner_removed"
+    POLICY_DUE = "policy_due"  # to platform owners without a second factor
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
@@ -169,7 +170,8 @@ class QueuedEmail:
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
-    # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange.
+    # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE
+    # the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization
@@ -330,12 +332,13 @@ def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> t
 
 @dataclass(frozen=True, slots=True)
 class AddedSignInMethod:
-    """A linked account or a second factor, for its user to recognize. `added_at` is UTC."""
+    """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the identity, or of the user for the second factor
-    provider: ConnectionSlug | None  # None for a second factor
+    id: UUID  # of the identity or the passkey, or of the user for the app
+    provider: ConnectionSlug | None  # None for a passkey and an app
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
+    passkey: str | None = None  # the name of the passkey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

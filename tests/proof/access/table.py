@@ -347,6 +347,14 @@ GET    {org}/smtp                             401  403  403  403  403  200  200 
 DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/sign-in-policy/preview           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/sign-in-policy               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/sign-in-policy/preview       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/siem                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/siem                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -404,6 +412,9 @@ GET    {platform}/analytics/scim-requests     401  403  403  403  403  403  403 
 GET    {platform}/connections                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
+GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -542,6 +553,8 @@ POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
 GET    /app/passkey                                  303* 303  303  303  303*
 POST   /app/passkey                                  303* 303  303  303  303*
+GET    /app/enroll                                   303* 303  303  303  303*
+POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -739,6 +752,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
@@ -869,6 +883,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
+    f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -1055,6 +1074,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
     ),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
+    **{
+        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        for page in (PAGES_OF_ORG, APP_PAGES)
+        for action in ("", "/preview")
+    },
+    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(

@@ -260,13 +260,17 @@ class Browser:
         finally:
             self._driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
+    def wait_for_script(self, source: str, *arguments: Any) -> Any:
+        """Return what a function body in the page passes to its last argument."""
+        return self._driver.execute_async_script(source, *arguments)
+
     def create_passkey(self, options: Any) -> Any:
         """Create a passkey at the present page. Return the credential as JSON, or the name of the error."""
-        return self._driver.execute_async_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
+        return self.wait_for_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
 
     def use_passkey(self, options: Any) -> Any:
         """Use a passkey at the present page. Return the credential as JSON, or the name of the error."""
-        return self._driver.execute_async_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
+        return self.wait_for_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
 
     @contextmanager
     def authenticator(self, **options: Any) -> Iterator["Authenticator"]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 Policy = dict[str, Any]  # a document; `due` has the minute at which a rule with a grace period starts
 Answer = tuple[Literal["allowed", "step_up", "enroll", "refused"], str | None]
 DAY = 24 * 60
+SECONDS = {"totp", "backup_code", "key"}
 GRACE = ("methods", "second_factor", "phishing_resistant")
 
 
@@ -17,6 +18,7 @@ class User:
     first_ways: set[str]  # password, email, provider:...
     has_totp: bool = False
     has_passkey: bool = False
+    has_key: bool = False  # a security key, as second factor
     is_admin: bool = False
     acts: bool = False
     risk: bool = False
@@ -74,7 +76,7 @@ def proved(policies: list[Policy], user: User, now: int) -> int:
     methods = [method for method, _ in user.proofs if is_allowed(policies, method)]
     if "passkey" in methods:
         return 3
-    if not set(methods) - {"totp", "backup_code"}:
+    if not set(methods) - SECONDS:
         return 0
     is_trusted = user.trusted_at is not None and not user.risk
     for policy in policies:
@@ -87,17 +89,19 @@ def reachable(policies: list[Policy], user: User) -> int:
         return 3
     if any("methods" in policy for policy in policies) and not any(is_allowed(policies, way) for way in user.first_ways):
         return 0
-    return 2 if user.has_totp and is_allowed(policies, "totp") else 1
+    return 2 if (user.has_totp and is_allowed(policies, "totp")) or (user.has_key and is_allowed(policies, "passkey")) else 1
 
 
 def is_allowed(policies: list[Policy], method: str) -> bool:
     if method == "backup_code":
         return is_allowed(policies, "totp") or is_allowed(policies, "passkey")
+    if method == "key":
+        return is_allowed(policies, "passkey")
     return method == "owner_recovery" or all(method in policy.get("methods", [method]) for policy in policies)
 
 
 def is_inside(policy: Policy, address: str) -> bool:
-    networks = policy.get("admin_networks")
+    networks, address = policy.get("admin_networks"), address.removeprefix("::ffff:")  # an IPv4 address in an IPv6 one
     return not networks or any(ip_address(address) in ip_network(network) for network in networks)
 
 
@@ -106,7 +110,7 @@ def factor_rule(strength: int, need: int) -> str:
 
 
 def signed_in_at(user: User) -> int:
-    return max(minute for method, minute in user.proofs if method not in ("totp", "backup_code"))
+    return max(minute for method, minute in user.proofs if method not in SECONDS)
 
 
 def last_used_at(user: User) -> int:

@@ -3,13 +3,12 @@
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, decide, strictest
@@ -42,6 +41,31 @@ PASSES = st.sampled_from([1, 4, 6, 16, 61, DAY // 2, DAY, 2 * DAY, 15 * DAY])
 FIRST_WAYS = [{"password", "email"}, {"email"}, {"email", "provider:websuite"}, {"password", "email", "provider:codehost"}]
 
 
+FIRSTS = ["password", "email", "passkey", "provider:websuite", "owner_recovery"]
+# The sign-in is of minute 0.
+USERS = st.builds(
+    User,
+    st.sampled_from([*FIRST_WAYS, set()]).map(set),
+    has_totp=st.booleans(),
+    has_passkey=st.booleans(),
+    has_key=st.booleans(),
+    is_admin=st.booleans(),
+    acts=st.booleans(),
+    risk=st.booleans(),
+    address=st.sampled_from([INSIDE, OUTSIDE, f"::ffff:{INSIDE}"]),
+    proofs=st.builds(
+        lambda first, second: [(first, 0), *([] if second is None else [(second, 0)])],
+        st.sampled_from(FIRSTS),
+        st.sampled_from([None, None, "totp", "backup_code", "key"]),
+    ),
+    used_at=st.sampled_from([None, -DAY, 0, 20]),
+    trusted_at=st.sampled_from([None, -DAY, 0]),
+)
+# The later one is saved two days before the sign-in.
+SAVED = st.builds(lambda old, new: reference.save(new, reference.save(old, {}, -4 * DAY), -2 * DAY), DOCUMENTS, DOCUMENTS)
+MOMENTS = st.sampled_from([0, 5, 10, 15, 16, 25, 26, DAY, 3 * DAY, 12 * DAY])
+
+
 def at(minute: int) -> datetime:
     return START + timedelta(minutes=minute)
 
@@ -55,17 +79,19 @@ def to_policy(documents: list[Policy]) -> EffectivePolicy | None:
 
 
 def to_proof(method: str, minute: int) -> Proof:
+    if method == "key":  # a passkey without user verification
+        return Proof(Method.PASSKEY, at(minute))
     kind, _, provider = method.partition(":")
     is_passkey = kind == "passkey"
     return Proof(Method(kind), at(minute), provider=provider or None, user_verified=is_passkey, phishing_resistant=is_passkey)
 
 
 def to_facts(user: User, now: int) -> PolicyFacts:
-    kinds = {FactorKind.TOTP: user.has_totp, FactorKind.PASSKEY: user.has_passkey}
+    kinds = {FactorKind.TOTP: user.has_totp, FactorKind.PASSKEY: user.has_passkey, FactorKind.SECURITY_KEY: user.has_key}
     return PolicyFacts(
         now=at(now),
         proofs=tuple(to_proof(*proof) for proof in user.proofs),
-        factors=[Factor(kind) for kind, is_there in kinds.items() if is_there],
+        factors=[Factor(kind, is_required=kind is FactorKind.SECURITY_KEY) for kind, is_there in kinds.items() if is_there],
         first_ways=frozenset(user.first_ways),
         is_admin=user.is_admin,
         acts=user.acts,
@@ -97,6 +123,22 @@ def enroll(user: User, now: int, decision: Decision) -> None:
     if decision.required is Strength.TWO and not user.has_totp:
         user.has_totp = True
         user.proofs = [user.proofs[0], ("totp", now)]
+
+
+def require_agreement(documents: list[Policy], user: User, now: int) -> None:
+    """Check the decision against the reference."""
+    policy, case = to_policy(documents), (documents, user, now)
+    decision = decide(policy, to_facts(user, now))
+    outcome, rule_ = reference.answer(documents, user, now)
+    assert decision.outcome.value == outcome, case
+    rules = [reference.in_force(document, now) for document in documents]
+    assert strictest(policy, is_admin=user.is_admin, now=at(now)) == reference.needed(rules, replace(user, risk=False)), case
+    if outcome == "allowed":
+        due = reference.due(documents, user, now)
+        assert decision.due_at == (None if due is None else at(due)), case
+        return
+    assert decision.rule == rule_, case
+    assert decision.required in (Strength.NONE, reference.needed(rules, user)), case
 
 
 class PolicyMachine(RuleBasedStateMachine):
@@ -172,32 +214,10 @@ class PolicyMachine(RuleBasedStateMachine):
     def wait(self, minutes: int) -> None:
         self.now += minutes
 
-    @rule(number=st.integers(0, 3), minutes=PASSES)
-    @precondition(lambda self: self.documents)
-    def a_pass_is_right_while_it_is_valid(self, number: int, minutes: int) -> None:
-        user = replace(self.one(number), used_at=self.now)
-        decision = decide(to_policy(self.documents), to_facts(user, self.now))
-        ends = decision.valid_until or at(self.now + minutes + 1)
-        if decision.outcome is Outcome.ALLOWED and at(self.now + minutes) < ends:
-            later = decide(to_policy(self.documents), to_facts(user, self.now + minutes))
-            assert later.outcome is Outcome.ALLOWED, (self.documents, user)
-
     @invariant()
     def the_reference_agrees(self) -> None:
-        policy = to_policy(self.documents)
         for user in self.users:
-            decision = decide(policy, to_facts(user, self.now))
-            outcome, rule_ = reference.answer(self.documents, user, self.now)
-            assert decision.outcome.value == outcome, (self.documents, user)
-            if outcome == "allowed":
-                due = reference.due(self.documents, user, self.now)
-                assert decision.due_at == (None if due is None else at(due)), (self.documents, user)
-                continue
-            assert decision.rule == rule_, (self.documents, user)
-            rules = [reference.in_force(document, self.now) for document in self.documents]
-            assert decision.required in (Strength.NONE, reference.needed(rules, user))
-            usual = replace(user, risk=False)
-            assert strictest(policy, is_admin=user.is_admin, now=at(self.now)) == reference.needed(rules, usual)
+            require_agreement(self.documents, user, self.now)
 
     @invariant()
     def everyone_has_a_way_of_three_actions(self) -> None:
@@ -225,28 +245,43 @@ def test_sign_in_policies_decide_as_the_reference() -> None:
     run_state_machine_as_test(PolicyMachine, settings=steady)
 
 
-USERS = st.builds(
-    User,
-    st.sampled_from(FIRST_WAYS).map(set),
-    has_totp=st.booleans(),
-    has_passkey=st.booleans(),
-    is_admin=st.booleans(),
-    acts=st.booleans(),
-    risk=st.booleans(),
-    address=st.sampled_from([INSIDE, OUTSIDE]),
-    proofs=st.sampled_from(["password", "email", "passkey", "provider:websuite", "owner_recovery"]).map(lambda method: [(method, 0)]),
-    used_at=st.sampled_from([None, 0, 20]),
-    trusted_at=st.sampled_from([None, 0]),
-)
+@pytest.mark.slow
+def test_single_decisions_are_those_of_the_reference() -> None:
+    @settings(derandomize=True, database=None, deadline=None, max_examples=800)
+    @given(st.lists(SAVED, min_size=1, max_size=2), USERS, MOMENTS)
+    def check(documents: list[Policy], user: User, now: int) -> None:
+        require_agreement(documents, user, now)
+
+    check()
+
+
+@pytest.mark.slow
+def test_a_decision_holds_until_its_end() -> None:
+    """A pass is the decision about a session that has been used now."""
+
+    @settings(derandomize=True, database=None, deadline=None, max_examples=300)
+    @given(st.lists(SAVED, min_size=1, max_size=2), USERS, MOMENTS)
+    def check(documents: list[Policy], user: User, now: int) -> None:
+        policy, user = to_policy(documents), replace(user, used_at=now)
+        assert policy is not None
+        decision = decide(policy, to_facts(user, now))
+        if decision.outcome is not Outcome.ALLOWED:
+            return
+        starts = [(due - at(now)) // timedelta(minutes=1) for due in policy.due_dates(at(now))]
+        for minutes in [1, 4, 5, 6, 14, 60, DAY // 2, DAY, 13 * DAY, 14 * DAY, *starts]:
+            if decision.valid_until is None or at(now + minutes) < decision.valid_until:
+                assert decide(policy, to_facts(user, now + minutes)).outcome is Outcome.ALLOWED, (documents, user, now, minutes)
+
+    check()
 
 
 @pytest.mark.slow
 def test_two_policies_together_allow_what_each_allows_alone() -> None:
     """The order of the two does not matter, and together they never allow more."""
 
-    @settings(derandomize=True, database=None, deadline=None, max_examples=400)
-    @given(DOCUMENTS, DOCUMENTS, USERS, st.sampled_from([0, 10, 30, DAY]))
-    def check(one: Any, other: Any, user: User, now: int) -> None:
+    @settings(derandomize=True, database=None, deadline=None, max_examples=250)
+    @given(SAVED, SAVED, USERS, MOMENTS)
+    def check(one: Policy, other: Policy, user: User, now: int) -> None:
         facts = to_facts(user, now)
         both = decide(to_policy([one, other]), facts).outcome
         assert both is decide(to_policy([other, one]), facts).outcome
