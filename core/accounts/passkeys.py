@@ -21,8 +21,10 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
+    NoPasskeysHere,
     NoSecondKey,
     OnlySignInMethod,
+    OwnPasskeys,
     Passkey,
     PasskeyKind,
     PasskeyNotAdded,
@@ -32,7 +34,7 @@ from core.accounts.model.passkeys import (
     proof_of,
 )
 from core.accounts.notices import security_notices
-from core.kernel.access import AccountGone
+from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
@@ -44,17 +46,22 @@ from ports.storage import Transaction
 # Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
-async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
-    """Return the options with which the caller's browser creates a passkey, in this session. Raises: NoPasskeysHere; TooManyPasskeys."""
+async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY, *, conditional: bool = False) -> Json:
+    """Return the options with which the caller's browser creates a passkey, in this session.
+
+    `conditional`: right after a sign-in with a password, without asking the user (WebAuthn section 5.1.3).
+
+    Raises: NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
-        _check_number(account)
+        _check_account(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
-    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
+    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known, conditional=conditional)
 
 
 async def register(
@@ -65,20 +72,26 @@ async def register(
     kind: PasskeyKind = PasskeyKind.PASSKEY,
     *,
     second: bool | None = None,
+    conditional: bool = False,
 ) -> tuple[Passkey, Sequence[str]]:
     """Add the passkey or security key that the caller's browser created. Without a name, it gets that of its product.
 
     With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
     are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
+    With `conditional`, it is a passkey, and its authenticator need not have asked the user. It proves nothing yet.
 
-    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys.
+    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
         status = await read.mfa.status(caller.user_id)
-    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY
+    if conditional:
+        kind, second = PasskeyKind.PASSKEY, False
+    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
     try:
-        created = await ports.passkeys.verify_registration(credential, party, _binding(caller), now, verification=verification)
+        created = await ports.passkeys.verify_registration(
+            credential, party, _binding(caller), now, verification=verification, presence=not conditional
+        )
     except CeremonyRefused as refusal:
         ports.metrics.passkey_ceremony(Ceremony.REGISTER, refusal.reason)
         raise PasskeyNotAdded from None
@@ -87,7 +100,7 @@ async def register(
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
-        _check_number(account)
+        _check_account(account)
         # Another process may have another base URL, and have added the first passkey.
         if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
@@ -100,7 +113,7 @@ async def register(
             await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
         else:
             await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
-            if not proof.is_second:
+            if not (proof.is_second or conditional):
                 await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
@@ -111,6 +124,24 @@ async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], boo
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
+
+
+async def find_own(ports: Ports, caller: Person, passkey_id: UUID) -> Passkey:
+    """Return one of the caller's passkeys. Raises: PasskeyNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
+
+
+async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
+    """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
+        try:
+            rp_id = (await relying_party.load(ports, read)).id
+        except NoPasskeysHere:
+            rp_id = None
+    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle)
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
@@ -213,7 +244,9 @@ def _binding(caller: Person) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.REGISTER, caller.session_id.bytes)
 
 
-def _check_number(account: Account) -> None:
+def _check_account(account: Account) -> None:
+    if account.email_verified_at is None:
+        raise AddressNotVerified
     if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 

@@ -44,6 +44,7 @@ ACCOUNT: dict[str, object] = {
         "here": None,
         "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
         "platform_home": None,
+        "enrollment": "/app/enroll?org=acme&next=%2Fapp",
         "curl": [],
     },
     "root": None,
@@ -76,6 +77,19 @@ DEVICE: dict[str, object] = {
     "is_current": False,
     "trusted": True,
 }
+PASSKEY: dict[str, object] = {
+    "id": 7,
+    "name": "Laptop",
+    "is_security_key": True,
+    "product": "Bitwarden",
+    "can_sync": True,
+    "is_synced": False,
+    "created": AT,
+    "used": None,
+    "other_host": "old.example",
+}
+CEREMONY: dict[str, object] = {"challenge": "Y2hhbGxlbmdl", "rpId": "sso.example"}
+SIGNALS: dict[str, object] = {"signalCurrentUserDetails": {"rpId": "sso.example", "name": "ada@example.org"}}
 OWN_SIGN_IN: dict[str, object] = {
     "reason": "Wrong password",
     "attempts": 3,
@@ -211,6 +225,8 @@ PAGES: dict[str, dict[str, object]] = {
         **TO_SHOP,
         "service_logo": "/images/c4ca4238/64",
         "email": "ada@example.org",
+        "passkey": CEREMONY,
+        "signals": SIGNALS,
         "problem": "It is wrong.",
         "notice": None,
         "is_unverified": True,
@@ -239,6 +255,16 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
+    "authentication/enroll.html": {
+        "form_token": "c4ca4238",
+        "explanation": "Acme & Sons requires a second factor.",
+        "due_at": AT,
+        "target": {"org": "acme", "next": "/app/account"},
+        "passkey": True,
+        "app": True,
+        "password": True,
+        "providers": True,
+    },
     "authentication/reauthentication.html": {
         "form_token": "c4ca4238",
         "email": "ada@example.com",
@@ -253,6 +279,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
@@ -302,7 +329,10 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
-    "authentication/sign_in_code.html": {**LINKS, "form_token": "c4ca4238", "problem": "It is wrong."},
+    "authentication/sign_in_code.html": {
+        **LINKS,
+        **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
+    },
     "authentication/flow_ended.html": {
         "is_signed_in": False,
         "has_cookies": True,
@@ -391,6 +421,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/security.html": {
         **ACCOUNT,
+        **{"passkeys": [PASSKEY], "has_host": True, "is_full": False, "app_since": AT, "second_since": AT, "signals": SIGNALS},
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
@@ -411,6 +442,11 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/backup_codes.html": {**ACCOUNT, "codes": ["ABCD-2345"], "switched_on": True},
     "accounts/device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "accounts/passkey.html": {**ACCOUNT, "passkey": PASSKEY, "typed": {"name": "Laptop"}, "problem": "Too long.", "wrong": "name"},
+    "accounts/new_passkey.html": {
+        **ACCOUNT,
+        **{"kind": "security_key", "options": CEREMONY, "is_second": False, "typed": {"name": "Laptop"}, "problem": "Not now."},
+    },
     "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT]},
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
     "applications/own_applications.html": {
@@ -444,6 +480,11 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+# The script of passkeys
+WITH_PASSKEYS = {
+    *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
+    *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
+}
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
     "accounts/sign_up.html",
@@ -462,6 +503,7 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
+    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",
@@ -563,7 +605,7 @@ def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     assert body.startswith('<!doctype html>\n<html lang="en">')
     assert body.count("<h1") == 1
     assert re.search(r"<title>[^<]+ · Gatehouse</title>", body)
-    assert ("<script" in body) == (name in SCRIPTED)
+    assert body.count("<script") == (name in SCRIPTED | WITH_PASSKEYS)
     assert " style=" not in body  # the nonce covers the style element only
 
 
@@ -601,7 +643,18 @@ VARIANTS: dict[str, dict[str, object]] = {
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},
     "accounts/security.html": {
-        **{"has_password": False, "since": None, "linked": [], "devices": [], "device_count": 0, "sign_ins": []},
+        **{
+            "has_password": False,
+            "since": None,
+            "app_since": None,
+            "second_since": None,
+            "passkeys": [],
+            "signals": None,
+            "linked": [],
+            "devices": [],
+            "device_count": 0,
+            "sign_ins": [],
+        },
         "full": "sessions",
     },
     "accounts/sign_ins.html": {"sign_ins": []},
@@ -632,7 +685,7 @@ TEXTS = [
 def test_hostile_values_are_escaped(name: str, value: str) -> None:
     page = render(name, **{value: HOSTILE})
     assert "&lt;script&gt;alert(1)" in page.body
-    assert page.body.count("<script") == (name in SCRIPTED or is_in_console(name))
+    assert page.body.count("<script") == (name in SCRIPTED) + is_in_console(name) + (name in WITH_PASSKEYS)
     assert "elsewhere.example>" not in page.body
     assert "{{ 7 * 7 }}" in page.body
     assert policy(page.headers).get("form-action") == policy(render(name).headers).get("form-action")
@@ -723,7 +776,7 @@ def test_a_page_has_the_name_the_logo_and_the_color_of_an_organization(name: str
     assert f'<img class="logo" src="{LOGO.replace("&", "&amp;")}" alt=""><bdi>Acme Portal</bdi>' in header
     assert "--button: #7a1fa2;" in body
     assert '<a href="/">Gatehouse</a> signs people in for <bdi>Acme Portal</bdi>.' in body.partition("</main>")[2]
-    assert "<script" not in body
+    assert body.count("<script") == (name in WITH_PASSKEYS)
     assert " style=" not in body
 
 

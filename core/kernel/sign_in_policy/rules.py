@@ -24,7 +24,7 @@ class PolicyInvalid(Invalid):
     def __init__(self, member: str, problem: str) -> None:
         """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
         super().__init__(f"{member}: {problem}")
-        self.member = member
+        self.member, self.problem = member, problem
 
 
 class Rule(StrEnum):

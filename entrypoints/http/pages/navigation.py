@@ -105,6 +105,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "cog-6-tooth",
                 (
                     Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
+                    Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
                     Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
                     Tab("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
                     Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
@@ -178,7 +179,7 @@ OF_PERSON: Final[Sequence[Group]] = (
 )
 
 # Pages that Security leads to. Their addresses are not below its own.
-BELOW_SECURITY: Final = tuple(ACCOUNT_PATH + path for path in ("/password", "/two-factor", "/devices", "/identities"))
+BELOW_SECURITY: Final = tuple(ACCOUNT_PATH + path for path in ("/password", "/passkeys", "/two-factor", "/devices", "/identities"))
 
 
 @dataclass(frozen=True, slots=True)

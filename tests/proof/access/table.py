@@ -3,6 +3,7 @@
 The module is longer than 400 lines, because each route has one row.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -509,6 +510,7 @@ PAGES: Final = """
 
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
+POST   /app/sign-in/passkey                          401  401  401  401  401
 GET    /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/code                             303  303  303  303  303
 GET    /app/sign-in/email/code                       303  303  303  303  303
@@ -517,6 +519,7 @@ POST   /app/sign-in/email                            303  303  303  303  303
 GET    /app/flow/<flow_id>                           303  303  303  200  303
 GET    /app/flow/<flow_id>/sign-in                   200  303  303  200  200
 POST   /app/flow/<flow_id>/sign-in                   303  303  303  303  303
+POST   /app/flow/<flow_id>/sign-in/passkey           401  401  401  401  401
 GET    /app/flow/<flow_id>/code                      200  303  303  303  200
 POST   /app/flow/<flow_id>/code                      303  303  303  303  303
 POST   /app/flow/<flow_id>/sign-in/email             303  303  303  200  303
@@ -548,6 +551,8 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/enroll                                   303* 303  303  303  303*
+POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -582,6 +587,15 @@ GET    /app/account/security/sign-ins                303* 200  200  200  303*
 GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
+GET    /app/account/passkeys/new                     303* 200  200  200  303*
+POST   /app/account/passkeys                         303* 303  303  303  303*
+GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
+GET    /app/account/passkeys/<passkey_id>#other      303* 404  404  404  303*
+POST   /app/account/passkeys/<passkey_id>/name       303* 303  303  303  303*
+GET    /app/account/passkeys/<passkey_id>/delete     303* 200  200  200  303*
+POST   /app/account/passkeys/<passkey_id>/delete     303* 303  303  303  303*
+GET    /app/account/passkeys/second-factor           303* 200  200  200  303*
+POST   /app/account/passkeys/second-factor           303* 303  303  303  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
@@ -696,6 +710,13 @@ NEW_CREDENTIAL: Final = {
     **{"id": "{new_credential_id}", "rawId": "{new_credential_id}", "type": "public-key"},
     "response": {"clientDataJSON": "{client_data}", "attestationObject": "{attestation}"},
 }
+
+
+def as_text(credential: Mapping[str, Any]) -> str:
+    """Return a credential as the field of a form, in which `{name}` stands for a thing of the caller."""
+    return re.sub(r"\{\{(\w+)\}\}", r"{\1}", json.dumps(credential).replace("{", "{{").replace("}", "}}"))
+
+
 UNKNOWN_CREDENTIAL: Final = {
     **{"id": "AAAA", "rawId": "AAAA", "type": "public-key"},
     "response": {"clientDataJSON": "AAAA", "authenticatorData": "AAAA", "signature": "AAAA"},
@@ -727,6 +748,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
@@ -923,6 +945,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
     "POST /app/sign-in/code": Request(form={}),
     "POST /app/sign-in/email/code": Request(form={}),
+    "POST /app/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, cookies=BROWSER),
+    "POST /app/flow/<flow_id>/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, **IN_FLOW),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "GET /app/flow/<flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
     "POST /app/flow/<flow_id>/email": Request(
@@ -955,6 +979,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
+    "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
+    "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
+    "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    "POST /app/account/passkeys/<passkey_id>/delete": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/second-factor": Request(form={**OF_THE_SESSION, "enabled": "no"}),
     "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
     "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),
     "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, setup_sql=HAS_MFA),
@@ -1039,6 +1068,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
     ),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
+    **{
+        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        for page in (PAGES_OF_ORG, APP_PAGES)
+        for action in ("", "/preview")
+    },
+    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
