@@ -4,6 +4,8 @@ from quart import Blueprint, Response
 
 from core.applications import figures
 from core.applications.model.figures import FigureRange
+from core.authentication import policy_checks
+from core.authentication.model.policy import PolicyPlace
 from core.kernel.callers import OrganizationStatus
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.roles import needs_roles_manage
@@ -72,5 +74,6 @@ async def show_platform() -> Response:
         counts=await governance.count_organizations(ports()),
         chart=show_results(*await figures.load_results(ports(), FigureRange.WEEK)),
         problems=(await health.measure(ports())).find_problems(),
+        due_at=(await policy_checks.find_enrollment(ports(), signed_in(), PolicyPlace(None))).decision.due_at,
         own=[(each.name, ORGANIZATION_PATH.format(slug=each.slug)) for each, _ in own if each.status is OrganizationStatus.ACTIVE],
     )

@@ -38,7 +38,7 @@ LABELS: Final[Mapping[str, str]] = {
 M = TypeVar("M", bound=RequestModel)
 
 
-def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None) -> dict[str, Any]:
+def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
     return {
         "rules": [rule.value for rule in rules],

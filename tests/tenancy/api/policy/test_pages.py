@@ -77,10 +77,10 @@ async def test_a_preview_names_who_would_be_stopped(owner_browser: FakeBrowser, 
     await add_member(pool, acme, eve.id, confirmed=True)
     await run_sql(pool, "update users set name = '<b>Eve</b>' where id = %s", eve.id)
     at_once = text_of(await preview(owner_browser, second_factor="everyone"))
-    assert "2 concerned, 0 meet it. 2 need something new at once." in at_once
+    assert "2 concerned. 0 can go on as before. 2 would be stopped at once." in at_once
     assert "<b>Eve</b> eve@example.com Member Second factor At once" in at_once
     later = text_of(await preview(owner_browser, second_factor="everyone", grace_days="7"))
-    assert "2 need something new when a rule starts." in later
+    assert "2 would be stopped when a rule starts , unless they set up a factor by then." in later
     assert "At once" not in later.partition("Role Rule not met From")[2].partition("Allowed methods")[0]
 
 
