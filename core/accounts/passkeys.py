@@ -21,8 +21,10 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
+    NoPasskeysHere,
     NoSecondKey,
     OnlySignInMethod,
+    OwnPasskeys,
     Passkey,
     PasskeyKind,
     PasskeyNotAdded,
@@ -32,7 +34,7 @@ from core.accounts.model.passkeys import (
     proof_of,
 )
 from core.accounts.notices import security_notices
-from core.kernel.access import AccountGone
+from core.kernel.access import AccountGone, AddressNotVerified
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
@@ -45,13 +47,16 @@ from ports.storage import Transaction
 
 
 async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
-    """Return the options with which the caller's browser creates a passkey, in this session. Raises: NoPasskeysHere; TooManyPasskeys."""
+    """Return the options with which the caller's browser creates a passkey, in this session.
+
+    Raises: NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
-        _check_number(account)
+        _check_account(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
     return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
@@ -71,7 +76,7 @@ async def register(
     With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
     are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
 
-    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys.
+    Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
@@ -87,7 +92,7 @@ async def register(
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
-        _check_number(account)
+        _check_account(account)
         # Another process may have another base URL, and have added the first passkey.
         if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
             raise PasskeyNotAdded
@@ -111,6 +116,24 @@ async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], boo
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
+
+
+async def find_own(ports: Ports, caller: Person, passkey_id: UUID) -> Passkey:
+    """Return one of the caller's passkeys. Raises: PasskeyNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
+
+
+async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
+    """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
+        try:
+            rp_id = (await relying_party.load(ports, read)).id
+        except NoPasskeysHere:
+            rp_id = None
+    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle)
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:
@@ -213,7 +236,9 @@ def _binding(caller: Person) -> ChallengeBinding:
     return ChallengeBinding(Ceremony.REGISTER, caller.session_id.bytes)
 
 
-def _check_number(account: Account) -> None:
+def _check_account(account: Account) -> None:
+    if account.email_verified_at is None:
+        raise AddressNotVerified
     if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 

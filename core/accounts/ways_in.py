@@ -5,10 +5,20 @@ from uuid import UUID
 from core.accounts import relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import PasskeyKind
+from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
+from core.kernel.errors import refuse
 from core.kernel.proofs import Method
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+
+async def list_own(ports: Ports, caller: Person, *, without: Method | ConnectionSlug | UUID) -> tuple[str, ...]:
+    """Return the ways in that remain to the caller, as `remaining` does. Raises: AccountGone."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        return await remaining(ports, read, account, without=without)
 
 
 async def remaining(

@@ -6,6 +6,7 @@ its decision. A session whose decision is ALLOWED gets a pass, so that the next 
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from core.authentication.model.policy import (
     IDLE_PARTS,
     MIN_PASS_TTL,
     PASS_TTL,
+    REMINDER_PAUSE,
     EnrolmentRequired,
     PolicyPass,
     PolicyPath,
@@ -29,10 +31,10 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal, refuse
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Method, Proofs, covers, proved_at
-from core.kernel.roles import ADMIN, OWNER
+from core.kernel.proofs import Factor, Proofs, covers, proved_at
+from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
+from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
 from ports.storage import Transaction
 
@@ -51,7 +53,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             now=now,
             proofs=session.proofs,
             factors=subject.account.factors,
-            first_ways=_first_ways(ports, subject),
+            first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
             is_admin=subject.is_admin,
             acts=path in _ACTING,
             risk_is_high=session.risk_is_high,
@@ -63,14 +65,6 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
     )
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
     return decision
-
-
-def _first_ways(ports: Ports, subject: PolicySubject) -> frozenset[str]:
-    account, ways = subject.account, {PROVIDER_PREFIX + provider for provider in subject.providers}
-    if account.email_verified_at is not None:
-        ways |= {Method.PASSWORD.value} if account.password_hash is not None else set()
-        ways |= {Method.EMAIL.value} if is_on(ports.policy, subject.email_sign_in) else set()
-    return frozenset(ways)
 
 
 def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
@@ -103,80 +97,27 @@ def enrollment_path(place: PolicyPlace, **more: str) -> str:
     return f"{ENROLL_PATH}?{query}" if query else ENROLL_PATH
 
 
-async def judge_session(
-    ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person
-) -> tuple[PolicySubject | None, Decision]:
-    """Return the decision about the user's present session, which gets a pass if it is allowed. `org_id` None: the platform."""
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        subject = await read.policy_passes.load(org_id, service_id, user.user_id, user.session_id)
-    if subject is None or subject.session is None:
-        return None, NO_POLICY
-    decision = judge(ports, path, subject, now, user.address)
-    if decision.outcome is Outcome.ALLOWED:
-        async with ports.storage.autocommit() as statements:
-            await statements.policy_passes.save(pass_of(subject, decision, user.session_id, now))
-    return subject, decision
-
-
-async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person) -> None:
-    """Check that the user's session meets the policy. No policy of an organization binds an impersonator.
-
-    Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy.
-    """
-    if user.impersonator_id is not None:
-        return
-    subject, decision = await judge_session(ports, path, org_id, service_id, user)
-    if subject is not None and decision.outcome is not Outcome.ALLOWED:
-        refusal = refusal_of(ports, path, subject, decision)
-        refusal.caller = user
-        raise refusal
-
-
-async def require_in_transaction(
-    ports: Ports, tx: Transaction, path: PolicyPath, org_id: UUID, service_id: UUID | None, user: Person
-) -> None:
-    """Check the same in a transaction that goes on. No pass is stored. Raises: the errors of `require`."""
-    if user.impersonator_id is not None:
-        return
-    subject = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id)
-    if subject is None or subject.session is None:
-        return
-    decision = judge(ports, path, subject, ports.clock.now(), user.address)
-    if decision.outcome is not Outcome.ALLOWED:
-        refusal = refusal_of(ports, path, subject, decision)
-        refusal.caller = user
-        raise refusal
-
-
-async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
-    """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
-    if state is None or (state.is_met and (organization.role not in (OWNER, ADMIN) or _is_inside(state, user.address))):
-        return
-    await require(ports, path, organization.id, None, user)
-
-
-async def require_on_platform(ports: Ports, user: Person) -> None:
-    """Check that a platform owner who uses the platform's pages or API meets its policy. Raises: the errors of `require`."""
-    async with ports.storage.reading() as read:
-        state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
-    if state is not None and not (state.is_met and _is_inside(state, user.address)):
-        await require(ports, PolicyPath.API, None, None, user)
-
-
-def _is_inside(state: PolicyState, address: str | None) -> bool:
-    return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
-
-
-# Sessions of applications
-
-
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The decision about the session of an application that starts now. Without a policy, `subject` is None."""
+    """The decision about a session, or about a sign-in that can start one. Without a policy, `subject` is None."""
 
     subject: PolicySubject | None = None
     decision: Decision = NO_POLICY
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of the account, or none without a policy."""
+        return () if self.subject is None else self.subject.account.factors
+
+    @property
+    def place(self) -> PolicyPlace:
+        """Where the policy is."""
+        return PolicyPlace(None) if self.subject is None else self.subject.place
+
+    def is_reminded(self, now: datetime) -> bool:
+        """Return whether the user of the session was reminded today of a rule that starts later."""
+        reminded_at = None if self.subject is None or self.subject.session is None else self.subject.session.reminded_at
+        return reminded_at is not None and now - reminded_at < REMINDER_PAUSE
 
     @property
     def is_allowed(self) -> bool:
@@ -196,10 +137,12 @@ class Admission:
             return False
         return not covers(self.subject.session.proofs, self.subject.account.factors)
 
-    def require(self, ports: Ports) -> None:
-        """Check that the sign-in meets the policy. Raises: the errors of `require` of the module."""
+    def require(self, ports: Ports, path: PolicyPath, user: Person) -> None:
+        """Check that the sign-in meets the policy. Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy."""
         if self.subject is not None and not self.is_allowed:
-            raise refusal_of(ports, PolicyPath.SIGN_IN, self.subject, self.decision)
+            refusal = refusal_of(ports, path, self.subject, self.decision)
+            refusal.caller = user
+            raise refusal
 
     async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
         """Store the pass of the session, which has started."""
@@ -207,10 +150,76 @@ class Admission:
             await tx.policy_passes.save(pass_of(self.subject, self.decision, session_id, now))
 
 
+NO_ADMISSION: Final = Admission()
+
+
+async def judge_session(
+    ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person, session_id: UUID | None = None
+) -> Admission:
+    """Return the decision about the user's present session, or the one with this id. If it is allowed, it gets a pass.
+
+    `org_id` None: the platform.
+    """
+    now, session_id = ports.clock.now(), session_id or user.session_id
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(org_id, service_id, user.user_id, session_id)
+    if subject is None or subject.session is None or not subject.session.proofs:
+        return NO_ADMISSION
+    decision = judge(ports, path, subject, now, user.address)
+    if decision.outcome is Outcome.ALLOWED and path is not PolicyPath.PREVIEW:
+        async with ports.storage.autocommit() as statements:
+            await statements.policy_passes.save(pass_of(subject, decision, session_id, now))
+    return Admission(subject, decision)
+
+
+async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person) -> None:
+    """Check that the user's session meets the policy. No policy of an organization binds an impersonator.
+
+    Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy.
+    """
+    if user.impersonator_id is not None:
+        return
+    admission = await judge_session(ports, path, org_id, service_id, user)
+    admission.require(ports, path, user)
+
+
+async def require_in_transaction(
+    ports: Ports, tx: Transaction, path: PolicyPath, org_id: UUID, service_id: UUID | None, user: Person
+) -> None:
+    """Check the same in a transaction that goes on. No pass is stored. Raises: the errors of `require`."""
+    if user.impersonator_id is not None:
+        return
+    subject = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id)
+    if subject is not None and subject.session is not None:
+        Admission(subject, judge(ports, path, subject, ports.clock.now(), user.address)).require(ports, path, user)
+
+
+async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
+    """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
+    if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
+        return
+    await require(ports, path, organization.id, None, user)
+
+
+async def require_on_platform(ports: Ports, user: Person) -> None:
+    """Check that a platform owner who uses the platform's pages or API meets its policy. Raises: the errors of `require`."""
+    async with ports.storage.reading() as read:
+        state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
+    if state is not None and not (state.is_met and _is_inside(state, user.address)):
+        await require(ports, PolicyPath.API, None, None, user)
+
+
+def _is_inside(state: PolicyState, address: str | None) -> bool:
+    return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
+
+
+# Sessions of applications
+
+
 def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime) -> Admission:
     """Return the decision about a sign-in with these proofs, whose session has not started."""
     if subject is None:
-        return Admission()
+        return NO_ADMISSION
     is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
     subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
     return Admission(subject, judge(ports, PolicyPath.SIGN_IN, subject, now))
@@ -221,9 +230,9 @@ async def judge_grant(
 ) -> Admission:
     """Return the decision about a session that the application starts by the approval of the user in the session with this id."""
     if service is None or not service.has_sign_in_policy:
-        return Admission()
+        return NO_ADMISSION
     subject = await tx.policy_passes.load(service.org_id, service.id, user_id, session_id)
-    return Admission() if subject is None else Admission(subject, judge(ports, path, subject, ports.clock.now()))
+    return NO_ADMISSION if subject is None else Admission(subject, judge(ports, path, subject, ports.clock.now()))
 
 
 # The page on which users set up what a policy asks for
@@ -244,17 +253,17 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
     Raises: OrganizationNotFound.
     """
     if place.org_slug is None:
-        _, decision = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return Enrollment(None, None, decision)
+        admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
+        return Enrollment(None, None, admission.decision)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug) or refuse(OrganizationNotFound)
         organization = await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
         is_known = await read.end_users.is_known(org_id, user.user_id)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
-    subject, decision = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    if not is_known and (subject is None or subject.role is None):
+    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
+    if not is_known and (admission.subject is None or admission.subject.role is None):
         raise OrganizationNotFound
-    return Enrollment(organization.name, org_id, decision)
+    return Enrollment(organization.name, org_id, admission.decision)
 
 
 async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:

@@ -37,10 +37,6 @@ WITHOUT_PAGE = {
     "GET /api/platform/tiers": "the page of an organization has them",
     "GET /api/platform/users/<user_id>/mfa/status": "the page of a person has it",
     "GET /api/provider-token/<provider>": "for the program of the user",
-    "GET /api/user/passkeys": "for frontends until a page runs ceremonies, as are the next two",
-    "PATCH /api/user/passkeys/<passkey_id>": "as above",
-    "DELETE /api/user/passkeys/<passkey_id>": "as above",
-    "PUT /api/user/passkeys/second-factor": "as above",
     "DELETE /api/user/password": "as above",
     "POST /api/organizations/<org_slug>/invitations": "the form invites one or many addresses",
     "POST /api/organizations/<org_slug>/invitations/<invitation_id>/accept": "the invited person accepts on the page of the link",
@@ -56,6 +52,7 @@ PAGES_OWN = {
     "GET /app/platform/service-accounts/<account_id>/credentials/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>": {"redirect_uris", "post_logout_redirect_uris"},  # stand in the form
     "GET /app/account/personal-tokens/new": {"org_slug", "preset"},
+    "GET /app/account/passkeys/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>/api-keys/new": {"preset"},  # fills the form
     "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},

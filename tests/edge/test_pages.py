@@ -44,6 +44,7 @@ ACCOUNT: dict[str, object] = {
         "here": None,
         "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
         "platform_home": None,
+        "enrollment": "/app/enroll?org=acme&next=%2Fapp",
         "curl": [],
     },
     "root": None,
@@ -76,6 +77,19 @@ DEVICE: dict[str, object] = {
     "is_current": False,
     "trusted": True,
 }
+PASSKEY: dict[str, object] = {
+    "id": 7,
+    "name": "Laptop",
+    "is_security_key": True,
+    "product": "Bitwarden",
+    "can_sync": True,
+    "is_synced": False,
+    "created": AT,
+    "used": None,
+    "other_host": "old.example",
+}
+CEREMONY: dict[str, object] = {"challenge": "Y2hhbGxlbmdl", "rpId": "sso.example"}
+SIGNALS: dict[str, object] = {"signalCurrentUserDetails": {"rpId": "sso.example", "name": "ada@example.org"}}
 OWN_SIGN_IN: dict[str, object] = {
     "reason": "Wrong password",
     "attempts": 3,
@@ -239,6 +253,16 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
+    "authentication/enroll.html": {
+        "form_token": "c4ca4238",
+        "explanation": "Acme & Sons requires a second factor.",
+        "due_at": AT,
+        "target": {"org": "acme", "next": "/app/account"},
+        "passkey": True,
+        "app": True,
+        "password": True,
+        "providers": True,
+    },
     "authentication/reauthentication.html": {
         "form_token": "c4ca4238",
         "email": "ada@example.com",
@@ -391,6 +415,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/security.html": {
         **ACCOUNT,
+        **{"passkeys": [PASSKEY], "has_host": True, "is_full": False, "app_since": AT, "second_since": AT, "signals": SIGNALS},
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
@@ -411,6 +436,11 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/backup_codes.html": {**ACCOUNT, "codes": ["ABCD-2345"], "switched_on": True},
     "accounts/device.html": {**ACCOUNT, "device": DEVICE, "typed": "Laptop", "problem": "Too long."},
+    "accounts/passkey.html": {**ACCOUNT, "passkey": PASSKEY, "typed": {"name": "Laptop"}, "problem": "Too long.", "wrong": "name"},
+    "accounts/new_passkey.html": {
+        **ACCOUNT,
+        **{"kind": "security_key", "options": CEREMONY, "is_second": False, "typed": {"name": "Laptop"}, "problem": "Not now."},
+    },
     "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT]},
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
     "applications/own_applications.html": {
@@ -444,6 +474,7 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+WITH_PASSKEYS = {"accounts/new_passkey.html", "accounts/security.html"}  # these have the script of passkeys, too
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
     "accounts/sign_up.html",
@@ -462,6 +493,7 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
+    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",
@@ -601,7 +633,18 @@ VARIANTS: dict[str, dict[str, object]] = {
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},
     "accounts/security.html": {
-        **{"has_password": False, "since": None, "linked": [], "devices": [], "device_count": 0, "sign_ins": []},
+        **{
+            "has_password": False,
+            "since": None,
+            "app_since": None,
+            "second_since": None,
+            "passkeys": [],
+            "signals": None,
+            "linked": [],
+            "devices": [],
+            "device_count": 0,
+            "sign_ins": [],
+        },
         "full": "sessions",
     },
     "accounts/sign_ins.html": {"sign_ins": []},
@@ -632,7 +675,7 @@ TEXTS = [
 def test_hostile_values_are_escaped(name: str, value: str) -> None:
     page = render(name, **{value: HOSTILE})
     assert "&lt;script&gt;alert(1)" in page.body
-    assert page.body.count("<script") == (name in SCRIPTED or is_in_console(name))
+    assert page.body.count("<script") == (name in SCRIPTED) + is_in_console(name) + (name in WITH_PASSKEYS)
     assert "elsewhere.example>" not in page.body
     assert "{{ 7 * 7 }}" in page.body
     assert policy(page.headers).get("form-action") == policy(render(name).headers).get("form-action")

@@ -85,6 +85,10 @@ class Passkeys(Repository):
             select {KNOWN.columns} from passkeys k join users u on u.id = k.user_id where k.credential_id = %(credential_id)s"""
         return await self._one(KNOWN.read, sql, credential_id=credential_id)
 
+    async def handle_of(self, user_id: UUID) -> bytes | None:
+        sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
+        return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
+
     async def rp_id(self) -> str | None:
         return await self._one(lambda row: row[0], "select rp_id from issuer")
 

@@ -1,6 +1,6 @@
 """The passkeys of an account, their ceremonies (WebAuthn Level 3), and the errors of both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -159,6 +159,21 @@ class UsedChallenge:
 
     hash: bytes = field(repr=False)  # SHA-256
     expires_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPasskeys:
+    """The passkeys and security keys of an account, oldest first."""
+
+    account: Account
+    passkeys: Sequence[Passkey]
+    rp_id: str | None  # of new ones; None at a host of numbers
+    handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+
+    @property
+    def usable(self) -> list[Passkey]:
+        """Those that work at this host."""
+        return [passkey for passkey in self.passkeys if passkey.rp_id == self.rp_id]
 
 
 class PasskeyReason(StrEnum):

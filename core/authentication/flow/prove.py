@@ -20,7 +20,7 @@ from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn, failure_of
-from core.authentication.model.policy import POLICY_REFUSALS, PolicySubject
+from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
 from core.authentication.policy_checks import judge_sign_in
 from core.authentication.session_start import start_session
 from core.kernel.access import BlockedByDirectory
@@ -90,7 +90,7 @@ async def _complete(
         if next_step(facts) is Step.SECOND_FACTOR:
             return await _save(ports, tx, flow, account, proofs, identity, now)
         if flow.service is not None:
-            admission.require(ports)
+            admission.require(ports, PolicyPath.SIGN_IN, person)
         if identity is not None and await _link(tx, identity, account.id, now) and account.created_at < now:
             await _report_link(tx, account, person.session_id, identity, now)
         sign_in = VerifiedSignIn(

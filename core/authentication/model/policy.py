@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.errors import Forbidden
 from core.kernel.proofs import Acr, Proofs, Strength
-from core.kernel.roles import ADMIN, OWNER, RoleName
+from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
@@ -78,7 +78,7 @@ class PolicySubject:
 
     @property
     def is_admin(self) -> bool:
-        return self.account.is_platform_owner if self.policy.org_id is None else self.role in (OWNER, ADMIN)
+        return self.account.is_platform_owner if self.policy.org_id is None else is_admin(self.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +94,21 @@ class PolicyPass:
 
 
 _METHOD_NAMES: Final[Mapping[str, str]] = {"password": "password", "email": "email", "passkey": "passkey", "totp": "authenticator app"}
-_ENROLL: Final = {
-    Rule.SECOND_FACTOR: "{} requires a second factor. Set one up, and sign in again.",
-    Rule.PHISHING_RESISTANT: "{} requires a passkey. Add one, and sign in with it.",
-    Rule.METHODS: "{} does not accept the way that you signed in. Set up another one: {}.",
+_FACTS: Final = {
+    Rule.SECOND_FACTOR: "{} requires a second factor.",
+    Rule.PHISHING_RESISTANT: "{} requires a passkey.",
+    Rule.METHODS: "{} accepts only some ways to sign in: {}.",
+    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
+    Rule.SESSION_IDLE: "You have not used {} for a while.",
+    Rule.ADMIN_NETWORKS: "{} lets admins act only from its networks.",
 }
-_STEP_UP: Final = {
-    Rule.SECOND_FACTOR: "{} requires a second factor. Confirm that it's you with yours, or sign in again.",
-    Rule.PHISHING_RESISTANT: "{} requires a passkey. Confirm that it's you with yours, or sign in again.",
-    Rule.METHODS: "{} does not accept the way that you signed in. Sign in with one of these: {}.",
-    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in. Confirm that it's you, or sign in again.",
-    Rule.SESSION_IDLE: "You have not used {} for a while. Confirm that it's you, or sign in again.",
-}
-_OF_PROGRAM: Final = "{} requires another sign-in than the one that created this token. Sign in again, and create a new token."
 
 
-def _say(sentences: Mapping[Rule, str], decision: Decision) -> str:
-    assert decision.rule is not None, "a refusal has a rule"
+def explain(decision: Decision) -> str:
+    """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
+    assert decision.rule is not None, "only decisions with a rule are explained"
     methods = ", ".join(_METHOD_NAMES.get(name, name.removeprefix("provider:")) for name in sorted(decision.methods or ()))
-    return sentences[decision.rule].format(_name(decision), methods)
+    return _FACTS[decision.rule].format(_name(decision), methods)
 
 
 def _name(decision: Decision) -> str:
@@ -131,7 +127,7 @@ class EnrolmentRequired(Forbidden):
 
     def __init__(self, decision: Decision, place: PolicyPlace, url: str) -> None:
         """`url` is that of the page on which a browser sets the factor up."""
-        super().__init__(_say(_ENROLL, decision))
+        super().__init__(f"{explain(decision)} Set it up, and sign in again.")
         self.place = place
         self.fields = _fields(decision, enrolment_url=url)
 
@@ -140,7 +136,7 @@ class StepUpNeeded(AuthenticationInsufficient):
     """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
 
     def __init__(self, decision: Decision, place: PolicyPlace) -> None:
-        super().__init__(_say(_STEP_UP, decision))
+        super().__init__(f"{explain(decision)} Confirm that it's you, or sign in again.")
         self.place = place
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         age = decision.max_age or (None if acr else timedelta(0))
@@ -151,8 +147,8 @@ class StepUpNeeded(AuthenticationInsufficient):
 class PolicyRefused(Forbidden):
     """The sign-in policy does not allow this from here."""
 
-    def __init__(self, decision: Decision, sentence: str = "{} lets admins act only from its networks. Connect to one of them.") -> None:
-        super().__init__(sentence.format(_name(decision)))
+    def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
+        super().__init__(f"{explain(decision)} {advice}")
         self.fields = _fields(decision)
 
 
@@ -160,7 +156,7 @@ class TokenBelowPolicy(PolicyRefused):
     """The sign-in that created this personal access token does not meet the sign-in policy. Sign in again, and create a new one."""
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(decision, _OF_PROGRAM)
+        super().__init__(decision, "The sign-in that created this token did not meet it. Sign in again, and create a new token.")
 
 
 POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
@@ -172,7 +168,7 @@ class RefreshNeedsEnrolment(RefreshTokenInvalid):
     code = "ENROLMENT_REQUIRED"
 
     def __init__(self, decision: Decision, url: str) -> None:
-        super().__init__(_say(_ENROLL, decision))
+        super().__init__(f"{explain(decision)} Set it up, and sign in again.")
         self.fields = _fields(decision, enrolment_url=url)
 
 
@@ -180,5 +176,5 @@ class RefreshNeedsSignIn(RefreshTokenInvalid):
     """The sign-in policy requires another sign-in. Sign in again."""
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(_say(_STEP_UP, decision))
+        super().__init__(f"{explain(decision)} Sign in again.")
         self.fields = _fields(decision)

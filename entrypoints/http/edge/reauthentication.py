@@ -50,6 +50,15 @@ async def to_reauthentication(for_policy: str | None = None) -> Response:
     return _redirect({**_target(str(kept)), **policy})
 
 
+def to_reauthentication_for(place: PolicyPlace, next_path: str) -> Response:
+    """Return a redirect to the page that asks users to confirm that it's them for a sign-in policy, and then leads to `next_path`."""
+    return _redirect({"next": next_path, "policy": _name_of(place)})
+
+
+def _name_of(place: PolicyPlace) -> str:
+    return "/".join(filter(None, (place.org_slug, place.service_slug))) or PLATFORM
+
+
 def place_of(name: str) -> PolicyPlace:
     """Return the place of the sign-in policy with this name in the parameter `policy`."""
     org_slug, _, service_slug = name.partition("/")
@@ -59,7 +68,7 @@ def place_of(name: str) -> PolicyPlace:
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
     if isinstance(refusal, StepUpNeeded):
-        return await to_reauthentication("/".join(filter(None, (refusal.place.org_slug, refusal.place.service_slug))) or PLATFORM)
+        return await to_reauthentication(_name_of(refusal.place))
     next_path = requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path)
     return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
 

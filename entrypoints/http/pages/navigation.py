@@ -179,7 +179,7 @@ OF_PERSON: Final[Sequence[Group]] = (
 )
 
 # Pages that Security leads to. Their addresses are not below its own.
-BELOW_SECURITY: Final = tuple(ACCOUNT_PATH + path for path in ("/password", "/two-factor", "/devices", "/identities"))
+BELOW_SECURITY: Final = tuple(ACCOUNT_PATH + path for path in ("/password", "/passkeys", "/two-factor", "/devices", "/identities"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ class PasskeysRead(Protocol):
     async def by_credential(self, credential_id: bytes) -> KnownPasskey | None:
         """Return the passkey with this credential id, with its account."""
 
+    async def handle_of(self, user_id: UUID) -> bytes | None:
+        """Return what authenticators know of the user, or None if the account has never had a passkey."""
+
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None before its first passkey."""
 

@@ -3,6 +3,7 @@
 The module is longer than 400 lines, because each route has one row.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -548,6 +549,8 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/enroll                                   303* 303  303  303  303*
+POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -582,6 +585,15 @@ GET    /app/account/security/sign-ins                303* 200  200  200  303*
 GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
+GET    /app/account/passkeys/new                     303* 200  200  200  303*
+POST   /app/account/passkeys                         303* 303  303  303  303*
+GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
+GET    /app/account/passkeys/<passkey_id>#other      303* 404  404  404  303*
+POST   /app/account/passkeys/<passkey_id>/name       303* 303  303  303  303*
+GET    /app/account/passkeys/<passkey_id>/delete     303* 200  200  200  303*
+POST   /app/account/passkeys/<passkey_id>/delete     303* 303  303  303  303*
+GET    /app/account/passkeys/second-factor           303* 200  200  200  303*
+POST   /app/account/passkeys/second-factor           303* 303  303  303  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
@@ -696,6 +708,13 @@ NEW_CREDENTIAL: Final = {
     **{"id": "{new_credential_id}", "rawId": "{new_credential_id}", "type": "public-key"},
     "response": {"clientDataJSON": "{client_data}", "attestationObject": "{attestation}"},
 }
+
+
+def as_text(credential: Mapping[str, Any]) -> str:
+    """Return a credential as the field of a form, in which `{name}` stands for a thing of the caller."""
+    return re.sub(r"\{\{(\w+)\}\}", r"{\1}", json.dumps(credential).replace("{", "{{").replace("}", "}}"))
+
+
 UNKNOWN_CREDENTIAL: Final = {
     **{"id": "AAAA", "rawId": "AAAA", "type": "public-key"},
     "response": {"clientDataJSON": "AAAA", "authenticatorData": "AAAA", "signature": "AAAA"},
@@ -727,6 +746,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
@@ -955,6 +975,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
+    "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
+    "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
+    "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
+    "POST /app/account/passkeys/<passkey_id>/delete": Request(form=OF_THE_SESSION),
+    "POST /app/account/passkeys/second-factor": Request(form={**OF_THE_SESSION, "enabled": "no"}),
     "POST /app/account/two-factor/setup": Request(form=OF_THE_SESSION),
     "POST /app/account/two-factor/confirm": Request(form={**OF_THE_SESSION, "code": "{code}"}),
     "POST /app/account/two-factor/backup-codes": Request(form=OF_THE_SESSION, setup_sql=HAS_MFA),

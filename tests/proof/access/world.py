@@ -333,10 +333,12 @@ async def _browser(
 ) -> Caller:
     """Add a browser with a session of this user, which may have ended."""
     cookie = await begin_in_browser(ports, account)
+    [(session_id,)] = await run_sql(pool, "select id from sessions where browser_hash = %s", digest(cookie))
     if ended:
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
     token = form_token(cookie)
-    own = {**await belongings.of(account, tenant.organization.slug), "form_token": token, "own_form_token": token}
+    things = await belongings.of(account, tenant.organization.slug)
+    own = {**things, **new_credential(session_id), "form_token": token, "own_form_token": token}
     role = next((role for role in ROLES if tenant.people[role] == account), MEMBER)
     return Caller(name=name, at=tenant, account=account, role=role, cookie=cookie, is_signed_in_browser=not ended, own=own)
 

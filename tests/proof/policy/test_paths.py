@@ -12,7 +12,19 @@ from adapters.postgres.engine.pool import Pool
 from entrypoints.http.edge.client_address import NO_ADDRESS
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.proof.policy.world import ALLOWED, ENROLL, REFUSED, STATES, STEP_UP, World, new_world, outcome_of, outcome_of_page
+from tests.proof.policy.world import (
+    ALLOWED,
+    DUE,
+    ENROLL,
+    REFUSED,
+    STATES,
+    STEP_UP,
+    World,
+    new_world,
+    outcome_of,
+    outcome_of_flow,
+    outcome_of_page,
+)
 from tests.support.builders import PASSWORD, Api, sign_in
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
 
@@ -40,7 +52,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "phishing-resistant": Rule({"phishing_resistant": ["everyone"]}, _of(ENROLL, ENROLL, ENROLL, STEP_UP, ALLOWED)),
     "only passkeys": Rule({"methods": ["passkey"]}, _of(ENROLL, ENROLL, ENROLL, STEP_UP, ALLOWED)),
     "only passwords": Rule({"methods": ["password"]}, _of(ALLOWED, ALLOWED, ALLOWED, ALLOWED, STEP_UP)),
-    "later": Rule({"phishing_resistant": ["everyone"], "due_at": {"phishing_resistant": "2999-01-01T00:00:00Z"}}, _of(*[ALLOWED] * 5)),
+    "later": Rule(
+        {"phishing_resistant": ["everyone"], "due_at": {"phishing_resistant": "2999-01-01T00:00:00Z"}},
+        _of(DUE, DUE, DUE, ALLOWED, ALLOWED),
+    ),
     "lifetime": Rule({"session_lifetime_minutes": 10}, _of(*[STEP_UP] * 5), timedelta(minutes=11)),
     "younger than the lifetime": Rule({"session_lifetime_minutes": 15}, _of(*[ALLOWED] * 5), timedelta(minutes=14)),
     "idle": Rule({"session_idle_minutes": 5}, _of(*[STEP_UP] * 5), timedelta(minutes=6)),
@@ -70,6 +85,10 @@ class Path:
     ignores: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
     says: Mapping[str, str] = field(default_factory=dict)
+
+    def result(self, rule: str, state: str) -> str:
+        outcome = ALLOWED if rule in self.ignores else RULES[rule].outcomes[state]
+        return self.says.get(outcome, ALLOWED if outcome == DUE else outcome)
 
 
 # Acting in the organization
@@ -154,6 +173,36 @@ async def _poll_of_device(world: World, codes: Any) -> str:
     return outcome_of(await world.send("/auth/token", with_secret=False, grant_type=grant, device_code=codes["device_code"]))
 
 
+# The application in the browser
+
+
+async def _authorize(world: World, _: object) -> str:
+    return await outcome_of_flow(world, await world.authorize())
+
+
+async def _authorize_silently(world: World, _: object) -> str:
+    return await outcome_of_flow(world, await world.authorize(prompt="none"))
+
+
+async def _sign_on(world: World, _: object) -> str:
+    path = await world.browser.start_sign_on(world.application)
+    return await outcome_of_flow(world, await world.browser.open(path, follows=False))
+
+
+async def _sign_on_silently(world: World, _: object) -> str:
+    path = await world.browser.start_sign_on(world.application, IsPassive="true")
+    return await outcome_of_flow(world, await world.browser.open(path, follows=False))
+
+
+async def _sign_on_without_request(world: World, _: object) -> str:
+    return outcome_of_page(await world.browser.open(f"{world.application.management}/login", follows=False))
+
+
+async def _sign_on_over_the_api(world: World, _: object) -> str:
+    path = f"{world.application.management}/login"
+    return outcome_of(await world.api.get(path, token=world.token, headers={"Accept": "application/json"}))
+
+
 # Sign-ins to the application over the API
 
 
@@ -194,6 +243,12 @@ PATHS: Final[Mapping[str, Path]] = {
     "refresh": Path(_refresh, _prepare_session, ignores=OF_NETWORKS),
     "approval of a device": Path(_approve_device, _prepare_device, is_short=True, ignores=OF_NETWORKS),
     "device": Path(_poll_of_device, _prepare_approved_device, is_short=True, ignores=OF_NETWORKS, says=INVALID_GRANT),
+    "authorization": Path(_authorize, ignores=OF_NETWORKS, says={DUE: ENROLL}),
+    "silent authorization": Path(_authorize_silently, ignores=OF_NETWORKS),
+    "SAML": Path(_sign_on, ignores=OF_NETWORKS, says={DUE: ENROLL}),
+    "passive SAML": Path(_sign_on_silently, ignores=OF_NETWORKS),
+    "SAML without a request": Path(_sign_on_without_request, ignores=OF_NETWORKS),
+    "SAML over the API": Path(_sign_on_over_the_api, ignores=OF_NETWORKS),
     "password": Path(_sign_in_with_password, ignores=ALWAYS_NEW, skips=("code left out", "passkey used")),
     "passkey": Path(_sign_in_with_passkey, _prepare_passkey, ignores=ALWAYS_NEW, skips=("bare", *OF_CODE, "passkey left out")),
 }
@@ -214,5 +269,4 @@ async def test_a_rule_has_its_outcome_on_every_path(
     prepared |= {name: await path.prepare(world) for name, path in paths.items() if path.is_short}
     await world.put(RULES[rule].document)
     outcomes = {name: await path.walk(world, prepared[name]) for name, path in paths.items()}
-    outcome = RULES[rule].outcomes[state]
-    assert outcomes == {name: ALLOWED if rule in path.ignores else path.says.get(outcome, outcome) for name, path in paths.items()}
+    assert outcomes == {name: path.result(rule, state) for name, path in paths.items()}

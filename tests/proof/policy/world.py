@@ -19,12 +19,15 @@ from core.kernel.values import digest, new_secret
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FLOW
 from tests.support.builders import Answer, Api, SignedIn, add_account, add_member, add_organization, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
-from tests.support.services import add_service, add_service_user
+from tests.support.saml import SamlApplication, add_application, posted_response
+from tests.support.saml.browser import SamlBrowser
+from tests.support.services import add_service_user
 
 ALLOWED, STEP_UP, ENROLL, REFUSED = "allowed", "step up", "enroll", "refused"
+DUE = "allowed, and enroll later"
 SECRET: Final = "a client secret"
 CALLBACK: Final = "https://shop.example.com/callback"
 
@@ -61,16 +64,20 @@ class World:
     pool: Pool
     clock: FakeClock
     org: UUID
-    service: UUID
+    application: SamlApplication
     client_id: UUID
     ada: Account
     state: State = STATES["bare"]
     authenticator: Authenticator | None = None
     session: SignedIn | None = None
-    browser: FakeBrowser = field(init=False)
+    browser: SamlBrowser = field(init=False)
 
     def __post_init__(self) -> None:
-        self.browser = FakeBrowser(self.app)
+        self.browser = SamlBrowser(self.app, self.clock)
+
+    @property
+    def service(self) -> UUID:
+        return self.application.id
 
     @property
     def token(self) -> str:
@@ -140,10 +147,11 @@ async def new_world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: F
     org = await add_organization(pool, "acme")
     ada = await add_account(ports, "ada@example.com")
     await add_member(pool, org, ada.id, role, confirmed=True)
-    service = await add_service(pool, org, "shop", secret=SECRET)
+    application = await add_application(ports, pool, org, "acme")
+    service = application.id
     await add_service_user(ports, service, ada.id, signed_in=False)
     [(client_id,)] = await run_sql(pool, "select client_id from services where id = %s", service)
-    return World(api, app, ports, pool, clock, org, service, client_id, ada)
+    return World(api, app, ports, pool, clock, org, application, client_id, ada)
 
 
 def outcome_of(answer: Answer) -> str:
@@ -169,5 +177,22 @@ def outcome_of_page(answer: Answer) -> str:
         return STEP_UP
     if answer.status == 403:
         return REFUSED
-    assert answer.status == 200, (answer.status, target, answer.text)
+    assert answer.status == 200, (answer.status, target)
     return ALLOWED
+
+
+async def outcome_of_flow(world: World, answer: Answer) -> str:
+    """Return the outcome of the first answer to a request of the application in the browser."""
+    if answer.status == 200:
+        statuses = posted_response(answer).statuses
+        return {"Success": ALLOWED, "NoPassive": STEP_UP, "NoAuthnContext": ENROLL}[statuses[-1]]
+    target = answer.headers["Location"]
+    if target.startswith(CALLBACK):
+        fields = parse_qs(urlsplit(target).query)
+        errors = {"login_required": STEP_UP, "unmet_authentication_requirements": ENROLL}
+        return ALLOWED if "code" in fields else errors[fields["error"][0]]
+    if target.endswith("/sign-in"):
+        return STEP_UP
+    if FLOW.fullmatch(target):
+        answer = await world.browser.open(target, follows=False)
+    return outcome_of_page(answer)

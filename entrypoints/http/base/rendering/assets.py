@@ -25,7 +25,7 @@ class Asset:
 
 _CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _OWN_FILES = (
-    *("icon.svg", "pages.css", "console.css", "console.js", "branding.js"),
+    *("icon.svg", "pages.css", "console.css", "console.js", "branding.js", "passkeys.js"),
     *("docs.css", "docs.js", "documentation.css", "documentation.js"),
 )
 _SWAGGER_UI = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))  # its code for Flask is not used

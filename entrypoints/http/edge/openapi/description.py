@@ -99,6 +99,8 @@ FORM_FIELDS = {
     "answer": "`continue`, `select` or `refuse`.",
     "question": "What the page asks, as it says itself: the answer counts for nothing else.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",
+    "credential": "The result of the ceremony in the browser, as JSON. The script of the page fills it in.",
+    "enabled": "`yes` or `no`.",
     "email": "The email address.",
     "image": "The file: PNG, JPEG or WebP, at most 200 KB and 4,000,000 pixels.",
     "name": "The new name.",

@@ -47,16 +47,6 @@ from entrypoints.http.pages.console_forms import (
 routes = Blueprint("account", __name__)
 
 PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
-DISABLING: Final = Question(
-    verb="Turn off",
-    target="two-factor authentication",
-    consequences=(
-        "You'll sign in without a code again. Your backup codes and trusted devices are removed, and your personal access tokens end.",
-    ),
-    button="Turn off two-factor authentication",
-    keep="Keep it on",
-    back=("Security", SECURITY_PATH),
-)
 
 # The overview
 
@@ -219,12 +209,31 @@ async def regenerate_backup_codes(form: Form) -> Response:
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
 
 
+async def _disabling() -> Question:
+    account = await accounts.get_own(ports(), signed_in())
+    keeps_keys = account.passkey_second_at is not None
+    target = "the authenticator app" if keeps_keys else "two-factor authentication"
+    return Question(
+        verb="Turn off",
+        target=target,
+        consequences=(
+            "Sign-ins then ask for a passkey or security key after your password. Your backup codes stay."
+            if keeps_keys
+            else "You'll sign in without a code again. Your backup codes are removed.",
+            "Your trusted devices are removed, and your personal access tokens end.",
+        ),
+        button=f"Turn off {target}",
+        keep="Keep it on",
+        back=("Security", SECURITY_PATH),
+    )
+
+
 @routes.get("/app/account/two-factor/disable")
 @page_session
 @describes_page({200: "The page."}, api=["DELETE /api/user/mfa"])
 async def show_disabling() -> Response:
     """Ask before you turn two-factor authentication off."""
-    return await ask(DISABLING)
+    return await ask(await _disabling())
 
 
 @routes.post("/app/account/two-factor/disable")

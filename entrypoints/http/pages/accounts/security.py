@@ -9,7 +9,8 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts import accounts, devices, mfa
+from core.accounts import devices, mfa, passkeys
+from core.accounts.model.passkeys import MAX_PASSKEYS
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
 from core.kernel.display import PRODUCT
@@ -20,6 +21,7 @@ from entrypoints.http.base.rendering.labels import failure_label, label, sign_in
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.queries import Limit, PageQuery
 from entrypoints.http.pages.accounts.access import device_values, session_values
+from entrypoints.http.pages.accounts.passkeys import passkey_values, signals_of
 from entrypoints.http.pages.console import console_page, neighbors, shows
 from entrypoints.http.pages.console_forms import Form
 
@@ -47,15 +49,22 @@ class SecurityQuery(PageQuery):
 async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[str, Any]:
     """Return the values of the security page. The current device and session come first in their lists."""
     user, query = signed_in(), query or SecurityQuery()
-    account, second_factor = await accounts.get_own(ports(), user), await mfa.get_status(ports(), user)
+    own, second_factor = await passkeys.load_own(ports(), user), await mfa.get_status(ports(), user)
     own_devices = sorted(await devices.list_own(ports(), user).next_batch(), key=lambda device: not device.is_current)
     live = await sessions.list_own(ports(), user)
     own_sessions = sorted(live.items, key=lambda session: session.id != user.session_id)
     sign_ins = await sign_in_log.list_own(ports(), user, Page(1, SHOWN_SIGN_INS))
     return {
-        "has_password": account.password_hash is not None,
+        "has_password": own.account.password_hash is not None,
+        "passkeys": [passkey_values(each, own) for each in own.passkeys],
+        "has_host": own.rp_id is not None,
+        "is_full": len(own.passkeys) >= MAX_PASSKEYS,
+        "second_since": second_factor.passkey_at,
+        # The browser of an impersonator is not that of the user. A page of all devices or sessions is long enough.
+        "signals": signals_of(own) if user.impersonator_id is None and query.full is None else None,
         "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
-        "since": second_factor.totp_at,
+        "since": second_factor.enabled_at,
+        "app_since": second_factor.totp_at,
         "codes": second_factor.backup_codes,
         "devices": [device_values(each) for each in query.part("devices", own_devices)],
         "device_count": len(own_devices),
@@ -88,6 +97,7 @@ def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
 @shows(
     "GET /api/user/sign-ins",
     "GET /api/user/devices",
+    "GET /api/user/passkeys",
     "GET /api/user/mfa/status",
     "POST /api/user/mfa/setup",
     "POST /api/user/mfa/verify",

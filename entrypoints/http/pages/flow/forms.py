@@ -29,9 +29,9 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None) -> Response:
-    """Return the sign-in page, with a notice about the step before, if any. Raises: FlowEnded."""
-    notice = NOTICES.get(cookies.notice_cookie() or "")
+async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None) -> Response:
+    """Return the sign-in page, with what a sign-in policy asks for, or a notice about the step before, if any. Raises: FlowEnded."""
+    notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}

@@ -17,7 +17,8 @@ from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.policy import PolicyRefused
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT
 from core.kernel.access import BlockedByDirectory
-from core.kernel.sign_in_policy.decision import NO_POLICY
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.support.builders import EMAIL, add_account, add_member, run_sql
@@ -182,7 +183,13 @@ def test_every_reason_has_a_label_and_is_recorded() -> None:
                     node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "LoginFailure"
                 }
     of_refusals = {
-        failure_of(refusal).name for refusal in (BlockedByDirectory(), BlockedByAdmin(), NoAccessToService(), PolicyRefused(NO_POLICY))
+        failure_of(refusal).name
+        for refusal in (
+            BlockedByDirectory(),
+            BlockedByAdmin(),
+            NoAccessToService(),
+            PolicyRefused(Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS)),
+        )
     }
     assert recorded | of_refusals == LoginFailure.__members__.keys()
     assert FAILURE_REASONS.keys() == {*LoginFailure, UNKNOWN_ACCOUNT, MANY_ATTEMPTS}

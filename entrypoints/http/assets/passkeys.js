@@ -1,0 +1,96 @@
+// Passkeys on our pages (WebAuthn Level 3). A form with data-passkey runs a ceremony with its data-options, and sends the result in its
+// field "credential". Every page says how to go on without scripts.
+"use strict";
+
+const WORDS = {
+  NotAllowedError: "Nothing was chosen. Try again, or use another way.",
+  InvalidStateError: "This device or security key already has a passkey for your account.",
+  SecurityError: "Passkeys do not work at this address. Open this page at its own host name, not at an address of numbers.",
+  NotSupportedError: "This browser or device cannot do this. Use another one.",
+};
+const UNSUPPORTED = "This browser cannot use passkeys here. It needs https, and a browser of the last years.";
+const RENEWED_AFTER = 9 * 60 * 1000; // a challenge works for 10 minutes
+const BACKGROUND_LIMIT = 3000;
+
+const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+const encode = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+// By hand, because extensions of password managers return credentials whose toJSON fails.
+function toOptions(json) {
+  const withBytes = (each) => ({ ...each, id: decode(each.id) });
+  const options = { ...json, challenge: decode(json.challenge) };
+  if (json.user) options.user = withBytes(json.user);
+  for (const list of ["allowCredentials", "excludeCredentials"]) if (json[list]) options[list] = json[list].map(withBytes);
+  return options;
+}
+
+function toJson({ id, rawId, type, response }) {
+  const texts = { transports: response.getTransports?.() };
+  for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
+    if (response[name]) texts[name] = encode(response[name]);
+  }
+  return JSON.stringify({ id, rawId: encode(rawId), type, response: texts });
+}
+
+let running = new AbortController(); // a browser runs one ceremony at a time
+
+async function run(form, mediation) {
+  running.abort();
+  running = new AbortController();
+  const own = running;
+  const publicKey = toOptions(JSON.parse(form.dataset.options));
+  const credential = await navigator.credentials[form.dataset.passkey]({ publicKey, mediation, signal: own.signal });
+  if (!credential || own.signal.aborted) return;
+  form.elements.credential.value = toJson(credential);
+  form.submit();
+}
+
+function say(form, text) {
+  form.querySelector("[role=status]").textContent = text;
+}
+
+// The browser proposes passkeys in the field of the address, until one is chosen or a button is pressed.
+async function propose(form) {
+  if (!(await PublicKeyCredential.isConditionalMediationAvailable?.())) return;
+  await run(form, "conditional").catch(() => {});
+}
+
+for (const form of document.querySelectorAll("form[data-passkey]")) {
+  if (!window.PublicKeyCredential) {
+    say(form, UNSUPPORTED);
+    continue;
+  }
+  form.hidden = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    say(form, "");
+    try {
+      await run(form);
+    } catch (error) {
+      if (error.name === "AbortError") return; // another button was pressed
+      say(form, WORDS[error.name] ?? `This did not work (${error.name}). Try again, or use another way.`);
+      if ("proposes" in form.dataset) propose(form);
+    }
+  });
+  if ("proposes" in form.dataset) propose(form);
+}
+
+// A page that comes back from the history has a challenge that is used up.
+addEventListener("pageshow", (event) => {
+  if (event.persisted && document.querySelector("form[data-passkey]")) location.reload();
+});
+
+// Open for so long, the sign-in page gets a new challenge when the user comes back and has typed nothing.
+const opened = Date.now();
+const renewable = document.querySelector("form[data-renews]");
+addEventListener("focus", () => {
+  const typed = [...document.querySelectorAll("input:not([type=hidden])")].some((input) => input.value !== input.defaultValue);
+  if (renewable && !typed && Date.now() - opened > RENEWED_AFTER) location.reload();
+});
+
+// Tell password managers which passkeys the account accepts, and its present name (section 5.1.10).
+for (const element of document.querySelectorAll("[data-signals]")) {
+  for (const [name, options] of Object.entries(JSON.parse(element.dataset.signals))) {
+    window.PublicKeyCredential?.[name]?.(options).catch(() => {});
+  }
+}

@@ -1,0 +1,264 @@
+"""The passkeys and security keys of the user's account. `security` lists them."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint, Response
+
+from core.accounts import mfa, passkeys
+from core.accounts.model.passkeys import OwnPasskeys, Passkey, PasskeyKind, PasskeyNotAdded
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import SECURITY_PATH
+from core.kernel.rate_limits import PASSKEYS
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.values import base64url
+from entrypoints.http.api.accounts.passkeys import KIND, Kind, PasskeyUpdateRequest
+from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.edge.access import page_session
+from entrypoints.http.edge.bodies import Name, RequestModel
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.queries import Query
+from entrypoints.http.pages.accounts.ways_in import remaining_ways
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import (
+    Form,
+    accepts,
+    answers_with,
+    on_refusal,
+    once,
+    ports_once,
+    refused_console_page,
+)
+from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.passkey_forms import read_credential
+
+routes = Blueprint("passkey_pages", __name__)
+
+LIST: Final = "/app/account/passkeys"
+SECOND: Final = f"{LIST}/second-factor"
+API: Final = "/api/user/passkeys"
+NEW_TEMPLATE: Final = "accounts/new_passkey.html"
+SECTION: Final = f"{SECURITY_PATH}#passkeys"
+CODES_ADVICE: Final = "The backup codes were shown once. If you didn't save them, replace them on the security page."
+
+
+def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
+    """Return the values of a row of the security page, or of the page of a passkey."""
+    return {
+        "id": passkey.id,
+        "name": passkey.name,
+        "is_security_key": passkey.kind is PasskeyKind.SECURITY_KEY,
+        "product": passkey.product,
+        "can_sync": passkey.backup_eligible,
+        "is_synced": passkey.backed_up,
+        "created": passkey.created_at,
+        "used": passkey.last_used_at,
+        "other_host": None if passkey in own.usable else passkey.rp_id,
+    }
+
+
+def signals_of(own: OwnPasskeys) -> dict[str, Any] | None:
+    """Return what the browser tells password managers about the account, by the method of PublicKeyCredential, or None for nothing."""
+    if own.rp_id is None or own.handle is None:
+        return None
+    user = {"rpId": own.rp_id, "userId": base64url(own.handle)}
+    email, name = own.account.email, own.account.profile.name
+    return {
+        "signalAllAcceptedCredentials": {**user, "allAcceptedCredentialIds": [base64url(each.credential_id) for each in own.usable]},
+        "signalCurrentUserDetails": {**user, "name": email, "displayName": name or email},
+    }
+
+
+# Add one
+
+
+class NewPasskeyQuery(Query):
+    """The kind of the new one."""
+
+    kind: Kind = Field(default="passkey", description=KIND)
+
+
+class NewPasskeyForm(RequestModel):
+    """The fields of the form that the user fills in."""
+
+    name: Name | None = None
+    kind: Kind = "passkey"
+
+
+async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str, Any]:
+    """Return the values of the page, without options if no ceremony can start."""
+    user, is_key = signed_in(), typed.get("kind") == PasskeyKind.SECURITY_KEY
+    kind = kind or (PasskeyKind.SECURITY_KEY if is_key else PasskeyKind.PASSKEY)
+    status = await mfa.get_status(ports(), user)
+    try:
+        options, problem = await passkeys.start(ports(), user, kind), None
+    except Refusal as refusal:
+        options, problem = None, refusal
+    return {"kind": kind, "options": options, "refusal": problem, "is_second": status.passkey_at is not None, "typed": typed}
+
+
+@routes.get(f"{LIST}/new")
+@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH)
+@refuses(400, 403)
+@shows(f"POST {API}/options")
+async def show_form(query_args: NewPasskeyQuery) -> Response:
+    """Show the page that adds a passkey or a security key.
+
+    Its script runs the ceremony of the browser. The page works for 10 minutes.
+    """
+    values = await _new_values({}, PasskeyKind(query_args.kind))
+    if values["refusal"] is not None:
+        return await refused_console_page(values["refusal"], NEW_TEMPLATE, **values)
+    return await console_page(NEW_TEMPLATE, **values)
+
+
+@routes.post(LIST)
+@page_session(outlives=True, limit=PASSKEYS, sign_in=SignInAge.FRESH)
+@accepts(f"POST {API}", answers=answers_with("The backup codes, if it became the first second factor."), form=["form_token", "credential"])
+@once(SECTION, "Open security", CODES_ADVICE)
+@on_refusal(NEW_TEMPLATE, _new_values)
+async def add(form: Form) -> Response:
+    """Add a passkey or a security key.
+
+    A security key becomes a second factor.
+    """
+    credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
+    fields = to_model(NewPasskeyForm, form)
+    _, codes = await passkeys.register(ports_once(), signed_in(), credential, fields.name, PasskeyKind(fields.kind))
+    if codes:
+        return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+    return redirect_with_notice(f"{fields.kind.replace('_', '-')}-added", SECURITY_PATH)
+
+
+# One of them
+
+
+async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
+    own, passkey = await passkeys.load_own(ports(), signed_in()), await passkeys.find_own(ports(), signed_in(), passkey_id)
+    return {"passkey": passkey_values(passkey, own), "typed": {"name": passkey.name, **typed}}
+
+
+@routes.get(f"{LIST}/<passkey_id>")
+@page_session
+@refuses(404)
+@shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
+async def show_passkey(passkey_id: UUID) -> Response:
+    """Show one of your passkeys or security keys.
+
+    On this page, you can rename or delete it.
+    """
+    return await console_page("accounts/passkey.html", **await _own_values({}, passkey_id))
+
+
+@routes.post(f"{LIST}/<passkey_id>/name")
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@refuses(404)
+@accepts(f"PATCH {API}/<passkey_id>", form=["form_token", "name"])
+@on_refusal("accounts/passkey.html", _own_values)
+async def rename(passkey_id: UUID, form: Form) -> Response:
+    """Rename one of your passkeys or security keys."""
+    await passkeys.rename(ports(), signed_in(), passkey_id, to_model(PasskeyUpdateRequest, form).name)
+    return redirect_with_notice("passkey-renamed", SECURITY_PATH)
+
+
+async def _deletion(passkey_id: UUID) -> Question:
+    """Raises: PasskeyNotFound."""
+    own, passkey = await passkeys.load_own(ports(), signed_in()), await passkeys.find_own(ports(), signed_in(), passkey_id)
+    is_last_second = own.account.passkey_second_at is not None and len(own.passkeys) == 1
+    return Question(
+        verb="Delete",
+        target=passkey.name,
+        consequences=(
+            "It stops working at once. If your browser can, it also removes it from your password manager.",
+            *([_without_second(own)] if is_last_second else []),
+            await remaining_ways(passkey_id),
+        ),
+        button="Delete",
+        back=(passkey.name, f"{LIST}/{passkey_id}"),
+    )
+
+
+def _without_second(own: OwnPasskeys) -> str:
+    if own.account.mfa_enabled_at is not None:
+        return "It is your last one, so sign-ins then ask only for a code of your authenticator app."
+    return (
+        "It is your last one, so two-factor authentication is turned off: sign-ins ask for no second factor. "
+        "Your backup codes and trusted devices are removed, and your personal access tokens end."
+    )
+
+
+@routes.get(f"{LIST}/<passkey_id>/delete")
+@page_session
+@refuses(404)
+@shows(f"DELETE {API}/<passkey_id>")
+async def show_deletion(passkey_id: UUID) -> Response:
+    """Ask before you delete one of your passkeys or security keys.
+
+    The page names the ways to sign in that remain.
+    """
+    return await ask(await _deletion(passkey_id))
+
+
+@routes.post(f"{LIST}/<passkey_id>/delete")
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@refuses(404)
+@accepts(f"DELETE {API}/<passkey_id>")
+@ask_on_refusal(_deletion)
+async def delete(passkey_id: UUID, form: Form) -> Response:
+    """Delete one of your passkeys or security keys.
+
+    The only way to sign in stays.
+    """
+    has_ended = await passkeys.delete(ports(), signed_in(), passkey_id)
+    return redirect_with_notice("last-key-deleted" if has_ended else "passkey-deleted", SECURITY_PATH)
+
+
+# The second factor
+
+
+async def _turning_off() -> Question:
+    account = (await passkeys.load_own(ports(), signed_in())).account
+    if account.mfa_enabled_at is not None:
+        effect = "Sign-ins then ask for a code of your authenticator app after your password. They still accept a passkey or security key."
+    else:
+        effect = "Two-factor authentication is turned off: a password alone signs in. Your backup codes are removed."
+    return Question(
+        verb="Turn off",
+        target="passkeys as second factor",
+        consequences=(
+            effect,
+            "Your trusted devices are removed, and your personal access tokens end. Your passkeys stay, and still sign in.",
+        ),
+        button="Turn off",
+        keep="Keep it on",
+        back=("Security", SECTION),
+        answered={"enabled": "no"},
+    )
+
+
+@routes.get(SECOND)
+@page_session
+@shows(f"PUT {API}/second-factor")
+async def show_turning_off() -> Response:
+    """Ask before sign-ins no longer ask for a passkey or security key after your password."""
+    return await ask(await _turning_off())
+
+
+@routes.post(SECOND)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@accepts(f"PUT {API}/second-factor", answers=answers_with("The backup codes, if you had none."), form=["form_token", "enabled"])
+@once(SECTION, "Open security", CODES_ADVICE)
+@ask_on_refusal(_turning_off)
+async def set_second(form: Form) -> Response:
+    """Choose whether sign-ins ask for a passkey or security key after your password.
+
+    The backup codes are shown only once.
+    """
+    is_on = form.get("enabled") == "yes"
+    codes = await passkeys.set_second(ports_once(), signed_in(), on=is_on)
+    if codes:
+        return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
+    return redirect_with_notice("second-key-on" if is_on else "second-key-off", SECURITY_PATH)
