@@ -2,6 +2,8 @@
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,12 +17,31 @@ from ports.storage import Reading, Transaction
 
 LOCALHOST: Final = "localhost"
 RELATED_ORIGINS_PATH: Final = "/.well-known/webauthn"
+STORED_ID_TTL: Final = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class StoredId:
+    """The stored RP ID as last read, for pages that need no other statement. It changes only with the base URL or the settings."""
+
+    rp_id: str | None = None
+    read_at: datetime | None = None  # UTC
 
 
 async def load(ports: Ports, read: Reading | Transaction) -> RelyingParty:
     """Return the relying party of new ceremonies. Raises: NoPasskeysHere."""
     rp_id = choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
     return _party(ports, rp_id or refuse(NoPasskeysHere))
+
+
+async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
+    """Return the relying party of new ceremonies, as it was at most a minute ago. Raises: NoPasskeysHere."""
+    now = ports.clock.now()
+    if stored.read_at is None or now - stored.read_at >= STORED_ID_TTL:
+        async with ports.storage.reading() as read:
+            stored.rp_id = await read.passkeys.rp_id()
+        stored.read_at = now
+    return _party(ports, choose_id(ports.policy, ports.tokens.issuer, stored.rp_id) or refuse(NoPasskeysHere))
 
 
 async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:

@@ -225,6 +225,8 @@ PAGES: dict[str, dict[str, object]] = {
         **TO_SHOP,
         "service_logo": "/images/c4ca4238/64",
         "email": "ada@example.org",
+        "passkey": CEREMONY,
+        "signals": SIGNALS,
         "problem": "It is wrong.",
         "notice": None,
         "is_unverified": True,
@@ -277,6 +279,7 @@ PAGES: dict[str, dict[str, object]] = {
             second_methods=(Method.TOTP,),
         ),
         "providers": {"codehost": "Codehost"},
+        "passkey": CEREMONY,
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
@@ -326,7 +329,10 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
-    "authentication/sign_in_code.html": {**LINKS, "form_token": "c4ca4238", "problem": "It is wrong."},
+    "authentication/sign_in_code.html": {
+        **LINKS,
+        **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
+    },
     "authentication/flow_ended.html": {
         "is_signed_in": False,
         "has_cookies": True,
@@ -474,7 +480,11 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
-WITH_PASSKEYS = {"accounts/new_passkey.html", "accounts/security.html"}  # these have the script of passkeys, too
+# The script of passkeys
+WITH_PASSKEYS = {
+    *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
+    *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
+}
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
     "accounts/sign_up.html",
@@ -595,7 +605,7 @@ def test_a_page_is_a_complete_document_without_scripts(name: str) -> None:
     assert body.startswith('<!doctype html>\n<html lang="en">')
     assert body.count("<h1") == 1
     assert re.search(r"<title>[^<]+ · Gatehouse</title>", body)
-    assert ("<script" in body) == (name in SCRIPTED)
+    assert body.count("<script") == (name in SCRIPTED | WITH_PASSKEYS)
     assert " style=" not in body  # the nonce covers the style element only
 
 
@@ -766,7 +776,7 @@ def test_a_page_has_the_name_the_logo_and_the_color_of_an_organization(name: str
     assert f'<img class="logo" src="{LOGO.replace("&", "&amp;")}" alt=""><bdi>Acme Portal</bdi>' in header
     assert "--button: #7a1fa2;" in body
     assert '<a href="/">Gatehouse</a> signs people in for <bdi>Acme Portal</bdi>.' in body.partition("</main>")[2]
-    assert "<script" not in body
+    assert body.count("<script") == (name in WITH_PASSKEYS)
     assert " style=" not in body
 
 

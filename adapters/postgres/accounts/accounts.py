@@ -112,7 +112,7 @@ class Accounts(AccountClosures):
             select u.email from users u
             where u.is_platform_owner and u.deactivated_at is null and u.anonymized_at is null
               and not {HAS_SECOND_FACTOR} and u.passkey_count = 0
-            order by u.id"""
+            order by u.email"""
         return await self._all(lambda row: Email(row[0]), sql)
 
     async def add(self, account: Account) -> None:

@@ -25,6 +25,7 @@ from core.accounts.model.passkeys import (
     check_use,
     proof_of,
 )
+from core.accounts.relying_party import StoredId
 from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import LoginFailure
@@ -38,10 +39,9 @@ from ports.storage import Transaction
 EMAIL_PAUSE: Final = timedelta(days=1)  # between two emails about one passkey that was refused
 
 
-async def start(ports: Ports, client: PresentedDevice) -> Json:
+async def start(ports: Ports, client: PresentedDevice, stored: StoredId) -> Json:
     """Return the options with which a client finds a passkey of any account. Raises: NoPasskeysHere."""
-    async with ports.storage.reading() as read:
-        party = await relying_party.load(ports, read)
+    party = await relying_party.load_cached(ports, stored)
     return ports.passkeys.request_options(party, ports.passkeys.new_challenge(_binding(client), ports.clock.now()))
 
 

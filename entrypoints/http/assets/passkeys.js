@@ -1,5 +1,5 @@
-// Passkeys on our pages (WebAuthn Level 3). A form with data-passkey runs a ceremony with its data-options, and sends the result in its
-// field "credential". Every page says how to go on without scripts.
+// Passkeys on our pages (WebAuthn Level 3). A button with data-passkey runs a ceremony with its data-options, and sends its form with the
+// result in the field "credential". Every page says how to go on without scripts.
 "use strict";
 
 const WORDS = {
@@ -34,58 +34,60 @@ function toJson({ id, rawId, type, response }) {
 
 let running = new AbortController(); // a browser runs one ceremony at a time
 
-async function run(form, mediation) {
+async function run(button, mediation) {
   running.abort();
   running = new AbortController();
-  const own = running;
-  const publicKey = toOptions(JSON.parse(form.dataset.options));
-  const credential = await navigator.credentials[form.dataset.passkey]({ publicKey, mediation, signal: own.signal });
-  if (!credential || own.signal.aborted) return;
-  form.elements.credential.value = toJson(credential);
-  form.submit();
-}
-
-function say(form, text) {
-  form.querySelector("[role=status]").textContent = text;
+  const { signal } = running;
+  const publicKey = toOptions(JSON.parse(button.dataset.options));
+  const credential = await navigator.credentials[button.dataset.passkey]({ publicKey, mediation, signal });
+  if (signal.aborted) return;
+  button.form.elements.credential.value = toJson(credential);
+  button.form.submit();
 }
 
 // The browser proposes passkeys in the field of the address, until one is chosen or a button is pressed.
-async function propose(form) {
-  if (!(await PublicKeyCredential.isConditionalMediationAvailable?.())) return;
-  await run(form, "conditional").catch(() => {});
+async function propose(button) {
+  if (await PublicKeyCredential.isConditionalMediationAvailable?.()) await run(button, "conditional").catch(() => {});
 }
 
-for (const form of document.querySelectorAll("form[data-passkey]")) {
+for (const button of document.querySelectorAll("button[data-passkey]")) {
+  const { form, dataset } = button;
+  const say = (text) => { button.nextElementSibling.textContent = text; };
   if (!window.PublicKeyCredential) {
-    say(form, UNSUPPORTED);
+    if (!("proposes" in dataset)) say(UNSUPPORTED);
     continue;
   }
-  form.hidden = false;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    say(form, "");
+  const start = async () => {
+    if (!form.reportValidity()) return;
+    say("");
     try {
-      await run(form);
+      await run(button);
     } catch (error) {
       if (error.name === "AbortError") return; // another button was pressed
-      say(form, WORDS[error.name] ?? `This did not work (${error.name}). Try again, or use another way.`);
-      if ("proposes" in form.dataset) propose(form);
+      say(WORDS[error.name] ?? `This did not work (${error.name}). Try again, or use another way.`);
+      if ("proposes" in dataset) propose(button);
     }
+  };
+  button.hidden = false;
+  button.addEventListener("click", start);
+  form.addEventListener("submit", (event) => {
+    if (event.submitter) return;
+    event.preventDefault(); // Enter, in a form without another button
+    start();
   });
-  if ("proposes" in form.dataset) propose(form);
+  if ("proposes" in dataset) propose(button);
 }
 
 // A page that comes back from the history has a challenge that is used up.
 addEventListener("pageshow", (event) => {
-  if (event.persisted && document.querySelector("form[data-passkey]")) location.reload();
+  if (event.persisted && document.querySelector("[data-passkey]")) location.reload();
 });
 
 // Open for so long, the sign-in page gets a new challenge when the user comes back and has typed nothing.
 const opened = Date.now();
-const renewable = document.querySelector("form[data-renews]");
 addEventListener("focus", () => {
   const typed = [...document.querySelectorAll("input:not([type=hidden])")].some((input) => input.value !== input.defaultValue);
-  if (renewable && !typed && Date.now() - opened > RENEWED_AFTER) location.reload();
+  if (document.querySelector("[data-renews]") && !typed && Date.now() - opened > RENEWED_AFTER) location.reload();
 });
 
 // Tell password managers which passkeys the account accepts, and its present name (section 5.1.10).

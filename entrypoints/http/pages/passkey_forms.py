@@ -5,22 +5,21 @@ from typing import Final
 from pydantic import ValidationError
 
 from core.accounts.model.passkeys import Json
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Refusal
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
 
 CREDENTIAL: Final = "credential"
 
 
-class CredentialMissing(Invalid):
-    """Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."""
+MISSING: Final = "Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."
 
 
 def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
-    """Return the credential, in the form of the API. Raises: CredentialMissing; `refusal` if it is malformed."""
+    """Return the credential, in the form of the API. Raises: `refusal` if it is missing or malformed."""
     text = form.get(CREDENTIAL, "")
     if not text:
-        raise CredentialMissing
+        raise refusal(MISSING)
     try:
         return model.model_validate_json(text).model_dump()
     except ValidationError:

@@ -510,6 +510,7 @@ PAGES: Final = """
 
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
+POST   /app/sign-in/passkey                          401  401  401  401  401
 GET    /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/code                             303  303  303  303  303
 GET    /app/sign-in/email/code                       303  303  303  303  303
@@ -518,6 +519,7 @@ POST   /app/sign-in/email                            303  303  303  303  303
 GET    /app/flow/<flow_id>                           303  303  303  200  303
 GET    /app/flow/<flow_id>/sign-in                   200  303  303  200  200
 POST   /app/flow/<flow_id>/sign-in                   303  303  303  303  303
+POST   /app/flow/<flow_id>/sign-in/passkey           401  401  401  401  401
 GET    /app/flow/<flow_id>/code                      200  303  303  303  200
 POST   /app/flow/<flow_id>/code                      303  303  303  303  303
 POST   /app/flow/<flow_id>/sign-in/email             303  303  303  200  303
@@ -943,6 +945,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
     "POST /app/sign-in/code": Request(form={}),
     "POST /app/sign-in/email/code": Request(form={}),
+    "POST /app/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, cookies=BROWSER),
+    "POST /app/flow/<flow_id>/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, **IN_FLOW),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "GET /app/flow/<flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
     "POST /app/flow/<flow_id>/email": Request(

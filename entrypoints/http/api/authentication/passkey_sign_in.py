@@ -10,7 +10,7 @@ from core.federation.sign_in import ApiTarget
 from core.kernel.rate_limits import LOGIN
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
-from entrypoints.http.base.context import caller, client, ports
+from entrypoints.http.base.context import app_context, caller, client, ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import RequestModel, Text
 from entrypoints.http.edge.openapi import refuses
@@ -30,7 +30,7 @@ async def start() -> RequestOptionsResponse:
     `POST /api/auth/passkey` with the same `X-Device-Id`. The challenge works once, for 10 minutes. The
     options are the same for all users.
     """
-    return RequestOptionsResponse(publicKey=dict(await passkey.start(ports(), client())))
+    return RequestOptionsResponse(publicKey=dict(await passkey.start(ports(), client(), app_context().stored_rp_id)))
 
 
 class PasskeyLoginRequest(RequestModel):

@@ -1,7 +1,7 @@
 """The rendering of HTML pages.
 
 A page is complete: one response contains markup, style and icon, and its content security policy
-allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
+allows nothing else (security G-1). Pages work without scripts, but for ceremonies of passkeys; only the API page needs one.
 """
 
 from collections.abc import Mapping
@@ -119,7 +119,7 @@ def render(
 
     `design` adds the name, logo and colors of an organization; the footer still names the platform.
     The page may show images of `image_origin`, as it may of the origin of the logo of `design`.
-    A `scripted` page has one script, and works without it too. The script of a page that `polls` may
+    A `scripted` page has scripts, and says what to do without them. The script of a page that `polls` may
     request pages of the server. Error pages link to `support`, by default to that of the application.
     `form_targets` says where the forms of the template lead.
     """

@@ -1,5 +1,6 @@
 """The sentence about the ways to sign in that remain, for the questions before one of them ends."""
 
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -8,12 +9,16 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.proofs import Method
 from entrypoints.http.base.context import ports, signed_in
 
-WORDS: Final = {Method.PASSWORD.value: "your password", Method.PASSKEY.value: "another passkey", Method.EMAIL.value: "a code by email"}
+WORDS: Final[Mapping[str, str]] = {
+    Method.PASSWORD.value: "your password",
+    Method.PASSKEY.value: "another passkey",
+    Method.EMAIL.value: "a code by email",
+}
 
 
 async def remaining_ways(without: Method | ConnectionSlug | UUID) -> str:
     """Return the sentence for the end of PASSWORD, an identity provider, or the passkey with this id."""
-    words: dict[str, str] = {**WORDS, **{str(slug): name for slug, name in ports().policy.provider_names.items()}}
+    words: dict[str, str] = {**WORDS, **{str(provider): name for provider, name in ports().policy.provider_names.items()}}
     if without is Method.PASSWORD:
         words[Method.PASSKEY.value] = "a passkey"
     ways = [words.get(way, way) for way in await ways_in.list_own(ports(), signed_in(), without=without)]

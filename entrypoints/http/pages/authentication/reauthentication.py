@@ -11,6 +11,7 @@ from quart import Blueprint, Response, request
 
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
+from core.accounts.model.passkeys import PasskeyRefused
 from core.authentication import policy_checks
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.policy import StepUpNeeded
@@ -27,9 +28,11 @@ from core.authentication.reauthentication import kept_forms, reauthentication
 from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
+from core.kernel.proofs import Method
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from core.kernel.sign_in_policy.decision import Decision, Outcome
+from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -43,6 +46,7 @@ from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.form_values import FieldInvalid
+from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
 
 routes = Blueprint("reauthentication_pages", __name__)
 
@@ -57,6 +61,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     CodeWrong: "code",
 }
 TOO_LATE: Final = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
+KEY_ALONE: Final = FieldInvalid("This key did not verify you, so it is not enough alone. Use a passkey, or another way.", "")
 TEMPLATE: Final = "authentication/reauthentication.html"
 ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent by our page."}
 
@@ -89,7 +94,11 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
     options = await reauthentication.load_options(ports(), user, decision)
+    has_keys = options.passkey or Method.PASSKEY in options.second_methods
+    passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
     return {
+        "passkey": passkey,
+        "scripted": has_keys,
         "form_token": session_form_token(),
         "email": user.email,
         "target": target,
@@ -156,17 +165,21 @@ async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool
 
 
 def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
-    """Return the factors in the form of the page. Raises: FieldInvalid if a field is empty."""
+    """Return the factors in the form of the page. Raises: FieldInvalid if a field is empty; PasskeyRefused."""
+    has_credential = bool(form.get(CREDENTIAL))
     for name, message in EMPTY.items():
-        if name in form and not form[name].strip():
+        if name in form and not form[name].strip() and not (has_credential and name == "code"):
             raise FieldInvalid(message, name)
-    return ReauthenticationProof(password=form.get("password"), email_code=form.get("email_code"), code=form.get("code"))
+    passkey = read_credential(form, AuthenticationCredentialRequest, PasskeyRefused) if has_credential else None
+    code = None if has_credential else form.get("code")
+    return ReauthenticationProof(password=form.get("password"), email_code=form.get("email_code"), code=code, passkey=passkey)
 
 
 @routes.post(REAUTHENTICATION_PATH)
 @sign_in_session(limit=(LOGIN, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.ANY)
 @describes_page(
-    {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password or a code is wrong."}, form=["form_token", "password"]
+    {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password, a code or the passkey is wrong."},
+    form=["form_token", "password", "credential"],
 )
 async def confirm() -> Response:
     """Confirm that it's you, with all factors of your account.
@@ -178,7 +191,7 @@ async def confirm() -> Response:
     try:
         await reauthentication.reauthenticate(ports(), signed_in(), _proof(form))
     except FirstFactorMissing:  # the first factor was young enough when the page was shown
-        return await _refused(TOO_LATE, target, is_emailed=is_emailed)
+        return await _refused(KEY_ALONE if form.get(CREDENTIAL) else TOO_LATE, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
     await give_back_taken(None)

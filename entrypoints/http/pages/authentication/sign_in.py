@@ -1,5 +1,6 @@
 """The pages for sign-in and sign-out (security A-3, G-2, G-4, S-5)."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from quart import Blueprint, Response, request
@@ -7,11 +8,13 @@ from quart import Blueprint, Response, request
 from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
+from core.accounts.model.passkeys import PasskeyRefused, PasskeyUnknown
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Step
+from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
-from core.authentication.methods.second_factor import Code
+from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import LastCodeWrong, PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
@@ -22,6 +25,7 @@ from core.kernel.errors import Invalid, Limited, Unauthenticated
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
+from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import next_of, redirect, safe_next, with_next
@@ -32,9 +36,10 @@ from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.signed_out import signed_out_page
 from entrypoints.http.pages.flow.flows import FLOW_PATH, address_to_store, flow_route, in_flow, links, load_options, page_values, path_of
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, second_factor_values, sign_in_again
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
+from entrypoints.http.pages.passkey_forms import CREDENTIAL, read_credential
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
@@ -88,6 +93,35 @@ async def sign_in(flow: Flow) -> Response:
         return await sign_in_again(refusal, flow, email)
 
 
+@flow_route(routes, "/sign-in/passkey", "POST")
+@anyone(limit=LOGIN)
+@describes_page(
+    {
+        200: "The sign-in has ended. The page goes on.",
+        303: "Signed in. Continue at the next step.",
+        401: "The passkey is not known here, or its answer is not valid.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token", "credential"],
+)
+@in_flow
+async def sign_in_with_passkey(flow: Flow) -> Response:
+    """Sign in with a passkey.
+
+    It counts as both factors, so no code is asked after it.
+    """
+    form = await read_own_form()
+    try:
+        credential = read_credential(form, AuthenticationCredentialRequest, PasskeyRefused)
+        return await sign_in_browser(DiscoveredPasskey(credential), flow)
+    except PasskeyUnknown as refusal:
+        return await sign_in_again(refusal, flow, unknown_credential=credential["id"])
+    except (Invalid, Unauthenticated, Limited) as refusal:
+        if isinstance(refusal, FlowEnded):
+            raise
+        return await sign_in_again(refusal, flow)
+
+
 @routes.get(f"{FLOW_PATH}/code")
 @anyone
 @describes_page(
@@ -114,26 +148,34 @@ async def code_page(flow: Flow) -> Response:
         200: "The sign-in has ended. The page goes on.",
         303: "Signed in. Continue at the next step.",
         400: "The code is malformed.",
-        401: "The code is wrong, or the sign-in cannot be continued.",
+        401: "The code or the passkey is wrong, or the sign-in cannot be continued.",
         403: "The form was not sent by our page.",
     },
-    form=["form_token", "code"],
+    form=["form_token", "code", "credential"],
 )
 @in_flow
 async def sign_in_with_code(flow: Flow) -> Response:
-    """Complete a sign-in with a code of the second factor.
+    """Complete a sign-in with the second factor: a code, or a passkey or security key.
 
     With `trust=yes`, this browser can skip the second factor for a while. Organizations set how long.
     """
     form = await read_own_form()
     try:
-        return await sign_in_browser(Code(form.get("code", ""), trusts_device=form.get("trust") == "yes"), flow)
+        return await sign_in_browser(_second_factor(form), flow)
     except LastCodeWrong as refusal:
         return await sign_in_again(refusal, flow)
-    except (CodeMalformed, CodeWrong, Limited) as refusal:
-        return refused_form_page(refusal, "authentication/sign_in_code.html", **await page_values(flow))
+    except (CodeMalformed, CodeWrong, PasskeyRefused, Limited) as refusal:
+        values = {**await page_values(flow), **await second_factor_values(flow)}
+        return refused_form_page(refusal, "authentication/sign_in_code.html", **values)
     except Unauthenticated as refusal:
         return await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), flow)
+
+
+def _second_factor(form: Mapping[str, str]) -> Code | SecondPasskey:
+    trusts_device = form.get("trust") == "yes"
+    if form.get(CREDENTIAL):
+        return SecondPasskey(read_credential(form, AuthenticationCredentialRequest, PasskeyRefused), trusts_device)
+    return Code(form.get("code", ""), trusts_device)
 
 
 @anyone

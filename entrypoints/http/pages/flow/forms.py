@@ -1,18 +1,22 @@
 """The pages that a flow can show."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from quart import Response
 
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.passkeys import NoPasskeysHere
 from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
+from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT
 from entrypoints.http.base.rendering.avatars import image_path
 from entrypoints.http.base.rendering.templates import page_response, render
@@ -35,20 +39,31 @@ async def sign_in_form(flow: Flow, destination: Destination | None = None, asked
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}
-    response = form_page("authentication/sign_in.html", **values)
+    response = form_page("authentication/sign_in.html", **values, **await _passkey_values())
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response
 
 
-async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "") -> Response:
+async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
+    """Return the options of a sign-in with a passkey, and what the browser tells password managers about this unknown credential."""
+    client = PresentedDevice(device_id=cookies.browser_id(), token=None)
+    try:
+        options = await passkey.start(ports(), client, app_context().stored_rp_id)
+    except NoPasskeysHere:
+        return {"passkey": None, "signals": None}
+    signals = None if unknown is None else {"signalUnknownCredential": {"rpId": options["rpId"], "credentialId": unknown}}
+    return {"passkey": options, "signals": signals, "scripted": True}
+
+
+async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknown_credential: str | None = None) -> Response:
     """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded."""
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
     is_wrong = isinstance(refusal, Invalid | CredentialsInvalid)
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
-    return refused_form_page(refusal, "authentication/sign_in.html", **values)
+    return refused_form_page(refusal, "authentication/sign_in.html", **values, **await _passkey_values(unknown_credential))
 
 
 async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Response:
@@ -62,8 +77,14 @@ async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Re
 
 async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the page for the second factor. Raises: FlowEnded."""
-    values = values_of(await load_options(flow, destination), flow)
+    values = {**values_of(await load_options(flow, destination), flow), **await second_factor_values(flow)}
     return form_page("authentication/sign_in_code.html", problem=None, **values)
+
+
+async def second_factor_values(flow: Flow) -> dict[str, Any]:
+    """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
+    options = await second_factor.load_options(ports(), flow)
+    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": options.passkey_options is not None}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:

@@ -132,6 +132,8 @@ async def show_preview(org_slug: str) -> Response:
         "providers": {},
         "needs_fresh_sign_in": False,
         "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],
+        "passkey": {},  # the button without its ceremony
+        "signals": None,
         "is_unverified": False,
         "is_wrong": False,
         "flow": "/app",
