@@ -145,3 +145,17 @@ async def test_a_policy_of_an_application_adds_to_that_of_its_organization(owner
     assert "Passkey" in text_of(await preview(owner_browser, page, phishing_resistant="everyone"))
     assert leads_to(await owner_browser.submit(f"{page}/remove", page)) == page
     assert await run_sql(pool, "select count(*) from sign_in_policies where service_id is not null") == [(0,)]
+
+
+async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
+    async def asked() -> str:
+        page = text_of(await owner_browser.open("/app/account/security"))
+        return page.partition("What your organizations ask for")[2].partition("Devices")[0]
+
+    assert await asked() == ""
+    rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
+    assert leads_to(await save(owner_browser, grace_days="14", **rules)) == PAGE
+    later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
+    assert f"Acme Second factor: For owners and admins, When the risk is high, {later}" in await asked()
+    await run_sql(pool, "update memberships set role = 'member'")
+    assert f"Acme Second factor: When the risk is high, {later}" in await asked()
