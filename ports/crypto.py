@@ -83,14 +83,34 @@ class Passkeys(Protocol):
         """Return a random challenge that works for CHALLENGE_TTL, for this binding only."""
 
     def creation_options(
-        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, kind: PasskeyKind, exclude: Sequence[Passkey]
+        self,
+        party: RelyingParty,
+        challenge: bytes,
+        account: Account,
+        handle: bytes,
+        kind: PasskeyKind,
+        exclude: Sequence[Passkey],
+        *,
+        conditional: bool = False,
     ) -> Json:
-        """Return the options of a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`."""
+        """Return the options of a registration (PublicKeyCredentialCreationOptionsJSON). `handle` is `user.id`.
+
+        `conditional`: the browser asks the user nothing, so the authenticator need not verify them.
+        """
 
     async def verify_registration(
-        self, credential: Json, party: RelyingParty, binding: ChallengeBinding, now: datetime, *, verification: bool = True
+        self,
+        credential: Json,
+        party: RelyingParty,
+        binding: ChallengeBinding,
+        now: datetime,
+        *,
+        verification: bool = True,
+        presence: bool = True,
     ) -> NewPasskey:
-        """Verify a new passkey (RegistrationResponseJSON). `verification`: the authenticator must have verified its user.
+        """Verify a new passkey (RegistrationResponseJSON).
+
+        `verification`: the authenticator must have verified its user. `presence`: the user must have been present.
 
         Raises: CeremonyRefused.
         """

@@ -69,7 +69,15 @@ class WebAuthnPasskeys:
         return body + _mac(self._keys[0], body, binding)
 
     def creation_options(
-        self, party: RelyingParty, challenge: bytes, account: Account, handle: bytes, kind: PasskeyKind, exclude: Sequence[Passkey]
+        self,
+        party: RelyingParty,
+        challenge: bytes,
+        account: Account,
+        handle: bytes,
+        kind: PasskeyKind,
+        exclude: Sequence[Passkey],
+        *,
+        conditional: bool = False,
     ) -> dict[str, Any]:
         return {
             "rp": {"id": party.id, "name": PRODUCT},
@@ -78,13 +86,20 @@ class WebAuthnPasskeys:
             "pubKeyCredParams": [{"type": "public-key", "alg": algorithm} for algorithm in ALGORITHMS],
             "timeout": _TIMEOUT,
             "excludeCredentials": [_descriptor(passkey) for passkey in exclude],
-            "authenticatorSelection": _SELECTIONS[kind],
+            "authenticatorSelection": _SELECTIONS[kind] | ({"userVerification": "preferred"} if conditional else {}),
             "attestation": "none",
             "extensions": {"credProps": True},
         }
 
     async def verify_registration(
-        self, credential: Json, party: RelyingParty, binding: ChallengeBinding, now: datetime, *, verification: bool = True
+        self,
+        credential: Json,
+        party: RelyingParty,
+        binding: ChallengeBinding,
+        now: datetime,
+        *,
+        verification: bool = True,
+        presence: bool = True,
     ) -> NewPasskey:
         await _load_library()
         credential_id, response = passkey_json.read_credential(credential)
@@ -92,7 +107,7 @@ class WebAuthnPasskeys:
         challenge, used, origin = self._check_client_data(client_data, "webauthn.create", party, binding, now)
         attestation = passkey_json.decode(response.get("attestationObject"), passkey_json.MAX_ATTESTATION_OBJECT)
         data = _read_authenticator_data(_authenticator_data_of(attestation), attested=True)
-        _check_flags(data, party, verification=verification)
+        _check_flags(data, party, verification=verification, presence=presence)
         if data.credential_id != credential_id:
             raise CeremonyRefused(PasskeyReason.MALFORMED)
         public_key, algorithm = cose_keys.check(data.public_key)
@@ -249,11 +264,11 @@ def _read_authenticator_data(raw: bytes, *, attested: bool) -> _AuthenticatorDat
     return _AuthenticatorData(data.rp_id_hash, flags, data.sign_count, aaguid, found.credential_id, public_key)
 
 
-def _check_flags(data: _AuthenticatorData, party: RelyingParty, *, verification: bool) -> None:
+def _check_flags(data: _AuthenticatorData, party: RelyingParty, *, verification: bool, presence: bool = True) -> None:
     """Check the RP ID and the flags. Raises: CeremonyRefused."""
     if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(party.id.encode()).digest()):
         raise CeremonyRefused(PasskeyReason.RP_ID)
-    if not data.has(_UP):
+    if presence and not data.has(_UP):
         raise CeremonyRefused(PasskeyReason.PRESENCE)
     if verification and not data.has(_UV):
         raise CeremonyRefused(PasskeyReason.VERIFICATION)
@@ -275,6 +290,7 @@ def _verify_attestation(
             expected_challenge=challenge,
             expected_rp_id=party.id,
             expected_origin=origin,
+            require_user_presence=False,  # `_check_flags` asks for it
             supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in ALGORITHMS],
         )
     except Exception:

@@ -1,6 +1,6 @@
 """Texts and design of emails. Each kind has a text and an HTML template, and all HTML templates share one layout."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.connections import ConnectionSlug
-from core.kernel.display import PRODUCT, format_day, format_utc
+from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
@@ -217,8 +217,7 @@ class EmailTemplates:
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:
-                due = None if mail.token is None else format_day(datetime.fromisoformat(mail.token))
-                return {"due": due, "link": f"{self._base_url}{ENROLL_PATH}"}
+                return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
             case EmailKind.OWNER_RECOVERY:
                 return {"recovered": mail.token}
             case kind if kind in OWNER_CHANGE_EMAILS:

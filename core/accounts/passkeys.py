@@ -46,8 +46,10 @@ from ports.storage import Transaction
 # Functions that write also raise the errors of `factor_changes.lock_account`.
 
 
-async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY) -> Json:
+async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PASSKEY, *, conditional: bool = False) -> Json:
     """Return the options with which the caller's browser creates a passkey, in this session.
+
+    `conditional`: right after a sign-in with a password, without asking the user (WebAuthn section 5.1.3).
 
     Raises: NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
@@ -59,7 +61,7 @@ async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PA
         _check_account(account)
         handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
     challenge = ports.passkeys.new_challenge(_binding(caller), now)
-    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known)
+    return ports.passkeys.creation_options(party, challenge, account, handle, kind, known, conditional=conditional)
 
 
 async def register(
@@ -70,20 +72,26 @@ async def register(
     kind: PasskeyKind = PasskeyKind.PASSKEY,
     *,
     second: bool | None = None,
+    conditional: bool = False,
 ) -> tuple[Passkey, Sequence[str]]:
     """Add the passkey or security key that the caller's browser created. Without a name, it gets that of its product.
 
     With `second`, and by default for a security key, sign-ins ask for one of the account's keys from now on. The new backup codes
     are returned if the account had none. A passkey that verified its user makes the sign-in of the session phishing-resistant.
+    With `conditional`, it is a passkey, and its authenticator need not have asked the user. It proves nothing yet.
 
     Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
     async with ports.storage.reading() as read:
         party = await relying_party.load(ports, read)
         status = await read.mfa.status(caller.user_id)
-    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY
+    if conditional:
+        kind, second = PasskeyKind.PASSKEY, False
+    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
     try:
-        created = await ports.passkeys.verify_registration(credential, party, _binding(caller), now, verification=verification)
+        created = await ports.passkeys.verify_registration(
+            credential, party, _binding(caller), now, verification=verification, presence=not conditional
+        )
     except CeremonyRefused as refusal:
         ports.metrics.passkey_ceremony(Ceremony.REGISTER, refusal.reason)
         raise PasskeyNotAdded from None
@@ -105,7 +113,7 @@ async def register(
             await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
         else:
             await tx.mfa.log(account.id, [MfaEvent.PASSKEY_ADDED], caller, now)
-            if not proof.is_second:
+            if not (proof.is_second or conditional):
                 await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts

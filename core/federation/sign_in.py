@@ -7,6 +7,7 @@ request or a SAML sign-on.
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from core.accounts import passkey_offers
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
 from core.authentication.flow.methods import SignInMethod
@@ -30,7 +31,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import is_by_provider
+from core.kernel.proofs import Method, first_method_of, is_by_provider
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
 from ports import Ports
@@ -69,6 +70,7 @@ class BrowserSignIn:
     cookie: str = field(repr=False)
     expires_at: datetime  # UTC
     device_token: str | None = field(repr=False)
+    offers_passkey: bool = False  # a page offers to create a passkey first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +162,18 @@ async def check_target(ports: Ports, target: ApiTarget) -> ServiceContext | None
 
 
 async def sign_in_browser(
-    ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, cookie: str | None, client: PresentedDevice
+    ports: Ports,
+    caller: Caller,
+    flow: Flow,
+    method: SignInMethod,
+    cookie: str | None,
+    client: PresentedDevice,
+    *,
+    can_passkey: bool = False,
 ) -> BrowserSignIn | Flow:
     """Verify one factor. Return a browser session, or the flow that still needs the second factor.
 
+    `can_passkey`: the browser can create passkeys. After a sign-in with a password, one is offered once in a while.
     `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
     application of that organization, with any method but an identity provider. Where the user has a session
     there, opening a link can be enough to sign in, so that does not show that they want the membership.
@@ -178,7 +188,9 @@ async def sign_in_browser(
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:
         await end_replaced(ports, caller, cookie, outcome.session)
-    return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token)
+    offers = can_passkey and first_method_of(outcome.session.proofs) == Method.PASSWORD
+    offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.created_at)
+    return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token, offers)
 
 
 async def join(

@@ -4,6 +4,7 @@ It starts a grace period after the first sign-in of a platform owner, or after t
 It does not concern the service accounts of the platform.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +15,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotAPlatformOwner, require_sign_in
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.display import PRODUCT
+from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import Outcome, decide
@@ -29,7 +30,7 @@ from core.kernel.sign_in_policy.rules import (
     Source,
     SourceKind,
 )
-from core.kernel.values import new_id, rfc3339
+from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
 from core.tenancy import events
 from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of
@@ -75,6 +76,15 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
             new = replace(new, version=await tx.sign_in_policies.put(new))
             tx.record(events.sign_in_policy_updated(None, None, changes))
     return PolicyDetails(new, rules.in_force(now))
+
+
+async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
+    """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
+    async with ports.storage.reading() as read:
+        policy = await _find(read, ports.clock.now())
+        addresses = await read.accounts.owner_addresses_without_second_factor()
+    due = policy.rules.due_at.get(Rule.SECOND_FACTOR)
+    return due if due is not None and due > ports.clock.now() else None, addresses
 
 
 async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
@@ -127,7 +137,7 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
             return 0
         addresses = await tx.accounts.owner_addresses_without_second_factor()
         for address in addresses:
-            await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=rfc3339(due)))
+            await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=format_day(due)))
         return len(addresses)
 
     return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, MAX_OWNERS, {"owners": process})

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from actors.webhook_dispatcher import SLOTS
-from ops.bench import service
+from ops.bench import passkeys, service
 from ops.bench.people import access_tokens, add_accounts, add_sessions, email_of
 from ops.bench.processes import MeasurementFailed, RequirementMissing, resident_mb
 from ops.bench.requests import ACCOUNTS, MIXED_TIMEOUT, READERS, Following, checked, logins, read_users, refresh
@@ -124,6 +124,15 @@ def sign_ins(requests: Callable[[], Sequence[Request]], *, wheel: bool = False, 
         return lambda seconds: measure(on, LOGINS, repeated, seconds)
 
     return prepare
+
+
+def passkeys_against_passwords(bench: Bench) -> Measure:
+    """Sign in with passkeys, with two workers. The easier condition is the same service with passwords, as in logins-built."""
+    passwords = sign_ins(logins)(bench)
+    on, per_second = bench.service, round(0.6 * drive_bare(bench.raw_server("hypercorn"), 1).value)
+    following = passkeys.sign_ins(on, per_second * bench.seconds)
+    bench.easier = passwords
+    return lambda seconds: measure(on, REQUESTS, following(per_second * seconds), seconds)
 
 
 def two_workers(requests: Callable[[Service], Sequence[Request]]) -> Callable[[Bench], Measure]:

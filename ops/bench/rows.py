@@ -87,6 +87,8 @@ ROWS: Final[Sequence[Row]] = (
     Row("passkey-sign-in", "POST /api/auth/passkey with 1 worker / a bare ASGI app on Hypercorn that verifies an ES256 signature",
         once(passkeys.sign_ins), loads.verifying_app, Goal(0.15, 0.25),
         f"1 worker, {_CONNECTIONS}, each request with the passkey of another account, on a known device"),
+    Row("passkey-against-password", "sign-ins with a passkey / logins with a password, both with 2 workers on 2 cores",
+        loads.passkeys_against_passwords, easier, Goal(5, 6), f"{_LOGINS}; passkeys as in passkey-sign-in"),
     Row("saml-responses", f"signed SAML responses with 1 worker / {_PAIRS}",
         load(requests.saml_responses), signature_pairs, Goal(0.30, 0.40), _SAML),
     Row("saml-sign-on", f"SAML sign-ons with the session cookie of a browser and 1 worker / {_PAIRS}",

@@ -89,6 +89,13 @@ class Passkeys(Repository):
         sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
 
+    async def may_offer(self, user_id: UUID, before: datetime) -> bool:
+        sql = """
+            select 1 from users
+            where id = %(user_id)s and email_verified_at is not null and passkey_count = 0
+              and (passkey_offered_at is null or passkey_offered_at <= %(before)s)"""
+        return await self._exists(sql, user_id=user_id, before=before)
+
     async def rp_id(self) -> str | None:
         return await self._one(lambda row: row[0], "select rp_id from issuer")
 
@@ -132,6 +139,9 @@ class Passkeys(Repository):
         sql = "update users set passkey_second_at = %(since)s, updated_at = %(now)s where id = %(user_id)s"
         await self._run(sql, user_id=user_id, since=since, now=now)
         self._signals.send(Signal.FIGURES_CHANGED)
+
+    async def set_offered(self, user_id: UUID, now: datetime) -> None:
+        await self._run("update users set passkey_offered_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
         sql = """

@@ -171,7 +171,7 @@ class QueuedEmail:
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
     # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE
-    # the time at which the rule starts.
+    # the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

@@ -14,6 +14,7 @@ from core.kernel.proofs import Method, Proof
 
 MAX_PASSKEYS: Final = 20  # of an account, with its security keys
 CHALLENGE_TTL: Final = timedelta(minutes=10)
+OFFER_PAUSE: Final = timedelta(days=30)
 # COSE algorithms in the order of preference: EdDSA with Ed25519, ES256, RS256.
 ALGORITHMS: Final = (-8, -7, -257)
 HANDLE_BYTES: Final = 64  # of `user.id`

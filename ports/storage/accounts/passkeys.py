@@ -26,6 +26,9 @@ class PasskeysRead(Protocol):
     async def handle_of(self, user_id: UUID) -> bytes | None:
         """Return what authenticators know of the user, or None if the account has never had a passkey."""
 
+    async def may_offer(self, user_id: UUID, before: datetime) -> bool:
+        """Return whether the account has a verified address, no passkey, and no offer of one since `before`."""
+
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None before its first passkey."""
 
@@ -61,6 +64,9 @@ class Passkeys(PasskeysRead, Protocol):
 
     async def set_second(self, user_id: UUID, since: datetime | None, now: datetime) -> None:
         """Make the passkeys and security keys of the account its second factor, or with None end that."""
+
+    async def set_offered(self, user_id: UUID, now: datetime) -> None:
+        """Store that the user was offered to create a passkey."""
 
     async def mark_refused(self, user_id: UUID, passkey_id: UUID, before: datetime, now: datetime) -> bool:
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""

@@ -24,6 +24,7 @@ PATH = "/api/user/passkeys"
 
 
 Kind = Literal["passkey", "security_key"]
+CONDITIONAL = "Whether the browser creates a passkey right after a sign-in with a password, without asking you (`mediation: conditional`)."
 KIND = "`passkey` signs in alone. `security_key` is a second factor only."
 
 
@@ -54,6 +55,7 @@ class PasskeyOptionsRequest(RequestModel):
     """The kind of a new passkey."""
 
     kind: Kind = Field(default="passkey", description=KIND)
+    conditional: bool = Field(default=False, description=CONDITIONAL)
 
 
 @routes.post(f"{PATH}/options")
@@ -65,7 +67,9 @@ async def start_registration(data: PasskeyOptionsRequest) -> CreationOptionsResp
     Give `publicKey` to `navigator.credentials.create()` in the browser, and send the result to
     `POST /api/user/passkeys` in the same session. The challenge works once, for 10 minutes.
     """
-    return CreationOptionsResponse(publicKey=dict(await passkeys.start(ports(), signed_in(), PasskeyKind(data.kind))))
+    return CreationOptionsResponse(
+        publicKey=dict(await passkeys.start(ports(), signed_in(), PasskeyKind(data.kind), conditional=data.conditional))
+    )
 
 
 class PasskeyRequest(RequestModel):
@@ -74,6 +78,9 @@ class PasskeyRequest(RequestModel):
     credential: RegistrationCredentialRequest = Field(description="The result of `navigator.credentials.create()`, as JSON.")
     kind: Kind = Field(default="passkey", description=f"{KIND} Send the kind of the options.")
     name: Name | None = Field(default=None, description="A name to recognize it. Without one, it gets the name of its product.")
+    conditional: bool = Field(
+        default=False, description=f"{CONDITIONAL} Its authenticator need not verify you, and it is no proof for this session."
+    )
     second_factor: bool | None = Field(
         default=None,
         description="Whether sign-ins ask for a passkey or security key after a password from now on. Without it: for a security key only.",
@@ -98,7 +105,9 @@ async def register(data: PasskeyRequest) -> CreatedPasskeyResponse:
     second factor, trusted devices and pending sign-ins end.
     """
     credential, kind = data.credential.model_dump(), PasskeyKind(data.kind)
-    passkey, codes = await passkeys.register(ports(), signed_in(), credential, data.name, kind, second=data.second_factor)
+    passkey, codes = await passkeys.register(
+        ports(), signed_in(), credential, data.name, kind, second=data.second_factor, conditional=data.conditional
+    )
     return CreatedPasskeyResponse.of(passkey, backup_codes=list(codes) or None)
 
 

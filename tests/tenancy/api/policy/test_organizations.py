@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.values import rfc3339
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql
+from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -63,6 +63,12 @@ async def preview(acme: Tenant, rules: dict[str, Any], service: str | None = Non
     return answer.json
 
 
+async def sign_in_with_second_factor(acme: Tenant, ports: Ports) -> None:
+    """Give the owner a second factor, and a session that began with it."""
+    await add_mfa(ports, acme.people["owner"])
+    acme.sessions["owner"] = await sign_in(ports, acme.people["owner"], acme.org, second_factor=True)
+
+
 async def give_passkey(pool: Pool, user_id: UUID | str, count: int = 1) -> None:
     """Let the account have passkeys for the decision, which knows only their number."""
     await run_sql(pool, "update users set passkey_count = %s where id = %s", count, user_id)
@@ -102,8 +108,8 @@ async def test_an_admin_saves_every_rule_and_later_rules_are_not_in_force(acme: 
     assert len([entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]) == 1
 
 
-async def test_a_stricter_rule_starts_later_and_holds_its_earlier_value_until_then(acme: Tenant, pool: Pool, clock: FakeClock) -> None:
-    await give_passkey(pool, acme.id("owner"))
+async def test_a_stricter_rule_starts_later_and_holds_its_earlier_value_until_then(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+    await sign_in_with_second_factor(acme, ports)
     assert (await save(acme, {"second_factor": ["admins"]})).json["in_force"]["second_factor"] == ["admins"]
     both = (await save(acme, {"second_factor": ["everyone"], "grace_days": 7})).json
     assert both["second_factor"] == ["everyone"]
@@ -152,7 +158,10 @@ async def test_a_grace_period_lets_the_admin_save_a_rule_to_meet_later(acme: Ten
     assert (await save(acme, {"phishing_resistant": ["everyone"], "grace_days": 1})).status == 200
 
 
-async def test_an_applications_policy_adds_to_that_of_its_organization(acme: Tenant, pool: Pool, other_tenant: Tenant) -> None:
+async def test_an_applications_policy_adds_to_that_of_its_organization(
+    acme: Tenant, ports: Ports, pool: Pool, other_tenant: Tenant
+) -> None:
+    await sign_in_with_second_factor(acme, ports)
     service = await add_service(pool, acme.org)
     assert (await save(acme, {"session_idle_minutes": 60, "methods": ["password", "passkey"]})).status == 200
     saved = await save(acme, {"session_idle_minutes": 240, "methods": ["password", "email", "passkey"]}, "shop")

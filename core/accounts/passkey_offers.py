@@ -1,0 +1,35 @@
+"""The offer to create a passkey, after a sign-in with a password."""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts import passkeys, relying_party
+from core.accounts.model.passkeys import OFFER_PAUSE, Json, NoPasskeysHere
+from core.kernel.callers import Person
+from ports import Ports
+
+
+async def is_due(ports: Ports, user_id: UUID, now: datetime) -> bool:
+    """Return whether a passkey is to be offered: the address is verified, and the account has none and had no offer for a while."""
+    async with ports.storage.reading() as read:
+        try:
+            await relying_party.load(ports, read)
+        except NoPasskeysHere:
+            return False
+        return await read.passkeys.may_offer(user_id, now - OFFER_PAUSE)
+
+
+async def show(ports: Ports, caller: Person) -> tuple[Json, Json] | None:
+    """Return the options of a conditional and of a usual registration for the page of the offer. None: there is no offer now.
+
+    The time of the offer is stored, so "Not now" needs no request.
+
+    Raises: the errors of `passkeys.start`.
+    """
+    now = ports.clock.now()
+    if not await is_due(ports, caller.user_id, now):
+        return None
+    options = await passkeys.start(ports, caller, conditional=True), await passkeys.start(ports, caller)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.passkeys.set_offered(caller.user_id, now)
+    return options

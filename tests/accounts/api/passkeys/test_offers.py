@@ -1,0 +1,75 @@
+"""The offer to create a passkey after a sign-in with a password, and passkeys that a browser creates by itself."""
+
+from datetime import timedelta
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import passkey_offers
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.passkeys import OFFER_PAUSE
+from core.authentication.flow.model import FlowTarget, new_flow
+from core.authentication.methods.password import Password
+from core.federation.sign_in import BrowserSignIn, sign_in_browser
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.values import Email, digest
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, run_sql, sign_in
+from tests.support.passkeys.authenticator import SoftAuthenticator
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
+
+
+async def is_offered(ports: Ports, *, can_passkey: bool = True) -> bool:
+    """Sign in on a page, and return whether a passkey is offered."""
+    flow = new_flow(ports.clock.now(), FlowTarget.PAGE, "/app", digest("a browser"))
+    password, device = Password(Email(EMAIL), PASSWORD), PresentedDevice(device_id="a browser")
+    outcome = await sign_in_browser(ports, SYSTEM, flow, password, None, device, can_passkey=can_passkey)
+    assert isinstance(outcome, BrowserSignIn)
+    return outcome.offers_passkey
+
+
+async def test_a_passkey_is_offered_once_in_30_days(ports: Ports, user: Account, clock: FakeClock) -> None:
+    assert not await is_offered(ports, can_passkey=False), "the browser has none"
+    assert await is_offered(ports)
+    caller = Person(user_id=user.id, email=user.email, session_id=(await sign_in(ports, user)).session_id)
+    shown = await passkey_offers.show(ports, caller)
+    assert shown is not None
+    conditional, usual = shown
+    assert conditional["authenticatorSelection"]["userVerification"] == "preferred"
+    assert usual["authenticatorSelection"]["userVerification"] == "required"
+    assert conditional["challenge"] != usual["challenge"]
+    assert await passkey_offers.show(ports, caller) is None, "the page was shown"
+    clock.advance(OFFER_PAUSE - timedelta(seconds=1))
+    assert not await is_offered(ports)
+    clock.advance(timedelta(seconds=1))
+    assert await is_offered(ports)
+
+
+@pytest.mark.parametrize("change", ["passkey_count = 1", "email_verified_at = null"])
+async def test_who_has_one_or_an_unproved_address_gets_no_offer(ports: Ports, user: Account, pool: Pool, change: str) -> None:
+    await run_sql(pool, f"update users set {change}")  # noqa: S608
+    assert not await passkey_offers.is_due(ports, user.id, ports.clock.now())
+
+
+async def test_a_browser_creates_a_passkey_without_asking(api: Api, holder: PasskeyUser, pool: Pool) -> None:
+    """It signs in once its authenticator verifies the user, and until then proves nothing."""
+    holder.token = (await api.login()).json["access_token"]
+    authenticator = SoftAuthenticator(origin=BASE_URL, present=False, verifies=False)
+    answer = await api.post(f"{PASSKEYS}/options", {"conditional": True}, token=holder.token)
+    options = answer.json["publicKey"]
+    assert options["authenticatorSelection"] == {"residentKey": "required", "requireResidentKey": True, "userVerification": "preferred"}
+    credential = authenticator.create(options)
+    assert (await holder.send(credential)).status == 400, "only a conditional one may do without"
+    answer = await holder.send(credential, conditional=True, kind="security_key", second_factor=True)
+    assert (answer.status, answer.json["kind"], "backup_codes" in answer.json) == (201, "passkey", False)
+    assert await run_sql(pool, "select user_verified, passkey_second_at from passkeys, users") == [(False, None)]
+    assert await run_sql(pool, "select max(strength) from sessions") == [(1,)]
+    assert (await api.delete("/api/user/password", token=holder.token)).status == 400, "it has not verified its user yet"
+    assert (await sign_in_with_passkey(api, authenticator)).status == 401
+    authenticator.present = authenticator.verifies = True
+    assert (await sign_in_with_passkey(api, authenticator)).status == 200
+    assert await run_sql(pool, "select user_verified from passkeys") == [(True,)]
+    assert (await api.delete("/api/user/password", token=holder.token)).status == 204
