@@ -7,7 +7,7 @@ from core.applications import figures
 from core.billing import subscriptions
 from core.maintenance import expiring_secrets, housekeeping
 from core.privacy import personal_data
-from core.tenancy import invitations
+from core.tenancy import invitations, platform_sign_in_policy
 
 # Erases accounts that their users deleted, when the time to undo that is over.
 ERASURE: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
@@ -17,6 +17,8 @@ FIGURES: Final = SweepJob("figures", figures.count, period=180.0)
 HOUSEKEEPING: Final = SweepJob("housekeeping", housekeeping.sweep, period=180.0)
 # Marks invitations as expired, as soon as their time is over.
 INVITATION_EXPIRY: Final = SweepJob("invitation_expiry", invitations.sweep, period=60.0, next_due=invitations.next_expiry)
+# Reminds platform owners of the second factor that they need soon.
+POLICY_REMINDER: Final = SweepJob("policy_reminder", platform_sign_in_policy.remind, period=300.0)
 # Announces secrets that expire soon to their owners.
 SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", expiring_secrets.announce, period=300.0)
 # Marks subscriptions as expired when their period ends, unless the payment provider manages them.

@@ -19,8 +19,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.policy import PolicyPath
 from core.eventing.model.siem import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
+from core.kernel.sign_in_policy.decision import Outcome
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ JOB_TYPES = (
 ACTORS = (
     *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder"),
     *("eraser", "figure_counter", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler"),
-    "metrics_refresher",
+    *("policy_reminder", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
 
@@ -138,6 +140,9 @@ class PrometheusMetrics:
             )
             self._login_failures = Counter("sso_login_failures_total", "Refused sign-ins.", ["reason"], registry=None)
             self._passkeys = Counter("sso_passkey_ceremonies_total", "Ceremonies of passkeys.", ["ceremony", "outcome"], registry=None)
+            self._policy_decisions = Counter(
+                "sso_sign_in_policy_decisions_total", "Decisions of sign-in policies.", ["path", "outcome"], registry=None
+            )
             self._tokens = Counter("sso_auth_tokens_issued_total", "Issued access tokens.", registry=None)
             self._siem_failures = Counter(
                 "sso_siem_failures_total", "Failed attempts to forward an audit log to a SIEM.", ["reason"], registry=None
@@ -169,6 +174,10 @@ class PrometheusMetrics:
     def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
         with self._using_own_files():
             self._passkeys.labels(ceremony, refused or "ok").inc()
+
+    def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
+        with self._using_own_files():
+            self._policy_decisions.labels(path, outcome.value).inc()
 
     def token_issued(self) -> None:
         self._tokens.inc()
@@ -246,6 +255,9 @@ class PrometheusMetrics:
         for ceremony in Ceremony:
             for outcome in ("ok", *PasskeyReason):
                 self._passkeys.labels(ceremony, outcome)
+        for path in PolicyPath:
+            for decided in Outcome:
+                self._policy_decisions.labels(path, decided.value)
         for result in FAILURES:
             self._siem_failures.labels(result.name.lower())
         for job_type in JOB_TYPES:

@@ -39,7 +39,7 @@ from entrypoints.address_checks import check_base_url, check_bind, check_fronten
 from entrypoints.addresses import find_base_url, running_database
 from entrypoints.bind import format_server
 from entrypoints.findings import Finding, Health
-from entrypoints.passkey_checks import check_rp_id
+from entrypoints.passkey_checks import check_owners, check_rp_id
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports.crypto import SealBroken
 from ports.observe import Clock
@@ -297,6 +297,7 @@ async def _connect_and_check(settings: Settings, conninfo: str, url: str) -> lis
             results.append(await _keys(storage, clock))
             results.extend(await check_saml_access(storage, clock))
             results.extend(await _check_rp_id(settings, storage, url))
+            results.extend(await check_owners(storage, clock.now()))
     finally:
         await pool.aclose()
     is_in_sync = skew <= CLOCK_TOLERANCE

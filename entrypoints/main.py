@@ -32,7 +32,7 @@ from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
-from core.tenancy import governance
+from core.tenancy import governance, platform_sign_in_policy
 from entrypoints import logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
@@ -187,6 +187,7 @@ async def prepare_database(
                     log.warning("passkeys_of_another_host", problem=warning)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
+                await platform_sign_in_policy.ensure_after_upgrade(wired.ports)
                 return address, await _create_first_owner(settings, wired)
         except StorageDown as outage:
             if has_ended(embedded_database):

@@ -1,18 +1,23 @@
-"""The check of `gatehouse doctor` of the host that passkeys were made for."""
+"""The checks of `gatehouse doctor` of passkeys, and of the factors of platform owners."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from core.accounts.relying_party import RELATED_ORIGINS_PATH, choose_id, foreign_origins
+from core.kernel.display import format_day
 from core.kernel.outbound import SendFailed
 from core.kernel.policy import Policy
+from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.findings import Finding, Health
 from ports.outside import HttpSender
 from ports.storage import Storage
 
 _DEADLINE: Final = 5.0  # seconds
 _SUBJECT: Final = "passkeys"
+_OWNERS: Final = "platform owners"
+_MAX_LISTED: Final = 5
 
 
 async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base_url: str) -> list[Finding]:
@@ -26,6 +31,26 @@ async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base
     if origins := foreign_origins(policy, base_url, rp_id):
         findings.append(await _check_file(sender, rp_id, origins, users.get(rp_id, 0)))
     return findings
+
+
+async def check_owners(storage: Storage, now: datetime) -> list[Finding]:
+    """Report the platform owners who have only a password, and from when on the platform's sign-in policy asks them for more."""
+    async with storage.reading() as read:
+        owners = await read.accounts.platform_owner_addresses()
+        lacking = await read.accounts.owner_addresses_without_second_factor()
+        policy = await read.sign_in_policies.find(None)
+    if not lacking:
+        return [Finding(_OWNERS, Health.GOOD, "all have a second factor or a passkey")] if owners else []
+    names = ", ".join(lacking[:_MAX_LISTED]) + (f" and {len(lacking) - _MAX_LISTED} more" if len(lacking) > _MAX_LISTED else "")
+    text = f"{names} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
+    due = None if policy is None else policy.rules.due_at.get(Rule.SECOND_FACTOR)
+    if policy is None or not policy.rules.second_factor:
+        text += ". A stolen password opens the platform. Set one up on the page Security of the account"
+    elif due is None or due <= now:
+        text += ", so the pages of the platform are closed to them until they set one up"
+    else:
+        text += f". From {format_day(due)} on, the pages of the platform open only with one"
+    return [Finding(_OWNERS, Health.WARNING, text)]
 
 
 async def _check_file(sender: HttpSender, rp_id: str, origins: Sequence[str], users: int) -> Finding:

@@ -6,6 +6,8 @@ from typing import Protocol
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.policy import PolicyPath
+from core.kernel.sign_in_policy.decision import Outcome
 
 
 class Clock(Protocol):
@@ -24,6 +26,9 @@ class Metrics(Protocol):
     def login_failed(self, reason: LoginFailure) -> None: ...
     def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
         """Count a ceremony of a passkey that was verified, or refused for this reason."""
+
+    def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
+        """Count a decision of a sign-in policy."""
 
     def token_issued(self) -> None: ...
 

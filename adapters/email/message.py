@@ -23,7 +23,7 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import ROLES
@@ -108,6 +108,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.RECOVERED: "Your account was recovered",
         EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
         EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",
+        EmailKind.POLICY_DUE: "Set up a second factor",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
 )
@@ -220,6 +221,8 @@ class EmailTemplates:
                 return {"passkeys": count, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
+            case EmailKind.POLICY_DUE:
+                return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
             case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:

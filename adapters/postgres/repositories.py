@@ -37,6 +37,7 @@ from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.openid_facts import OpenIdFacts
 from adapters.postgres.authentication.organization_sessions import OrganizationSessions
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
+from adapters.postgres.authentication.policy_passes import PolicyPasses
 from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.recoveries import Recoveries
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
@@ -158,6 +159,7 @@ class Repositories(Scope):
     openid_facts = cached_property(OpenIdFacts)
     organization_sessions = cached_property(OrganizationSessions)
     personal_tokens = cached_property(PersonalTokens)
+    policy_passes = cached_property(PolicyPasses)
     reauthentications = cached_property(Reauthentications)
     recoveries = cached_property(Recoveries)
     refresh_tokens = cached_property(RefreshTokens)

@@ -5,6 +5,8 @@ import hmac
 from datetime import datetime
 from uuid import UUID
 
+from core.authentication import policy_checks
+from core.authentication.model.policy import PolicyPath
 from core.kernel.access import (
     ImpersonatedElsewhere,
     NotOfThisOrganization,
@@ -54,7 +56,7 @@ async def authenticate_member(
     that is not active. Otherwise, admins are told why it is not.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
-    OrganizationNotActive, ImpersonatedElsewhere.
+    OrganizationNotActive, ImpersonatedElsewhere; the errors of `policy_checks.require`.
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
@@ -76,6 +78,8 @@ async def authenticate_member(
             raise inactive_refusal(await read.organizations.by_id(state.id) or refuse(OrganizationNotFound), state.rights) from None
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
+    assert state is not None, "without a membership, the organization is not found"
+    await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
     return to_member(user, organization)
 
 

@@ -15,6 +15,7 @@ from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.proofs import Method, Proofs, Strength, methods_of, strength_of
 from core.kernel.values import digest, new_secret
+from core.tenancy import platform_sign_in_policy
 from ports import Ports
 from ports.storage import Transaction
 
@@ -37,6 +38,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         service=sign_in.service,
         device_id=device.id,
         proofs=sign_in.proofs,
+        ends_by=sign_in.ends_by,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if sign_in.in_browser:
@@ -44,6 +46,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     else:
         await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
     await _warn_of_risk(tx, account, device, sign_in.proofs, now)
+    if account.is_platform_owner:
+        await platform_sign_in_policy.ensure(tx, now)
     tx.record(events.signed_in(account.id, methods, sign_in.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
@@ -64,6 +68,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         browser_session_id=redeemed.browser_session_id,
         openid=redeemed.openid,
         key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,
+        ends_by=redeemed.ends_by,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     asks_for_facts = redeemed.openid is not None and redeemed.openid.scope

@@ -6,7 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
+from core.authentication import policy_checks
 from core.authentication.model.dpop import ProofUse
+from core.authentication.model.policy import PolicyPath, RefreshNeedsEnrolment, RefreshNeedsSignIn
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -41,10 +43,12 @@ from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.roles import Capability
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
 from core.tenancy.model.organizations import Membership
 from ports import Ports
+from ports.storage import Transaction
 
 
 async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False) -> Person:
@@ -87,7 +91,7 @@ async def load_member(
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere.
+    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `policy_checks.require`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, caller, claims, proof)
@@ -106,6 +110,8 @@ async def load_member(
         raise ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
+    if acts_in is not None:
+        await policy_checks.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
@@ -126,7 +132,8 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
 
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
     """Return a session that starts now."""
-    ends_at = now + ports.policy.session_absolute_ttl
+    latest = now + ports.policy.session_absolute_ttl
+    ends_at = latest if start.ends_by is None else min(latest, start.ends_by)
     lifetime = issuing.limited_lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
     return Session(
         id=start.id,
@@ -164,14 +171,19 @@ async def refresh(
     narrows the scopes of these tokens: those that were not granted are left out.
 
     Raises: RefreshTokenInvalid, RefreshTokenNotYours, RefreshTokenBound, RefreshTokenReused,
-    OrganizationNotActive, MembershipEnded.
+    OrganizationNotActive, MembershipEnded, RefreshNeedsEnrolment, RefreshNeedsSignIn.
     """
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
     async with ports.storage.autocommit() as statements:
         rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
-        raise await _explain_refusal(ports, caller, old_hash, now, presenter)
+        await _raise_unless_policy_is_met(ports, caller, old_hash, now, presenter)
+        async with ports.storage.autocommit() as statements:
+            expires_at = now + ports.policy.refresh_token_ttl
+            rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, expires_at, presenter)
+        if rotated is None:
+            raise RefreshTokenInvalid
     subject = replace(
         rotated.subject,
         openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
@@ -180,17 +192,40 @@ async def refresh(
     return issuing.issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)
 
 
-async def _explain_refusal(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> Refusal:
-    """Return why the token was not rotated. If it was used before, its session has ended when this returns."""
+async def _raise_unless_policy_is_met(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> None:
+    """Raise why the token was not rotated. Return if its session only lacked a pass of the sign-in policy, and has one now.
+
+    If the token was used before, its session ends. So does a session of an application that is too old for the policy.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         token = await tx.refresh_tokens.explain(token_hash, now, presenter)
         refusal = _refusal_of(token, now - ports.policy.refresh_grace)
         if token is not None and isinstance(refusal, RefreshTokenReused):
             await tx.sessions.end(token.session_id, now)
-    return refusal
+        if token is not None and token.org_id is not None and refusal is None:
+            refusal = await _judge(ports, tx, token, token.org_id, now)
+    if refusal is not None:
+        raise refusal
 
 
-def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refusal:
+async def _judge(ports: Ports, tx: Transaction, token: RefreshTokenState, org_id: UUID, now: datetime) -> Refusal | None:
+    """Ask the sign-in policy about the session of a token. If it is allowed, it gets a pass."""
+    subject = await tx.policy_passes.load(org_id, token.service_id, token.user_id, token.session_id)
+    if subject is None:  # it was removed during this request
+        return None
+    decision = policy_checks.judge(ports, PolicyPath.REFRESH, subject, now)
+    if decision.outcome is Outcome.ALLOWED:
+        await tx.policy_passes.save(policy_checks.pass_of(subject, decision, token.session_id, now))
+        return None
+    if decision.outcome is Outcome.ENROLL:
+        return RefreshNeedsEnrolment(decision, policy_checks.enrollment_url(ports, subject.place))
+    if token.service_id is not None and decision.max_age is not None:
+        await tx.sessions.end(token.session_id, now)  # an application has no way to make its session younger
+    return RefreshNeedsSignIn(decision)
+
+
+def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refusal | None:
+    """Return why the token was not rotated, or None if only the sign-in policy can be the reason."""
     if token is None or not token.session_is_live:
         return RefreshTokenInvalid()
     if not token.fits:
@@ -206,7 +241,7 @@ def _refusal_of(token: RefreshTokenState | None, grace_start: datetime) -> Refus
         return MembershipEnded()
     if token.organization_status not in (None, OrganizationStatus.ACTIVE):
         return OrganizationNotActive()
-    return RefreshTokenInvalid()
+    return RefreshTokenInvalid() if token.policy_is_met else None
 
 
 async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter) -> bool | None:

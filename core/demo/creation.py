@@ -189,6 +189,8 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
+    if slug == demo.ORGANIZATION_WITH_POLICY:
+        await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(
         organization=organization,
         owner=owner,

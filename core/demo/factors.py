@@ -1,9 +1,10 @@
-"""The second factor and the passkey of the demo's end users."""
+"""The second factor and the passkey of the demo's end users, and the sign-in policy of its first organization."""
 
 import secrets
 from base64 import b64decode
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from core.accounts import events as accounts_events
 from core.accounts import mfa, relying_party
@@ -12,13 +13,18 @@ from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere
 from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import FactorKind
+from core.kernel.sign_in_policy.rules import Concerned, Rules
 from core.kernel.values import digest, new_id
+from core.tenancy import events as tenancy_events
+from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
 from ports import Ports
 from ports.storage import Transaction
 
 # A COSE key whose private key was deleted when it was made. So the passkey is shown, and signs in no user.
 PUBLIC_KEY: Final = b64decode("pQECAyYgASFYINvdk6+kBNPyD4XYcZugRYe+ydu7cexC1ynK+2dhFe67Ilgg3WMzoPDt5VdiMA4BjLbDU1UwaCnznxNwBX8pMOMHGFA=")
 PASSKEY_NAME: Final = "Phone of the demo"
+# Admins set up a second factor by the end of the grace, which each run starts again.
+POLICY: Final = Rules.parse({"second_factor": [Concerned.ADMINS], "grace_days": 14})
 
 
 async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
@@ -67,3 +73,15 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
     await tx.passkeys.add(passkey)
     await tx.mfa.log(user.id, [MfaEvent.PASSKEY_ADDED], SYSTEM, now)
     tx.record(accounts_events.passkey_added(passkey))
+
+
+async def ensure_policy(ports: Ports, tx: Transaction, org_id: UUID) -> None:
+    """Let the organization ask its admins for a second factor, unless a user has changed its policy."""
+    now, stored = ports.clock.now(), await tx.sign_in_policies.find(org_id)
+    if stored is not None and stored.changed_by is not None:
+        return
+    rules = POLICY.with_due_dates(Rules(), now)
+    policy_id = new_id() if stored is None else stored.id
+    await tx.sign_in_policies.put(SignInPolicy(id=policy_id, org_id=org_id, service_id=None, rules=rules, changed_at=now, changed_by=None))
+    if stored is None:
+        tx.record(tenancy_events.sign_in_policy_updated(org_id, None, changes_of(Rules(), rules)))

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
 from core.authentication.model.openid import OpenIdGrant, in_order
+from core.authentication.policy_checks import NO_ADMISSION, Admission
 from core.programs.model.api_resources import ApiResource
 
 
@@ -36,6 +37,7 @@ class Asked:
     step: Step
     destination: Destination | None = None
     grant: OpenIdGrant | None = None
+    admission: Admission = NO_ADMISSION  # what the sign-in policy says about the session
 
     @property
     def question(self) -> str:

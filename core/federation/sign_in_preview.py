@@ -5,13 +5,16 @@ is no code, token or assertion that could leak, and no session starts.
 """
 
 from datetime import datetime
+from typing import Final
 
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.steps import Step
 from core.authentication.model.openid import OpenIdGrant
+from core.authentication.model.policy import PolicyPath, explain
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
+from core.authentication.policy_checks import judge_session
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import requests, target
@@ -28,9 +31,11 @@ from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import new_id, new_secret
 from ports import Ports
 
+_OUTCOMES: Final = {Step.SIGN_IN: PreviewOutcome.SIGN_IN, Step.ENROLL: PreviewOutcome.ENROLL}
 DEFAULT_SCOPE = "openid profile email org roles"
 
 
@@ -64,7 +69,9 @@ async def preview(
             code_challenge_method="S256",
         )
         openid = await _preview_openid(ports, base_url, _visitor(caller, session), service, context, request)
-    return SignInPreview(openid, None if provider is None else await _preview_saml(ports, provider, account, session, now))
+    return SignInPreview(
+        openid, None if provider is None else await _preview_saml(ports, provider, account, _visitor(caller, session), now)
+    )
 
 
 def _visitor(caller: Member, session: BrowserSession) -> Visitor:
@@ -86,12 +93,14 @@ async def _preview_openid(
     authorization = Authorization(request, service, context, request.redirect_uri)
     redirect_uri = request.redirect_uri or ""
     try:
-        step, grant = await target.find_step(ports, visitor, requests.check_parameters(ports, authorization, base_url))
+        waiting = requests.check_parameters(ports, authorization, base_url)
+        found = await target.find_step(ports, visitor, waiting, path=PolicyPath.PREVIEW)
     except AuthorizationRefused as refusal:
         return OpenIdPreview(PreviewOutcome.REFUSED, redirect_uri, error=refusal.oauth_error, message=refusal.message)
-    if step is Step.SIGN_IN:
-        return OpenIdPreview(PreviewOutcome.SIGN_IN, redirect_uri)
-    outcome = PreviewOutcome.CONSENT if step in (Step.CONFIRM, Step.CONSENT) else PreviewOutcome.SIGNED_IN
+    if found.step in (Step.SIGN_IN, Step.ENROLL):
+        message = None if found.admission.is_allowed else explain(found.admission.decision)
+        return OpenIdPreview(_OUTCOMES[found.step], redirect_uri, message=message)
+    grant, outcome = found.grant, PreviewOutcome.CONSENT if found.step in (Step.CONFIRM, Step.CONSENT) else PreviewOutcome.SIGNED_IN
     if grant is None:  # without the scope openid
         return OpenIdPreview(outcome, redirect_uri)
     id_token, userinfo = await _claims(ports, visitor, context, grant)
@@ -118,9 +127,7 @@ async def _claims(
     return ports.tokens.id_token_claims(id_token), {"sub": str(visitor.user_id), **facts.claims(grant.userinfo_claims)}
 
 
-async def _preview_saml(
-    ports: Ports, provider: SamlIdentityProvider, account: Account, session: BrowserSession, now: datetime
-) -> SamlPreview:
+async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: Account, visitor: Visitor, now: datetime) -> SamlPreview:
     service, name_format, name = provider.service, provider.name_id_format, None
     async with ports.storage.reading() as read:
         is_admitted = await read.end_users.may_sign_on(service.org_id, service.id, account.id, now)
@@ -129,9 +136,13 @@ async def _preview_saml(
     try:
         if not is_admitted:
             raise NoAccessToService
-        assertions.require_sign_on_factors(provider, account, session.proofs)
+        assertions.require_sign_on_factors(provider, account, visitor.browser.proofs)
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
+    admission = await judge_session(ports, PolicyPath.PREVIEW, service.org_id, service.id, visitor)
+    if not admission.is_allowed:
+        outcome = PreviewOutcome.ENROLL if admission.decision.outcome is Outcome.ENROLL else PreviewOutcome.SIGN_IN
+        return SamlPreview(outcome, provider.entity_id, name_format, message=explain(admission.decision))
     if name_format in (NameIdFormat.EMAIL, NameIdFormat.UNSPECIFIED):
         name = str(account.email if name_format is NameIdFormat.EMAIL else account.id)
     attributes = assertions.build_attributes(provider, account)

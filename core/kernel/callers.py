@@ -47,6 +47,7 @@ class ServiceContext:
     access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
     refresh_token_seconds: int | None = None
     enterprise: bool = False  # the rules of IPSIE SL1
+    has_sign_in_policy: bool = False  # its organization has one
     required_strength: Strength = Strength.ONE  # of each sign-in
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
@@ -203,6 +204,14 @@ PlatformCaller = Person | ServiceAccountCaller
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyState:
+    """The sign-in policy of an organization, or of the platform, in a request: `is_met` if the session has a live pass."""
+
+    is_met: bool
+    admin_networks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MembershipState:
     """The status of an organization, and the role and the rights of a user in it. `role` is None if the user is not a member."""
 
@@ -212,6 +221,7 @@ class MembershipState:
     role: RoleName | None
     rights: Rights
     confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
+    policy: PolicyState | None = None  # None without a sign-in policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ A refusal is named after a fact, and its docstring is the message for the caller
 are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from core.kernel.causes import Caller
@@ -40,6 +41,8 @@ class Refusal(Exception):
     audited: ClassVar[bool] = False
     # The caller without sufficient rights, if the action had not begun yet.
     caller: Caller | None = None
+    # Further members of the error body for programs.
+    fields: Mapping[str, str] = {}
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()

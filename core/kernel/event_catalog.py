@@ -28,6 +28,7 @@ class Target(StrEnum):
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
     SIGNING_KEY = "signing_key"
     CONNECTION = "connection"
+    PLATFORM = "platform"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -140,7 +141,9 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.recovery.issued", "security.recovery.canceled", "security.recovery.used"),
             *_kinds("Security", Target.USER, "security.recovery.failed", approved_only=True),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
-            *_kinds("Security", Target.ORGANIZATION, "access.refused"),
+            *_kinds("Security", Target.ORGANIZATION, "access.refused", "organization.sign_in_policy.updated"),
+            *_kinds("Security", Target.SERVICE, "service.sign_in_policy.updated"),
+            *_kinds("Security", Target.PLATFORM, "platform.sign_in_policy.updated", platform_only=True),
             *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("Integrations", Target.CONNECTION, "connection.updated", platform_only=True),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),

@@ -78,7 +78,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             ("self", "{actor} turned off two-factor authentication"),
             "{actor} turned off two-factor authentication for {target}",
         ),
-        "security.mfa.failed": ("{target} entered a wrong code",),
+        "security.mfa.failed": ("A wrong second factor was used for {target}",),
         "security.passkey.added": ("{target} added a passkey",),
         "security.passkey.removed": ("A passkey of {target} was deleted",),
         "security.passkey.refused": ("A passkey of {target} was refused, because it may be a copy",),
@@ -107,6 +107,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         ),
         "platform.owner.recovered": ("{target} used a sign-in link from the server",),
         "connection.updated": ("{actor} changed the logo of the identity provider {target}",),
+        "platform.sign_in_policy.updated": ("{actor} changed the sign-in policy of the platform",),
         "signing_key.rotated": ("{operator} published the signing key {target}", "{actor} published the signing key {target}"),
         "signing_key.compromised": (
             "{operator} replaced all signing keys by {target}",
@@ -115,6 +116,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
+        "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),
         "organization.owner.changed": (
             "{actor} transferred {target} from {old_owner_id} to {new_owner_id}",
@@ -137,6 +139,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.updated": ("{actor} changed the application {target}",),
         "service.deleted": ("{actor} deleted the application {target}",),
         "service.access.updated": ("{actor} changed who can use the application {target}",),
+        "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),
         "service.user.unassigned": (

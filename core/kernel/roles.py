@@ -38,6 +38,7 @@ class Capability(StrEnum):
     INTEGRATIONS_MANAGE = "integrations.manage"  # SAML, SCIM, SIEM, SMTP, domain
     AUDIT_VIEW = "audit.view"
     SIGN_INS_VIEW = "sign_ins.view"
+    SIGN_IN_POLICY_MANAGE = "sign_in_policy.manage"
     ANALYTICS_VIEW = "analytics.view"
     # Of platform owners, who have them in no organization
     PLATFORM_ORGANIZATIONS_VIEW = "platform_organizations.view"
@@ -148,6 +149,11 @@ def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights
 def names_with(capability: Capability) -> tuple[RoleName, ...]:
     """Return the names of the roles that give this right."""
     return tuple(role.name for role in ROLES.values() if capability in role.rights)
+
+
+def is_admin(name: str | None) -> bool:
+    """Return whether a member with this role is an owner or an admin. An unknown role counts as one: a later release may have stored it."""
+    return name is not None and name != MEMBER
 
 
 def needs_roles_manage(name: str) -> bool:

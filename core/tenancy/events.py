@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
-from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim
@@ -59,6 +59,19 @@ def organization_updated(old: Organization, new: Organization) -> Event:
     """
     details = field_changes(old, new, "name", "device_trust_days", "personal_tokens", "members_see_end_users")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
+
+
+def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes: Mapping[str, Mapping[str, object]]) -> Event:
+    """The sign-in policy of an organization, of one of its applications, or of the platform was changed.
+
+    `changes` has the old and the new value of each member of its document that changed.
+    """
+    details = {"changes": changes}
+    if org_id is None:
+        return Event(EVENT_KINDS["platform.sign_in_policy.updated"], Target.PLATFORM.value, details=details)
+    if service_id is None:
+        return Event(EVENT_KINDS["organization.sign_in_policy.updated"], str(org_id), org_id=org_id, details=details)
+    return Event(EVENT_KINDS["service.sign_in_policy.updated"], str(service_id), org_id=org_id, details=details)
 
 
 def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:

@@ -63,7 +63,18 @@ from entrypoints.http.api.provisioning import groups as scim_groups
 from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
-from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
+from entrypoints.http.api.tenancy import (
+    branding,
+    domains,
+    governance,
+    home_realm,
+    invitations,
+    mail_server,
+    members,
+    organizations,
+    platform_sign_in_policy,
+    sign_in_policy,
+)
 from entrypoints.http.base.context import AppContext, app_context, bind_context
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
@@ -110,6 +121,8 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (domains, "The domain of an organization, and its verification in the DNS."),
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
+    (sign_in_policy, "How the users of an organization and of its applications sign in."),
+    (platform_sign_in_policy, "How platform owners sign in."),
     (audit, "The audit log of an organization."),
     (sign_in_log, "The sign-in log of an organization, and of the platform."),
     (overview, "The overview of an organization: figures, sign-ins and pending tasks."),

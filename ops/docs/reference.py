@@ -54,6 +54,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "TOKEN_EXPIRED": "The access token has expired. Refresh it.",
     "JWT_ERROR": "The token is not valid: its form, signature or a claim is wrong.",
     "FORBIDDEN": "The caller is authenticated, but not allowed to do this.",
+    "ENROLMENT_REQUIRED": "A sign-in policy requires a factor that the account does not have. Set it up at `enrolment_url`.",
     "ORGANIZATION_NOT_ACTIVE": "The organization is pending, suspended or rejected.",
     "NOT_FOUND": "The object does not exist, or belongs to another tenant.",
     "METHOD_NOT_ALLOWED": "The path exists with other methods. `Allow` names them.",

@@ -7,6 +7,7 @@ from ports.storage.accounts.security import AttemptLimits, MfaLog
 from ports.storage.applications.services import ApiKeyUse, ClientCharges
 from ports.storage.authentication.credentials import PersonalTokenUse, UsedProofs
 from ports.storage.authentication.flows import FlowSteps
+from ports.storage.authentication.policies import PolicyPassUse
 from ports.storage.authentication.recoveries import RecoveryAttempts
 from ports.storage.authentication.sessions import RefreshTokenRotation
 from ports.storage.authentication.sign_ins import FailedLogins, ReauthenticationCodeAttempts
@@ -53,6 +54,8 @@ class Autocommit(Protocol):
     def flows(self) -> FlowSteps: ...
     @property
     def personal_tokens(self) -> PersonalTokenUse: ...
+    @property
+    def policy_passes(self) -> PolicyPassUse: ...
     @property
     def reauthentications(self) -> ReauthenticationCodeAttempts: ...
     @property

@@ -11,6 +11,7 @@ from ports.storage.applications.services import ApiKeysRead, PlansRead, Services
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
+from ports.storage.authentication.policies import PolicyPassesRead
 from ports.storage.authentication.recoveries import RecoveriesRead
 from ports.storage.authentication.sessions import (
     ImpersonationsRead,
@@ -133,6 +134,8 @@ class Reading(Protocol):
     def organization_sessions(self) -> OrganizationSessionsRead: ...
     @property
     def personal_tokens(self) -> PersonalTokensRead: ...
+    @property
+    def policy_passes(self) -> PolicyPassesRead: ...
     @property
     def reauthentications(self) -> ReauthenticationsRead: ...
     @property

@@ -14,6 +14,7 @@ from ports.storage.applications.services import ApiKeys, Plans, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
+from ports.storage.authentication.policies import PolicyPasses
 from ports.storage.authentication.recoveries import Recoveries
 from ports.storage.authentication.sessions import (
     Impersonations,
@@ -152,6 +153,8 @@ class Transaction(Protocol):
     def organization_sessions(self) -> OrganizationSessions: ...
     @property
     def personal_tokens(self) -> PersonalTokens: ...
+    @property
+    def policy_passes(self) -> PolicyPasses: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
     @property

@@ -98,11 +98,22 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
             assert f"POST /api/platform/organizations/{RECEIVED.invitation.org_id}/approve" in part
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED, EmailKind.POLICY_DUE)]
+)
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in message.text
     assert Page(message.html).links == []
+
+
+def test_the_reminder_of_platform_owners_names_the_day_and_links_to_the_page_that_sets_a_factor_up() -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.POLICY_DUE, token="5 March 2026"))
+    link = f"{BASE_URL}/app/enroll"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links == [link, link]
+    for part in (message.text, Page(message.html).visible_text):
+        assert "Set one up by 5 March 2026." in normalize(part)
 
 
 @pytest.mark.parametrize("kind", ABOUT_SECRETS)

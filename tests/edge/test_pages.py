@@ -44,6 +44,7 @@ ACCOUNT: dict[str, object] = {
         "here": None,
         "organizations": [(UUID(int=2), "Acme & Sons", "/app/organizations/acme", "member")],
         "platform_home": None,
+        "enrollment": "/app/enroll?org=acme&next=%2Fapp",
         "curl": [],
     },
     "root": None,
@@ -261,6 +262,16 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
+    "authentication/enroll.html": {
+        "form_token": "c4ca4238",
+        "explanation": "Acme & Sons requires a second factor.",
+        "due_at": AT,
+        "target": {"org": "acme", "next": "/app/account"},
+        "passkey": True,
+        "app": True,
+        "password": True,
+        "providers": True,
+    },
     "authentication/reauthentication.html": {
         "form_token": "c4ca4238",
         "email": "ada@example.com",
@@ -279,6 +290,7 @@ PAGES: dict[str, dict[str, object]] = {
         "wrong": "code",
         "is_emailed": False,
         "label": "Create an API key",
+        "asked": None,
         "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },
@@ -324,6 +336,9 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
+    "authentication/passkey_offer.html": {
+        **{"form_token": "c4ca4238", "next": "/app/account", "options": CEREMONY, "background": CEREMONY, "problem": "It is wrong."},
+    },
     "authentication/sign_in_code.html": {
         **LINKS,
         **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
@@ -416,10 +431,20 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/security.html": {
         **ACCOUNT,
-        **{"passkeys": [PASSKEY], "has_host": True, "is_full": False, "app_since": AT, "second_since": AT, "signals": SIGNALS},
+        **{
+            "passkeys": [PASSKEY],
+            **{"passkeys": [PASSKEY], "can_drop_password": True, "has_host": True, "is_full": False, "signals": SIGNALS},
+            **{"app_since": AT, "second_since": AT},
+            "has_host": True,
+            "is_full": False,
+            "app_since": AT,
+            "second_since": AT,
+            "signals": SIGNALS,
+        },
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
+        **{"policies": [{"name": "Acme & Sons", "rules": [("Second factor", "For everyone", AT)]}], "policy_count": 2},
         "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
         **{"listed_sessions": 1, "session_count": 2},
         "sign_ins": [OWN_SIGN_IN],
@@ -480,6 +505,7 @@ WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
     *("authentication/recover_factor.html", "authentication/recovered.html"),
     *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
+    "authentication/passkey_offer.html",
 }
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
@@ -489,6 +515,7 @@ LEADING_AWAY = {
     "authentication/email_sign_in_link.html",
     "authentication/reauthentication.html",
     "authentication/sign_in.html",
+    "authentication/passkey_offer.html",
     "authentication/sign_in_code.html",
     "federation/authorize.html",
     "federation/end_session.html",
@@ -499,6 +526,7 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
+    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",

@@ -36,9 +36,11 @@ AS_TYPED: Final = {
         *("backchannel_logout_uri", "device_activation_uri", "initiate_login_uri", "identifier", "issuer", "picture", "profile", "website"),
     },
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
+    "networks": {"admin_networks"},
     "documents": {"metadata", "public_key", "jwks"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
+        *("grace_days", "min_password_length"),
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }
@@ -73,7 +75,7 @@ CASES: Final[list[tuple[str, str, list[str]]]] = [
     ("email from_email", ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
     ("slug", "acme", ["acme", " Acme ", "ACME\n"]),
     ("domain", DOMAIN, DOMAINS),
-    ("domains", "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
+    ("domains invited_domains", "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
     ("host", "mail.example.com", ["mail.example.com", " mail.example.com. "]),
     ("slo_certificate", PEM, CERTIFICATES),
 ]

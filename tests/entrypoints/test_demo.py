@@ -6,7 +6,7 @@ The module is longer than 400 lines, because its tests share fixtures and helper
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,6 +35,7 @@ from tests.support.saml.browser import SamlBrowser
 
 # Tables with rows that each run replaces or adds, and with old secrets that stay valid for a day.
 REPLACED = {"audit_log", "audit_totals", "events", "former_webhook_secrets", "guesses", "rates"}
+POLICY = "/api/organizations/demo/sign-in-policy"
 SECRETS = ("password", "client_secret", "api_key", "scim_token", "totp_secret", "secret")
 
 
@@ -179,7 +180,11 @@ async def test_one_end_user_of_each_organization_has_a_second_factor(api: Api, p
         assert (first["mfa_required"], first["refresh_token"]) == (True, "")
         code = Authenticator(cautious["totp_secret"], ports.clock).code()
         pair = (await api.post("/api/auth/mfa/verify", {"code": code}, token=first["access_token"])).json
-        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {"enabled": True, "has_backup_codes": False}
+        assert (await api.get("/api/user/mfa/status", token=pair["access_token"])).json == {
+            "enabled": True,
+            "has_backup_codes": False,
+            "methods": ["totp"],
+        }
     assert await run_sql(pool, "select action from audit_log where action like 'security.mfa%%'") == [("security.mfa.enabled",)] * 2
 
 
@@ -195,6 +200,27 @@ async def test_one_end_user_of_each_organization_has_a_passkey(api: Api, ports: 
     assert await run_sql(pool, "select rp_id from issuer") == [("gatehouse.test",)]
     await creation.seed(ports)
     assert await run_sql(pool, "select count(*) from passkeys") == [(2,)], "the next run adds it again"
+
+
+@pytest.mark.slow
+async def test_one_organization_asks_its_admins_for_a_second_factor(api: Api, ports: Ports, clock: FakeClock, seeded: Demo) -> None:
+    async def read_policy(demo_data: Demo) -> Any:
+        owner = demo_data.first.owner
+        token = (await api.login(owner.email, owner.password)).json["access_token"]
+        answer = await api.get(POLICY, token=token)
+        assert answer.status == 200, answer.text
+        return answer.json
+
+    first = await read_policy(seeded)
+    assert (first["second_factor"], first["grace_days"]) == (["admins"], 14)
+    clock.advance(timedelta(days=13))
+    later = await read_policy(await creation.seed(ports))
+    assert later["due_at"]["second_factor"] > first["due_at"]["second_factor"], "each run starts the grace again"
+    owner = (await creation.seed(ports)).first.owner
+    token = (await api.login(owner.email, owner.password)).json["access_token"]
+    changed = {"second_factor": [], "version": (await api.get(POLICY, token=token)).json["version"]}
+    assert (await api.call("PUT", POLICY, changed, token=token)).status == 200
+    assert (await read_policy(await creation.seed(ports)))["second_factor"] is None, "the change of a user stays"
 
 
 async def test_the_demo_at_an_address_of_numbers_has_no_passkey(ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

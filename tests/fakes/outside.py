@@ -9,6 +9,8 @@ from core.accounts.model.devices import Location
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.passkeys import Ceremony, PasskeyReason
 from core.authentication.model.login import LoginFailure
+from core.authentication.model.policy import PolicyPath
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
 from core.tenancy.model.settings import MailServer, MailServerCheck
@@ -92,6 +94,7 @@ class FakeMetrics:
         self.requests: list[tuple[str, str, int, float]] = []
         self.login_failures: Counter[str] = Counter()
         self.passkey_ceremonies: Counter[tuple[str, str]] = Counter()
+        self.policy_decisions: Counter[tuple[PolicyPath, Outcome]] = Counter()
         self.tokens_issued = 0
         self.jobs: list[tuple[str, float]] = []
         self.siem_failures: Counter[str] = Counter()
@@ -114,6 +117,9 @@ class FakeMetrics:
 
     def login_failed(self, reason: LoginFailure) -> None:
         self.login_failures[reason] += 1
+
+    def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
+        self.policy_decisions[path, outcome] += 1
 
     def token_issued(self) -> None:
         self.tokens_issued += 1

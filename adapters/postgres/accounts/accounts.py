@@ -107,6 +107,14 @@ class Accounts(AccountClosures):
         sql = "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id"
         return await self._all(lambda row: Email(row[0]), sql)
 
+    async def owner_addresses_without_second_factor(self) -> list[Email]:
+        sql = f"""
+            select u.email from users u
+            where u.is_platform_owner and u.deactivated_at is null and u.anonymized_at is null
+              and not {HAS_SECOND_FACTOR} and u.passkey_count = 0
+            order by u.email"""
+        return await self._all(lambda row: Email(row[0]), sql)
+
     async def add(self, account: Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
             raise EmailTaken

@@ -18,6 +18,7 @@ from adapters.postgres.authentication.openid import (
     to_grant,
     to_scope,
 )
+from adapters.postgres.authentication.policy_passes import POLICY_MET
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Record
@@ -83,6 +84,7 @@ REFRESH_TOKEN_STATE: Final = Record(
     RefreshTokenState,
     "s",
     session_id="s.id",
+    user_id="s.user_id",
     rotated_at="t.rotated_at",
     is_previous="t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id)",
     session_is_live=f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}",
@@ -90,6 +92,7 @@ REFRESH_TOKEN_STATE: Final = Record(
     role="m.role",
     may_use_service=MAY_USE_SERVICE,
     fits=PRESENTER_MAY_USE,
+    policy_is_met=POLICY_MET,
     has_key=PRESENTER_HAS_KEY,
 )
 
@@ -163,6 +166,7 @@ class RefreshTokens(Repository):
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
+                  and {POLICY_MET}
                 returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug, v.refresh_token_seconds),
             extended as (
                 update sessions s set expires_at = least(

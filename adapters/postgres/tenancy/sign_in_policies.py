@@ -2,30 +2,36 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import ADMINS
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
+from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
 from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import PolicyOfUser, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
-COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by"
+COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded"
+VALUES: Final = "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s"
 PUT: Final = f"""
-    insert into sign_in_policies ({COLUMNS})
-    values (%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s)
+    insert into sign_in_policies ({COLUMNS}) values ({VALUES})
     on conflict on constraint sign_in_policies_key do update
-    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by
+    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
+        reminded = excluded.reminded
     returning version"""
+ADD_OF_PLATFORM: Final = f"""
+    insert into sign_in_policies ({COLUMNS}) select {VALUES} where not exists (select from sign_in_policies where org_id is null)
+    on conflict do nothing"""
 # The version of the organization's policy stands for those of its applications, too.
 RENEW: Final = """
     insert into sign_in_policies (id, org_id, rules, changed_at)
@@ -50,6 +56,44 @@ OF_USER: Final = f"""
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 
+OF_APPLICATIONS: Final = """
+    select v.id, v.name, v.email_sign_in, p.rules from sign_in_policies p join services v on v.id = p.service_id
+    where p.org_id = %(org_id)s and v.org_id = p.org_id order by v.slug"""
+PROVIDERS: Final = """
+    array(select distinct i.provider from identities i where i.user_id = u.id
+          and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
+NEWEST_ADDRESS: Final = """
+    (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token order by s.created_at desc limit 1)"""
+IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"
+USES_SERVICE: Final = """
+    (%(service_id)s::uuid is null or exists (
+        select from service_users x where x.org_id = m.org_id and x.service_id = %(service_id)s and x.user_id = m.user_id))"""
+MEMBER: Final = f"""
+    select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from memberships m join users u on u.id = m.user_id
+    where m.org_id = %(org_id)s and m.confirmed_at is not null and {IS_USABLE}"""
+ONE_MEMBER: Final = f"{MEMBER} and m.user_id = %(user_id)s"
+PLATFORM_OWNER: Final = f"""
+    select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
+NEXT_MEMBERS: Final = f"""
+    {MEMBER} and (%(last)s::uuid is null or m.user_id > %(last)s) and {USES_SERVICE}
+    order by m.user_id limit %(limit)s"""
+
+
+def _next_end_users(table: LiteralString) -> LiteralString:
+    return f"""
+        select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
+            select e.user_id from {table} e
+            where e.org_id = %(org_id)s {"and e.service_id = %(service_id)s" if table == "service_users" else ""}
+              and not e.deactivated and (%(last)s::uuid is null or e.user_id > %(last)s)
+              and not exists (
+                select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null)
+            order by e.user_id limit %(limit)s) e
+        join users u on u.id = e.user_id order by u.id"""
+
+
+NEXT_END_USERS: Final = _next_end_users("end_users")
+NEXT_USERS_OF_SERVICE: Final = _next_end_users("service_users")
+
 
 class SignInPolicies(Repository):
     """Implements `ports.storage.tenancy.sign_in_policies.SignInPolicies`."""
@@ -67,6 +111,29 @@ class SignInPolicies(Repository):
     async def of_platform(self) -> EffectivePolicy | None:
         return await self._one(_to_policy_of_platform, OF_PLATFORM)
 
+    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
+        return await self._all(lambda row: ApplicationPolicy(row[0], row[1], row[2], Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
+
+    async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
+        return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
+
+    async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
+        return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id, service_id=None)
+
+    async def platform_owner_has_signed_in(self) -> bool:
+        sql = """
+            select 1 from users u where u.is_platform_owner and (
+                exists (select from sessions s where s.user_id = u.id)
+                or exists (select from login_events l where l.user_id = u.id and l.success)) limit 1"""
+        return await self._exists(sql)
+
+    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        return await self._all(_to_person, NEXT_MEMBERS, org_id=org_id, service_id=service_id, last=last, limit=limit)
+
+    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        sql = NEXT_END_USERS if service_id is None else NEXT_USERS_OF_SERVICE
+        return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
+
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
 
@@ -79,6 +146,13 @@ class SignInPolicies(Repository):
             await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
         return await self._count(PUT, **POLICY.values(policy))
 
+    async def add_of_platform(self, policy: SignInPolicy) -> None:
+        await self._run(ADD_OF_PLATFORM, **POLICY.values(policy))
+
+    async def mark_reminded(self, number: int) -> bool:
+        sql = "update sign_in_policies set reminded = %(number)s where org_id is null and reminded < %(number)s"
+        return await self._run(sql, number=number) == 1
+
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
         sql = """
             with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id)
@@ -90,6 +164,10 @@ class SignInPolicies(Repository):
 def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
     """Return the policy of the rows of EFFECTIVE: the organization's first, then the application's."""
     return EffectivePolicy(org_id, rows[0][3], tuple(_to_part(org_id, row) for row in rows)) if rows else None
+
+
+def _to_person(row: Row) -> PolicyPerson:
+    return PolicyPerson(ACCOUNT.read(row[3:]), row[0], frozenset(row[1]), row[2])
 
 
 def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:

@@ -1,5 +1,6 @@
 """Accounts, and changes of their email address."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -10,7 +11,8 @@ from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
-from core.kernel.proofs import Factor, FactorKind, Strength
+from core.kernel.proofs import Factor, FactorKind, Method, Strength
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
 from core.kernel.values import Email, new_id
 
 MIN_PASSWORD_LENGTH: Final = 8
@@ -60,6 +62,17 @@ class Account:
         keys = [Factor(kind, since, is_required) for kind, count in counts if count > 0]
         app = [] if self.mfa_enabled_at is None else [Factor(FactorKind.TOTP, self.mfa_enabled_at)]
         return (*password, *mailbox, *keys, *app)
+
+    def first_ways(self, providers: Iterable[str], *, email_is_on: bool) -> frozenset[str]:
+        """Return the first factors of the account as sign-in policies name them. `providers` are the linked identity providers.
+
+        A password and the mailbox sign in only at a verified address (security A-4).
+        """
+        ways = {PROVIDER_PREFIX + provider for provider in providers}
+        if self.email_verified_at is not None:
+            ways |= {Method.PASSWORD.value} if self.password_hash is not None else set()
+            ways |= {Method.EMAIL.value} if email_is_on else set()
+        return frozenset(ways)
 
     @property
     def second_factors(self) -> tuple[Factor, ...]:
@@ -117,8 +130,21 @@ class EmailNotFree(Invalid):
     """This email address belongs to another account. Choose another one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequiredLength:
+    """The least length of passwords that an organization asks of the accounts that it controls."""
+
+    organization: str  # its name
+    length: int
+
+
 class PasswordTooShort(Invalid):
     """The password must have at least 8 characters. Choose a longer one."""
+
+    def __init__(self, required: RequiredLength | None = None) -> None:
+        """`required` is the length that it does not have, if an organization asks for more than the platform."""
+        text = None if required is None else f"{required.organization} requires passwords of at least {required.length} characters."
+        super().__init__(text and f"{text} Choose a longer one.")
 
 
 class PasswordTooLong(Invalid):
@@ -202,15 +228,18 @@ def new_account(
     )
 
 
-def check_new_password(password: str, email: Email, common: frozenset[str]) -> None:
+def check_new_password(password: str, email: Email, common: frozenset[str], required: RequiredLength | None = None) -> None:
     """Check a new password of the account with this address (security A-1).
 
-    `common` has case-folded passwords. There are no composition rules, and the password is not trimmed.
+    `common` has case-folded passwords. `required` is the length that an organization asks for. There are no
+    composition rules, and the password is not trimmed.
 
     Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon; PasswordContainsEmail; PasswordContainsProduct.
     """
     if len(password) < MIN_PASSWORD_LENGTH:
         raise PasswordTooShort
+    if required is not None and len(password) < required.length:
+        raise PasswordTooShort(required)
     check_password_length(password)
     folded = password.casefold()
     if folded in common:

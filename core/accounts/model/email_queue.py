@@ -89,6 +89,7 @@ class EmailKind(StrEnum):
     RECOVERED = "recovered"
     PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
     PLATFORM_OWNER_REMOVED = "platform_owner_removed"
+    POLICY_DUE = "policy_due"  # to platform owners without a second factor
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
@@ -176,7 +177,8 @@ class QueuedEmail:
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY and OWNER_RESET
-    # the address of the platform owner who gets the link, for RECOVERY_ISSUED that of the account, for OWNER_CHANGE_EMAILS an OwnerChange.
+    # the address of the platform owner who gets the link, for RECOVERY_ISSUED that of the account, for OWNER_CHANGE_EMAILS an
+    # OwnerChange, for POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

@@ -20,10 +20,13 @@ from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn, failure_of
+from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
+from core.authentication.policy_checks import judge_sign_in
 from core.authentication.session_start import start_session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, complete, first_method_of
 from core.kernel.values import new_id
@@ -43,19 +46,22 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
     try:
         outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
     except AccountClosed as refusal:
-        name = first_method_of((proved.proof,)) or ""
-        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id, flow.application)
+        await record_failure(ports, caller, LoginFailure.CLOSED, _first_method(flow, proved), refusal.user_id, flow.application)
         raise
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
-        if isinstance(refusal, (BlockedByDirectory, NoAccessToService)):
+        if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
             user_id = flow.user_id if proved.account is None else proved.account.id
-            await record_failure(ports, caller, failure_of(refusal), first_method_of((proved.proof,)) or "", user_id, flow.application)
+            await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
     return replace(outcome, request=flow.request) if isinstance(outcome, SignedIn) else outcome
+
+
+def _first_method(flow: Flow, proved: Proved) -> str:
+    return first_method_of(_with(flow, proved, proved.proof.at)) or ""
 
 
 async def _complete(
@@ -70,13 +76,21 @@ async def _complete(
         if person is None:
             person = _person(account, caller, flow.service)
             tx.acts_as(person)
+        loaded = _load_policy(tx, flow, account.id)
         device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
         proofs = _with(flow, proved, now)
+        admission = judge_sign_in(ports, None if loaded is None else loaded.value, proofs, device, now)
         facts = Facts(
-            needs=Needs(keeps_trust=flow.keeps_trust), now=now, proofs=proofs, factors=account.factors, is_trusted=device.is_trusted
+            needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
+            now=now,
+            proofs=proofs,
+            factors=account.factors,
+            is_trusted=device.is_trusted,
         )
         if next_step(facts) is Step.SECOND_FACTOR:
             return await _save(ports, tx, flow, account, proofs, identity, now)
+        if flow.service is not None:
+            admission.require(ports, PolicyPath.SIGN_IN, person)
         if identity is not None and await _link(tx, identity, account.id, now) and account.created_at < now:
             await _report_link(tx, account, person.session_id, identity, now)
         sign_in = VerifiedSignIn(
@@ -88,10 +102,23 @@ async def _complete(
             device=device,
             trusts_device=proved.trusts_device,
             for_application=flow.service_id is not None,
+            ends_by=None if flow.service is None else admission.ends_by(now),
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
             await tx.flows.close(flow, now)
-        return await start_session(ports, tx, sign_in, now)
+        signed_in = await start_session(ports, tx, sign_in, now)
+        if flow.service is not None:
+            await admission.save_pass(tx, person.session_id, now)
+            signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
+        return signed_in
+
+
+def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:
+    """Return the sign-in policy of the application that the flow is for, available after the next statement, or None without one."""
+    org_id, service_id = flow.application
+    if org_id is None or (flow.service is not None and not flow.service.has_sign_in_policy):
+        return None
+    return tx.policy_passes.load_deferred(org_id, service_id, user_id)
 
 
 def _closed(account: Account) -> AccountClosed:

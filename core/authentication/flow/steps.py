@@ -11,7 +11,8 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, required_strength, strength_of
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, strength_of
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
 # A flow can stay open in a tab for longer. Then an earlier sign-in does not show who is there now.
@@ -24,10 +25,11 @@ class Step(Enum):
     SIGN_IN = "sign-in"
     SIGN_UP = "sign-up"
     SECOND_FACTOR = "code"
-    ENROLL = "enroll"
     CONFIRM = "confirm"  # the organization does not know the user yet (docs/adr/0011)
     CONSENT = "consent"
     SELECT = "select"
+
+    ENROLL = "enroll"  # the page on which the account gets what a sign-in policy asks for
 
     START_SESSION = "start session"
     CHECK_ACCESS = "check access"  # load `Facts.agreement`, and ask again
@@ -60,7 +62,6 @@ class Needs:
     wished: Strength = Strength.ONE
     select: bool = False
     consent: bool = False
-    may_enroll: bool = False
     keeps_trust: bool = True  # a trusted device skips the second factor
 
     @property
@@ -87,6 +88,9 @@ class Facts:
     session: BrowserSession | None = None
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
+    # Of the sign-in policy, about the session. The user is reminded once a day of a rule that starts later.
+    decision: Decision = NO_POLICY
+    is_reminded: bool = False
     # Of the session's user at the application
     agreement: Consents | None = None
     has_agreed: bool = False
@@ -126,13 +130,8 @@ def next_step(facts: Facts) -> Step:
 
 
 def _after_proofs(facts: Facts) -> Step:
-    needs = facts.needs
-    skips_second = facts.is_trusted and needs.keeps_trust
-    if not covers(facts.proofs, facts.factors) and not skips_second:
-        return Step.SECOND_FACTOR
-    if needs.may_enroll and strength_of(facts.proofs) < needs.required and required_strength(facts.factors) < needs.required:
-        return Step.ENROLL
-    return Step.START_SESSION
+    skips_second = facts.is_trusted and facts.needs.keeps_trust
+    return Step.START_SESSION if skips_second or covers(facts.proofs, facts.factors) else Step.SECOND_FACTOR
 
 
 def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
@@ -142,6 +141,8 @@ def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
         return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
     if strength < needs.required:
         return Step.TOO_WEAK if facts.is_fresh else Step.SIGN_IN
+    if (step := _of_policy(facts, session)) is not None:
+        return step
     if facts.is_fresh:
         return None
     if needs.fresh or (needs.max_age is not None and not _is_recent(facts, session, needs.max_age)):
@@ -149,6 +150,17 @@ def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
     if min(needs.wished, reachable_strength(facts.factors)) > strength and not needs.is_silent:
         return Step.SIGN_IN
     return None
+
+
+def _of_policy(facts: Facts, session: BrowserSession) -> Step | None:
+    """Return the step if this session does not meet the sign-in policy, or if its user is reminded of a rule that starts later."""
+    decision, is_silent = facts.decision, facts.needs.is_silent
+    match decision.outcome:
+        case Outcome.STEP_UP:  # after a sign-in with all factors, another one leads no further
+            return Step.TOO_WEAK if facts.is_fresh and covers(session.proofs, facts.factors) else Step.SIGN_IN
+        case Outcome.ENROLL:
+            return Step.TOO_WEAK if is_silent else Step.ENROLL
+    return Step.ENROLL if decision.due_at is not None and not is_silent and not facts.is_reminded else None
 
 
 def _is_recent(facts: Facts, session: BrowserSession, max_age: timedelta) -> bool:

@@ -16,6 +16,7 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
@@ -63,7 +64,7 @@ class LastCodeWrong(CodeWrong):
 
 
 # The errors that end a sign-in to a service although the user's secret was right.
-SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService)
+SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class VerifiedSignIn:
     device: DeviceMatch
     trusts_device: bool = False  # skip the second factor on this device for a while
     for_application: bool = False  # an application waits, also if the session is none of the application
+    ends_by: datetime | None = None  # the end by a sign-in policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class RedeemedGrant:
     openid: OpenIdGrant | None = None
     nonce: str | None = None
     key: KeyBinding | None = None
+    ends_by: datetime | None = None  # the end by a sign-in policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class SignedIn:
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client
+    enrollment: DueEnrollment | None = None  # what a rule of the sign-in policy asks for later
 
 
 # After this many wrong codes, only the link of the email still works.
@@ -256,6 +260,7 @@ class LoginFailure(StrEnum):
     ADDRESS = "address"  # the email address from the identity provider cannot be used
     ACCESS = "access"  # the access policy of the application refuses the user
     DIRECTORY = "directory"  # the directory of the organization blocks the user
+    POLICY = "policy"  # the sign-in policy of the organization, or of the application
     BLOCKED = "blocked"  # an admin of the organization blocks the user
     SAML = "saml"  # a signed-in user may not use the application
 
@@ -264,4 +269,6 @@ def failure_of(refusal: Refusal) -> LoginFailure:
     """Return why a service or an API refused a user who had proved who they are."""
     if isinstance(refusal, BlockedByDirectory):
         return LoginFailure.DIRECTORY
+    if isinstance(refusal, POLICY_REFUSALS):
+        return LoginFailure.POLICY
     return LoginFailure.BLOCKED if isinstance(refusal, BlockedByAdmin) else LoginFailure.ACCESS

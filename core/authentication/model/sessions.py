@@ -73,6 +73,7 @@ class SessionStart:
     browser_session_id: UUID | None = None  # the session in which the user authorized the application
     openid: OpenIdGrant | None = None
     key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
+    ends_by: datetime | None = None  # the end by a sign-in policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ class RefreshTokenState:
     """A refresh token that could not be rotated, with the facts that explain why."""
 
     session_id: UUID
+    user_id: UUID
     rotated_at: datetime | None
     is_previous: bool  # only one newer token exists
     session_is_live: bool
@@ -225,6 +227,7 @@ class RefreshTokenState:
     service_id: UUID | None
     may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
     fits: bool  # the presenter may use the token
+    policy_is_met: bool  # the session has a pass of the sign-in policy, or there is none
     has_key: bool = True  # the presenter has the key that the token is bound to, and any key if its service demands one
 
 

@@ -6,7 +6,7 @@ has one. The session stays the same, and its last sign-in becomes this one.
 """
 
 import hmac
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -46,15 +46,20 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
+from core.kernel.proofs import Method, Proof, Strength, complete, first_method_of, first_proof
 from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
 
 
-async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
-    """Return the ways in which the caller can prove that they are here. Raises: AccountGone."""
+async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:
+    """Return the ways in which the caller can prove that they are here, or those that meet a sign-in policy with this decision.
+
+    Raises: AccountGone.
+    """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
@@ -66,7 +71,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
     needs_second = bool(account.second_factors)
     # It waits for the second factor, and counts for nothing if this was turned off since.
     has_provider = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
-    return ReauthenticationOptions(
+    options = ReauthenticationOptions(
         needs_first_factor=not (is_recent or has_provider),
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
@@ -74,6 +79,21 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         providers=providers,
         needs_second_factor=needs_second,
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
+    )
+    return options if decision is None else _that_meet(options, decision)
+
+
+def _that_meet(options: ReauthenticationOptions, decision: Decision) -> ReauthenticationOptions:
+    """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now."""
+    by_passkey_only, allowed = decision.required is Strength.PHISHING_RESISTANT, decision.methods
+    first_ways = () if by_passkey_only else allowed
+    return replace(
+        options,
+        needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR,
+        password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
+        email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
+        passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
+        providers=tuple(slug for slug in options.providers if first_ways is None or PROVIDER_PREFIX + slug in first_ways),
     )
 
 

@@ -15,7 +15,8 @@ from core.accounts.model.profiles import OwnProfile
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
-from core.authentication import events
+from core.authentication import events, policy_checks
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
@@ -66,8 +67,8 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
     for an organization confirms the user's membership in it.
 
     Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
-    ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account` and
-    of `access.require_capability`.
+    ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account`,
+    `access.require_capability` and `policy_checks.require_in_transaction`.
     """
     now = ports.clock.now()
     scopes = parse_scopes(request.scopes) or refuse(PersonalTokenWithoutScope)
@@ -79,6 +80,8 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         account = await lock_own_account(tx, caller, now)
         if account.email_verified_at is None:
             raise AddressNotVerified
+        if organization is not None:
+            await policy_checks.require_in_transaction(ports, tx, PolicyPath.API, organization.id, None, caller)
         _check_scopes(scopes, rights)
         if await tx.personal_tokens.count_live(account.id, now) >= MAX_LIVE_TOKENS:
             raise TooManyPersonalTokens
@@ -196,7 +199,7 @@ async def authenticate_with_profile(ports: Ports, caller: Caller, token: str, re
 async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: str, requirement: Requirement) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
-    Raises: PersonalTokenInvalid, PersonalTokensOff.
+    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `policy_checks.require`.
     """
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)
@@ -212,6 +215,7 @@ async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: st
         refusal.caller = to_acting_member(user, state)
         raise
     check_personal_token(record.token, requirement, organization.id)
+    await policy_checks.require_in(ports, PolicyPath.PERSONAL_TOKEN, user, organization, state.policy)
     return to_member(user, organization)
 
 

@@ -94,6 +94,7 @@ class Demo:
 
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
+ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
 END_USERS: Final = ("ada", "grace")
 MFA_USER: Final = "grace"  # the end user with a second factor
 PASSKEY_USER: Final = "ada"  # the end user with a passkey

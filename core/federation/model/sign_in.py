@@ -69,6 +69,7 @@ class PreviewOutcome(StrEnum):
     SIGNED_IN = "signed_in"  # at once
     CONSENT = "consent"  # the user is asked first
     SIGN_IN = "sign_in"  # the user must sign in again, for example with the second factor
+    ENROLL = "enroll"  # the user must first set up a factor that a sign-in policy asks for
     REFUSED = "refused"
 
 

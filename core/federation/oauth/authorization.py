@@ -22,6 +22,7 @@ from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -32,6 +33,7 @@ from core.authentication.model.sessions import (
     TokenNotRevocable,
     TokenPair,
 )
+from core.authentication.policy_checks import judge_grant
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
@@ -186,12 +188,17 @@ async def _redeem(
                 if client.service is not None and strength_of(redeemed.browser.proofs) < client.service.required_strength:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
+                admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)
+                if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
+                    raise AuthorizationCodeInvalid
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
-                grant = replace(_grant_of(caller, account, service, session_id, redeemed, entitlement), key=key)
+                grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
+                grant = replace(grant, key=key, ends_by=admission.ends_by(now))
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
+                await admission.save_pass(tx, session_id, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
                 await tx.sessions.end(started, now)
     except NotFound:  # the service was deleted
@@ -291,7 +298,9 @@ async def refresh_tokens(
     except RefreshTokenInvalid as refusal:
         if isinstance(refusal, RefreshTokenNotYours) and not presenter.is_authenticated:
             raise ClientInvalid from None
-        raise GrantInvalid(refusal.message) from None
+        invalid = GrantInvalid(refusal.message)
+        invalid.fields = refusal.fields
+        raise invalid from None
 
 
 async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | ProgramClient | None, token: str) -> None:

@@ -22,7 +22,9 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import Grant, TokenPair
+from core.authentication.policy_checks import judge_grant, require_in_transaction
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
@@ -213,6 +215,9 @@ async def _start_session(
         # the approval is void.
         if await tx.session_contexts.load(approving_session_id, person.user_id, None, now) is None:
             raise DeviceCodeDenied
+        admission = await judge_grant(ports, tx, PolicyPath.DEVICE, poll.service, person.user_id, approving_session_id)
+        if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
+            raise DeviceCodeInvalid
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
@@ -231,8 +236,11 @@ async def _start_session(
             new_device=match.device,
             openid=poll.openid,
             key=key,
+            ends_by=admission.ends_by(now),
         )
-        return await start_granted_session(ports, tx, grant, now)
+        signed_in = await start_granted_session(ports, tx, grant, now)
+        await admission.save_pass(tx, person.session_id, now)
+    return signed_in
 
 
 # The user who approves the device
@@ -282,7 +290,8 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     session in which all required factors were verified. The approval is also the user's consent to the
     scopes of the request.
 
-    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, SessionEnded; the errors of `find_request`.
+    Raises: MfaMissing, BlockedByDirectory, NoAccessToService, NoAccessToResource, SessionEnded; the errors of `find_request`
+    and `policy_checks.require`.
     UserCodeUnknown is also raised if a parallel call decided first.
     """
     if decision is DeviceDecision.APPROVE:
@@ -308,6 +317,7 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
             await tx.device_codes.decide(user_code_hash, decision.status, None, now) or refuse(UserCodeUnknown)
             return
         await require_service_access(tx, request.org_id, request.service_id, caller.user_id, now)
+        await require_in_transaction(ports, tx, PolicyPath.DEVICE, request.org_id, request.service_id, caller)
         if request.api is not None and not await tx.api_resources.may_use(request.org_id, request.api.id, caller.user_id):
             raise NoAccessToResource
         await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)

@@ -12,6 +12,8 @@ from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
+from core.authentication.model.policy import PolicyPath
+from core.authentication.policy_checks import NO_ADMISSION, Admission, judge_session, refusal_of
 from core.authentication.service_access import find_refusal
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
@@ -47,15 +49,24 @@ async def advance(
     """
     if reply is not None and not reply.is_yes:
         raise AccessDenied
-    step, grant = await find_step(ports, visitor, waiting, flow, reply)
-    authorization = waiting.authorization
-    if step is not Step.DONE or visitor is None:
-        return Asked(step, waiting.destination, grant)
+    found = await find_step(ports, visitor, waiting, flow, reply)
+    authorization, grant = waiting.authorization, found.grant
+    if found.step is not Step.DONE or visitor is None:
+        return Asked(found.step, waiting.destination, grant, found.admission)
     if authorization.redirect_uri is None:
         return Answered(None)
     agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant).question
     code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=agreed)
     return Answered(respond(authorization, base_url, code=code))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStep:
+    """The next step, the grant of OpenID Connect, if any, and what the sign-in policy says about the session."""
+
+    step: Step
+    grant: OpenIdGrant | None
+    admission: Admission
 
 
 async def find_step(
@@ -64,8 +75,10 @@ async def find_step(
     waiting: WaitingRequest,
     flow: Flow | None = None,
     reply: PageAnswer | None = None,
-) -> tuple[Step, OpenIdGrant | None]:
-    """Return the next step for this visitor, who has all required factors, and the grant of OpenID Connect, if any.
+    *,
+    path: PolicyPath = PolicyPath.AUTHORIZATION,
+) -> FoundStep:
+    """Return the next step for this visitor, who has all required factors.
 
     `reply` says yes. It counts if it answers the question of the step.
 
@@ -73,14 +86,17 @@ async def find_step(
     """
     if waiting.refusal is not None:
         raise waiting.refusal
+    admission, now = await _judge(ports, path, visitor, waiting), ports.clock.now()
     facts = Facts(
         needs=waiting.needs,
-        now=ports.clock.now(),
+        now=now,
         begun_at=None if flow is None else flow.begun_at,
         first_session_id=None if flow is None else flow.first_session_id,
         session=None if visitor is None else visitor.browser,
         user_id=None if visitor is None else visitor.user_id,
-        factors=() if visitor is None else await _factors(ports, visitor, waiting),
+        factors=() if visitor is None else admission.factors or await _factors(ports, visitor, waiting),
+        decision=admission.decision,
+        is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
     step, grant = next_step(facts), None
     if step is Step.CHECK_ACCESS:
@@ -93,9 +109,19 @@ async def find_step(
             step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:
         raise SignInRequired("Another user has signed in.")
+    if step is Step.TOO_WEAK and not admission.is_allowed and admission.subject is not None:
+        raise AuthenticationUnmet(refusal_of(ports, path, admission.subject, admission.decision).message)
     if step in _REFUSALS:
         raise _REFUSALS[step]
-    return step, grant
+    return FoundStep(step, grant, admission)
+
+
+async def _judge(ports: Ports, path: PolicyPath, visitor: Visitor | None, waiting: WaitingRequest) -> Admission:
+    """Ask the sign-in policy of the organization and its application about the session."""
+    context = waiting.authorization.context
+    if visitor is None or context is None or not context.has_sign_in_policy:
+        return NO_ADMISSION
+    return await judge_session(ports, path, context.org_id, context.id, visitor)
 
 
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:

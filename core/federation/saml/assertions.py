@@ -11,7 +11,9 @@ from core.accounts.model.accounts import Account
 from core.applications.model.users import BlockedByAdmin, NoAccessToService, PasskeyRequired, SecondFactorRequired
 from core.authentication import events
 from core.authentication.flow.model import Flow
+from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import SessionStart
+from core.authentication.policy_checks import require_in_transaction
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled, SamlIdentityProvider
@@ -58,7 +60,7 @@ async def authorize_assertion(
     membership first.
 
     Raises: MfaMissing, NoAccessToService, SecondFactorRequired, AddressNotVerified, SessionEnded, SignOnNotFound; the errors
-    of `configuration.find_provider`.
+    of `configuration.find_provider` and of `policy_checks.require`.
     """
     now = ports.clock.now()
     locked = tx.saml_sign_ons.lock_user_deferred(org_slug, person.user_id, now, confirm_membership=confirm_membership)
@@ -78,6 +80,8 @@ async def authorize_assertion(
             raise SamlDisabled
         raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
     require_sign_on_factors(provider, account, person.browser.proofs if isinstance(person, Visitor) else ())
+    if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow
+        await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
     return AuthorizedUser(person, account, provider)
@@ -89,7 +93,7 @@ def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, us
     Raises: SecondFactorRequired, PasskeyRequired, AddressNotVerified.
     """
     required = provider.service.required_strength
-    if Strength.ONE < required > strength_of(used):
+    if Strength.ONE < required > strength_of(used):  # an API client shows no proofs
         raise PasskeyRequired if required is Strength.PHISHING_RESISTANT else SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified

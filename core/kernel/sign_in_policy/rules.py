@@ -24,7 +24,7 @@ class PolicyInvalid(Invalid):
     def __init__(self, member: str, problem: str) -> None:
         """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
         super().__init__(f"{member}: {problem}")
-        self.member = member
+        self.member, self.problem = member, problem
 
 
 class Rule(StrEnum):
@@ -251,6 +251,13 @@ class EffectivePolicy:
     def in_force(self, now: datetime) -> Rules:
         """Return the strictest of each rule that is in force."""
         return strictest_rules([rules.in_force(now) for _, rules in self.parts])
+
+    def concerns(self, *, is_admin: bool) -> bool:
+        """Return whether one of the rules, now or later, can ask something of the sign-ins of this user."""
+        rules = strictest_rules([rules for _, rules in self.parts])
+        of_factors = rules.second_factor | rules.phishing_resistant
+        is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
+        return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
 
     def due_dates(self, now: datetime) -> list[datetime]:
         """Return the later times at which a rule starts, the earliest first."""

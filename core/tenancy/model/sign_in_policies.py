@@ -1,12 +1,41 @@
-"""Sign-in policies as they are stored, and the refusals of their changes."""
+"""Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.errors import Invalid
-from core.kernel.proofs import Method
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
+from core.accounts.model.accounts import Account
+from core.kernel.errors import Conflict, Invalid
+from core.kernel.proofs import Method, Proofs, first_proof
+from core.kernel.roles import RoleName, is_admin
+from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
+
+MAX_PEOPLE: Final = 100  # of a preview
+MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
+
+
+class PolicyChanged(Conflict):
+    """The sign-in policy was changed by another request. Load it again, and repeat your change."""
+
+
+class MethodsUnavailable(Invalid):
+    """Some users could not sign in with these methods. Allow passkeys, or what the second factor needs beside a password."""
+
+    def __init__(self, application: str | None = None) -> None:
+        """`application`: the name of the application whose policy allows too little together with this one."""
+        of_application = None if application is None else f"Together with the policy of {application}, some users could not sign in."
+        super().__init__(of_application)
+
+
+class WouldLockYouOut(Invalid):
+    """With these rules you could not sign in yourself. Set up the missing factor first, or give a grace period."""
+
+    def __init__(self, decision: Decision, address: str | None) -> None:
+        outside = f"Your address {address} is outside these networks. Add a network with it."
+        super().__init__(outside if decision.outcome is Outcome.REFUSED else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +49,7 @@ class SignInPolicy:
     changed_at: datetime
     changed_by: UUID | None
     version: int = 0  # 0 if it is not stored
+    reminded: int = 0  # of the platform's: the number of emails about its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +60,97 @@ class PolicyOfUser:
     is_admin: bool
 
 
-class MethodsUnavailable(Invalid):
-    """Some users could not sign in with these methods. Allow a passkey, or what the rule about second factors needs beside a password."""
+@dataclass(frozen=True, slots=True)
+class ApplicationPolicy:
+    """The policy of an application, and whether it offers sign-in by email. None: as the platform does."""
+
+    service_id: UUID
+    name: str
+    email_sign_in: bool | None
+    rules: Rules
 
 
-def require_available(rules: Rules, *, email_is_on: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class PolicyPerson:
+    """A user that a policy concerns: a confirmed member, or an end user without a role."""
+
+    account: Account
+    role: RoleName | None
+    providers: frozenset[str]  # the linked identity providers
+    last_address: str | None  # of the newest session of a member
+
+    @property
+    def is_admin(self) -> bool:
+        return is_admin(self.role)
+
+    def facts(self, rules: Rules, now: datetime, *, email_is_on: bool) -> PolicyFacts:
+        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's."""
+        ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
+        allowed = [way for way in sorted(ways) if rules.may_use(way)]
+        return PolicyFacts(
+            now=now,
+            proofs=_proofs_by([*allowed, *ways, Method.PASSWORD][0], now),
+            factors=self.account.factors,
+            first_ways=ways,
+            is_admin=self.is_admin,
+            acts=self.role is not None and self.last_address is not None,
+            address=self.last_address,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedPerson:
+    """A member who does not meet a policy, and the rule that says so."""
+
+    user_id: UUID
+    name: str | None
+    email: str
+    role: RoleName | None
+    missing: Rule
+    is_stopped_now: bool  # otherwise when the rule starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleCount:
+    """The number of members or end users that a policy concerns, and of those that it stops now or when a rule starts."""
+
+    concerned: int = 0
+    stopped_now: int = 0
+    stopped_later: int = 0
+    is_exact: bool = True  # False: there are more users than were counted
+
+    @property
+    def meets(self) -> int:
+        return self.concerned - self.stopped_now - self.stopped_later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPreview:
+    """The effect of a policy, if it was saved now. Without counts, there are too many users to count them in time."""
+
+    rules: Rules  # as they would be stored
+    due_at: datetime | None  # when the first of its later rules starts
+    members: PeopleCount | None
+    end_users: PeopleCount | None
+    people: Sequence[StoppedPerson]  # at most MAX_PEOPLE
+
+
+def require_available(rules: Rules, *, email_is_on: bool, application: str | None = None) -> None:
     """Refuse rules that a user may be unable to meet. Everyone can set up a password, TOTP or a passkey. Raises: MethodsUnavailable."""
     if rules.methods is None or Method.PASSKEY in rules.methods:
         return
     firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
     has_second = Method.TOTP in rules.methods or not rules.second_factor
     if rules.phishing_resistant or rules.methods.isdisjoint(firsts) or not has_second:
-        raise MethodsUnavailable
+        raise MethodsUnavailable(application)
+
+
+def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
+    """Return the old and the new value of each member of the document that changed."""
+    was, is_ = old.document, new.document
+    names = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
+    return {name: {"old": was.get(name), "new": is_.get(name)} for name in names}
+
+
+def _proofs_by(way: str, now: datetime) -> Proofs:
+    return (first_proof(way.removeprefix(PROVIDER_PREFIX), now),)

@@ -11,18 +11,22 @@ from quart import Response, after_this_request, g, request
 
 from core.accounts.model.devices import TRUST_TOKEN_TTL
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
+from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.values import digest, new_secret
 from entrypoints.http.base.context import app_context, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
+ENROLLMENT_AGE: Final = timedelta(hours=1)
+MAX_ENROLLMENT: Final = 2000  # characters; a longer path is not kept
 
-SESSION, DEVICE, TRUST, NOTICE = "session", "device", "trust", "notice"
+SESSION, DEVICE, TRUST, NOTICE, ENROLLMENT = "session", "device", "trust", "notice", "enrollment"
 SAML, LOGOUT = "saml", "saml-logout"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
 
+_ENROLLMENT = re.compile(rf"{ENROLL_PATH}\?[A-Za-z0-9._~%&=+*-]+")
 # The format of our secrets.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -93,6 +97,23 @@ def set_notice_cookie(response: Response, name: str) -> None:
 def clear_notice_cookie(response: Response) -> None:
     """Remove the notice."""
     _clear(response, NOTICE)
+
+
+def enrollment_cookie() -> str | None:
+    """Return the path of the page that asked the user to set up a factor, or None."""
+    path = request.cookies.get(cookie_name(ENROLLMENT), "")
+    return path if _ENROLLMENT.fullmatch(path) else None
+
+
+def set_enrollment_cookie(response: Response, path: str) -> None:
+    """Set the path of the page that asks the user to set up a factor: the pages of their account lead back to it."""
+    if len(path) <= MAX_ENROLLMENT:
+        _set(response, ENROLLMENT, path, ENROLLMENT_AGE)
+
+
+def clear_enrollment_cookie(response: Response) -> None:
+    """Remove this path."""
+    _clear(response, ENROLLMENT)
 
 
 def saml_cookie(state: str) -> str | None:

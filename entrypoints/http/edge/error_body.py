@@ -1,8 +1,11 @@
 """The standard error body, for errors of the application and for requests that the middleware refuses."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final
 
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
@@ -25,7 +28,8 @@ _CODES = {413: "PAYLOAD_TOO_LARGE", 429: "RATE_LIMIT_EXCEEDED"}
 
 # All values of `error_code`.
 ERROR_CODES = frozenset({
-    "AUDIT_ERROR", "BAD_REQUEST", "BILLING_ERROR", "CONFLICT", "DATABASE_ERROR", "DEVICE_CODE_EXPIRED", "DEVICE_CODE_PENDING", "FORBIDDEN",
+    "AUDIT_ERROR", "BAD_REQUEST", "BILLING_ERROR", "CONFLICT", "DATABASE_ERROR", "DEVICE_CODE_EXPIRED", "DEVICE_CODE_PENDING",
+    "ENROLMENT_REQUIRED", "FORBIDDEN",
     "INTERNAL_SERVER_ERROR", "INVITATION_EXPIRED", "JWT_ERROR", "METHOD_NOT_ALLOWED", "NOT_FOUND", "NOT_IMPLEMENTED", "OAUTH_ERROR",
     "ORGANIZATION_NOT_ACTIVE", "PAYLOAD_TOO_LARGE", "RATE_LIMIT_EXCEEDED", "SERVICE_LIMIT_EXCEEDED", "TEAM_LIMIT_EXCEEDED", "TOKEN_EXPIRED",
     "UNAUTHORIZED", "UNSUPPORTED_MEDIA_TYPE", "REQUEST_TIMEOUT", "REQUEST_HEADER_FIELDS_TOO_LARGE", "SERVICE_UNAVAILABLE",
@@ -43,9 +47,12 @@ def internal_error_message(request_id: str) -> str:
     return f"Something went wrong on our side. Try again. If it keeps happening, report it with the request id {request_id}."
 
 
-def error_body(message: str, code: str) -> bytes:
-    """Return the error body as JSON."""
-    return json.dumps({"error": message, "error_code": code, "timestamp": _now()}).encode()
+NO_FIELDS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def error_body(message: str, code: str, fields: Mapping[str, str] = NO_FIELDS) -> bytes:
+    """Return the error body as JSON. `fields` are further members."""
+    return json.dumps({"error": message, "error_code": code, "timestamp": _now(), **fields}).encode()
 
 
 def oauth_error_of(status: int) -> str:
@@ -53,9 +60,9 @@ def oauth_error_of(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request"
 
 
-def oauth_error_body(message: str, code: str, oauth_error: str) -> bytes:
-    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2."""
-    body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now()}
+def oauth_error_body(message: str, code: str, oauth_error: str, fields: Mapping[str, str] = NO_FIELDS) -> bytes:
+    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2. `fields` are further members."""
+    body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now(), **fields}
     return json.dumps(body).encode()
 
 

@@ -1,6 +1,6 @@
 """The mapping of errors to HTTP: the status of a refusal, and its body for API clients, OAuth, SCIM and browsers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
@@ -36,6 +36,7 @@ from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
 from entrypoints.http.edge.error_body import (
+    NO_FIELDS,
     SCIM_JSON,
     SENTENCES,
     code_of,
@@ -90,9 +91,9 @@ def page_status_of(error: Exception) -> int:
 
 
 class ErrorResponse:
-    """The response to an error: status, code, message, headers, and the error codes of OAuth and SCIM."""
+    """The response to an error: status, code, message, headers, the error codes of OAuth and SCIM, and further members of the body."""
 
-    __slots__ = ("code", "headers", "message", "oauth_error", "scim_type", "status")
+    __slots__ = ("code", "fields", "headers", "message", "oauth_error", "scim_type", "status")
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class ErrorResponse:
         headers: dict[str, str] | None = None,
         oauth_error: str | None = None,
         scim_type: str | None = None,
+        fields: Mapping[str, str] = NO_FIELDS,
     ) -> None:
         self.status = status
         self.message = message
@@ -109,13 +111,15 @@ class ErrorResponse:
         self.headers = headers or {}
         self.oauth_error = oauth_error or oauth_error_of(status)
         self.scim_type = scim_type
+        self.fields = fields
 
 
 def _answer(error: Exception) -> ErrorResponse:
     error = _innermost(error)
     match error:
         case Refusal():
-            return ErrorResponse(status_of(error), error.message, error.code, _headers(error), error.oauth_error, error.scim_type)
+            status, headers = status_of(error), _headers(error)
+            return ErrorResponse(status, error.message, error.code, headers, error.oauth_error, error.scim_type, error.fields)
         case StorageDown():
             log.error("storage_down", request_id=request_record().request_id, error=str(error.__cause__ or error))
             return ErrorResponse(500, StorageDown.__doc__ or "", error.code, {"Retry-After": str(STORAGE_RETRY_AFTER)})
@@ -282,9 +286,9 @@ async def respond(error: Exception) -> Response:
             title=title,
         )
         return Response(page.body, page.status, {**page.headers, **answer.headers})
-    body = error_body(answer.message, answer.code)
+    body = error_body(answer.message, answer.code, answer.fields)
     if docs_of(_view()).for_oauth:
-        body = oauth_error_body(answer.message, answer.code, answer.oauth_error)
+        body = oauth_error_body(answer.message, answer.code, answer.oauth_error, answer.fields)
     return Response(body, answer.status, answer.headers, content_type="application/json")
 
 

@@ -8,40 +8,69 @@ from urllib.parse import urlencode
 
 from quart import Response, current_app, g, request
 
-from core.authentication import browser
+from core.authentication import browser, policy_checks
+from core.authentication.model.policy import EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
-from entrypoints.http.base.redirects import page_of_form
+from entrypoints.http.base.redirects import page_of_form, redirect
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 
+PLATFORM: Final = "*"  # in the parameter `policy`, where the slug of an organization stands; no slug has this character
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
 
 
-async def to_reauthentication() -> Response:
+async def to_reauthentication(for_policy: str | None = None) -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
+    `for_policy` names the sign-in policy that asks for it, as in acme, acme/shop or PLATFORM.
+
     Raises: FormTokenInvalid.
     """
+    policy = {} if for_policy is None else {"policy": for_policy}
     if request.method in ("GET", "HEAD"):
-        return _redirect({"next": requested_path()})
+        return _redirect({"next": requested_path(), **policy})
     form = await read_form()
     browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
     if "taken_form" in g:  # a part of what the view does needs a younger sign-in than the route
         form = g.taken_form
     elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
-        return _redirect(_target(form[KEPT_FORM]))
+        return _redirect({**_target(form[KEPT_FORM]), **policy})
     if not SECRETS.isdisjoint(form):
-        return _redirect({"next": page_of_form(request.path), "empty": "yes"})
+        return _redirect({"next": page_of_form(request.path), "empty": "yes", **policy})
     label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
-    return _redirect(_target(str(await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form))))
+    kept = await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form)
+    return _redirect({**_target(str(kept)), **policy})
+
+
+def to_reauthentication_for(place: PolicyPlace, next_path: str) -> Response:
+    """Return a redirect to the page that asks users to confirm that it's them for a sign-in policy, and then leads to `next_path`."""
+    return _redirect({"next": next_path, "policy": _name_of(place)})
+
+
+def _name_of(place: PolicyPlace) -> str:
+    return "/".join(filter(None, (place.org_slug, place.service_slug))) or PLATFORM
+
+
+def place_of(name: str) -> PolicyPlace:
+    """Return the place of the sign-in policy with this name in the parameter `policy`."""
+    org_slug, _, service_slug = name.partition("/")
+    return PolicyPlace(None) if name == PLATFORM else PolicyPlace(org_slug, service_slug or None)
+
+
+async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
+    """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
+    if isinstance(refusal, StepUpNeeded):
+        return await to_reauthentication(_name_of(refusal.place))
+    next_path = requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path)
+    return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
 
 
 async def take_form(form_id: str) -> dict[str, str]:

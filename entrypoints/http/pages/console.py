@@ -77,6 +77,7 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
         "platform_home": PLATFORM_PATH if user.is_platform_owner else None,
+        "enrollment": cookies.enrollment_cookie() if navigation.mode is Mode.PERSON else None,
         "curl": [] if navigation.mode is Mode.PERSON else _curl(),
     }
     root = organization_path() if isinstance(user, Member) else None

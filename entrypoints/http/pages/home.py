@@ -5,10 +5,11 @@ from quart import Blueprint, Response
 from core.applications import figures
 from core.applications.model.figures import FigureRange
 from core.kernel.callers import OrganizationStatus
+from core.kernel.display import format_day
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.roles import needs_roles_manage
 from core.maintenance import health
-from core.tenancy import governance, organizations
+from core.tenancy import governance, organizations, platform_sign_in_policy
 from core.tenancy.model.organizations import Membership
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
@@ -67,8 +68,12 @@ def _administers(membership: Membership) -> bool:
 async def show_platform() -> Response:
     """Show the overview of the platform: its organizations, and what waits for a platform owner."""
     own = [each for each in await organizations.list_own(ports(), signed_in()) if _administers(each[1])]
+    due, lacking = await platform_sign_in_policy.find_owners_without_factor(ports())
     return await console_page(
         "platform/overview.html",
+        due=None if due is None else format_day(due),
+        lacks_factor=signed_in().email in lacking,
+        others_lacking=len([address for address in lacking if address != signed_in().email]),
         counts=await governance.count_organizations(ports()),
         chart=show_results(*await figures.load_results(ports(), FigureRange.WEEK)),
         problems=(await health.measure(ports())).find_problems(),

@@ -105,6 +105,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "cog-6-tooth",
                 (
                     Tab("General", "/settings", Capability.ORGANIZATION_MANAGE),
+                    Tab("Sign-in policy", "/sign-in-policy", Capability.SIGN_IN_POLICY_MANAGE),
                     Tab("Branding", "/branding", Capability.ORGANIZATION_MANAGE),
                     Tab("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
                     Tab("Mail server", "/mail-server", Capability.INTEGRATIONS_MANAGE),
@@ -120,7 +121,7 @@ OF_PLATFORM: Final[Sequence[Group]] = (
         "People",
         (
             _page("People", "users", "/people"),
-            _page("Platform owners", "key", "/owners"),
+            Entry("Platform owners", "key", (Tab("Platform owners", "/owners"), Tab("Sign-in policy", "/sign-in-policy"))),
             _page("Service accounts", "cpu-chip", "/service-accounts"),
         ),
     ),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.rules import EffectivePolicy
-from core.tenancy.model.sign_in_policies import PolicyOfUser, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -21,6 +21,27 @@ class SignInPoliciesRead(Protocol):
 
     async def of_platform(self) -> EffectivePolicy | None:
         """Return the policy of the platform, or None if it is not stored yet."""
+
+    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
+        """Return the policies of the organization's applications, ordered by slug."""
+
+    async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
+        """Return a confirmed member of the organization, with the facts that a policy asks for."""
+
+    async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
+        """Return a platform owner, with the facts that a policy asks for."""
+
+    async def platform_owner_has_signed_in(self) -> bool:
+        """Return whether there is a session or a login record of a platform owner."""
+
+    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        """Return the next confirmed members with a usable account, ordered by id. With an application: its users among them.
+
+        `last` is the user of the last one of the batch before, or None.
+        """
+
+    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        """Return the next users of the organization's applications, or of this one, without confirmed members. As `members`."""
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
@@ -40,3 +61,9 @@ class SignInPolicies(SignInPoliciesRead, Protocol):
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
         """Remove the policy of an application, and return whether there was one. Its organization's policy gets a new version."""
+
+    async def add_of_platform(self, policy: SignInPolicy) -> None:
+        """Store the policy of the platform, if there is none."""
+
+    async def mark_reminded(self, number: int) -> bool:
+        """Store that this email about the start of the platform's policy is sent. Return False if it was before."""

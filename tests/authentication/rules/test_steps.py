@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from core.authentication.flow.steps import CLOCK_LEEWAY, FRESH_TTL, Consents, Facts, Needs, Step, next_step
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, complete, covers, first_proof, strength_of
+from core.kernel.sign_in_policy.decision import Decision, Outcome
 
 NOW, MINUTE, HOUR = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC), timedelta(minutes=1), timedelta(hours=1)
 BEGUN_AT = NOW - 10 * MINUTE
@@ -68,6 +69,8 @@ FRESH_TWO = session(two(LATER), APP)
 MAY_USE = replace(OLD, agreement=COVERED)
 UNKNOWN_THERE = replace(OLD, agreement=FIRST_TIME)
 NEW_SCOPES = replace(OLD, agreement=SCOPES)
+STEP_UP, ENROLL = ({"decision": Decision(outcome=outcome)} for outcome in (Outcome.STEP_UP, Outcome.ENROLL))
+DUE = {"decision": Decision(outcome=Outcome.ALLOWED, due_at=NOW + HOUR)}
 AGREED, SELECTED = {"has_agreed": True}, {"has_selected": True}
 
 
@@ -84,15 +87,12 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(TRUSTED, keeps_trust=False), Step.SECOND_FACTOR),
         (PROVED_TWO, Step.START_SESSION),
         (asks(PROVED_TWO, keeps_trust=False), Step.START_SESSION),
-        # The account has no second factor. Without `may_enroll`, the new session is refused as too weak.
-        (asks(PROVED, required=TWO, may_enroll=True), Step.ENROLL),
+        # The account has no second factor: the new session is refused as too weak.
         (asks(PROVED, required=TWO), Step.START_SESSION),
-        (asks(PROVED, may_enroll=True), Step.START_SESSION),
-        (asks(PROVED, {"proofs": (replace(one(NOW)[0], user_verified=True),)}, required=TWO, may_enroll=True), Step.START_SESSION),
-        (asks(PROVED_ONE_OF_TWO, required=TWO, may_enroll=True), Step.SECOND_FACTOR),
-        (asks(TRUSTED, required=TWO, may_enroll=True), Step.START_SESSION),
-        (asks(PROVED_TWO, required=TWO, may_enroll=True), Step.START_SESSION),
-        (asks(PROVED_TWO, required=Strength.PHISHING_RESISTANT, may_enroll=True), Step.ENROLL),
+        (asks(PROVED_ONE_OF_TWO, required=TWO), Step.SECOND_FACTOR),
+        (asks(TRUSTED, required=TWO), Step.START_SESSION),
+        (asks(PROVED_TWO, required=TWO), Step.START_SESSION),
+        (asks(PROVED_TWO, required=Strength.PHISHING_RESISTANT), Step.START_SESSION),
         # Proofs come before all other needs of the target.
         (asks(PROVED, sign_up=True, subject=OTHER, fresh=True), Step.START_SESSION),
         (replace(OLD, proofs=one(NOW)), Step.START_SESSION),
@@ -131,6 +131,32 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         # The device was trusted, but this target asks for the second factor.
         (asks(FRESH_TRUSTED, required=TWO, keeps_trust=False), Step.SIGN_IN),
         (asks(FRESH_TWO, required=TWO, keeps_trust=False), Step.CHECK_ACCESS),
+    ],
+    "Session that does not meet the sign-in policy": [
+        (asks(OLD, STEP_UP), Step.SIGN_IN),
+        (asks(OLD, STEP_UP, is_silent=True), Step.LOGIN_REQUIRED),
+        (asks(OLD_TRUSTED, STEP_UP), Step.SIGN_IN),
+        # A trusted device skipped the second factor, and the policy does not count it.
+        (asks(FRESH_TRUSTED, STEP_UP), Step.SIGN_IN),
+        (asks(FRESH_TWO, STEP_UP), Step.TOO_WEAK),
+        (asks(FRESH, STEP_UP), Step.TOO_WEAK),
+        (asks(FRESH, STEP_UP, is_silent=True), Step.TOO_WEAK),
+        (asks(OLD, ENROLL), Step.ENROLL),
+        (asks(FRESH, ENROLL), Step.ENROLL),
+        (asks(OLD, ENROLL, is_silent=True), Step.TOO_WEAK),
+        (asks(OLD, DUE), Step.ENROLL),
+        (asks(OLD, {**DUE, "is_reminded": True}), Step.CHECK_ACCESS),
+        (asks(OLD, DUE, is_silent=True), Step.CHECK_ACCESS),
+        # The needs of the request come first: another user, and a strength that the session lacks.
+        (asks(OLD, ENROLL, subject=OTHER), Step.SIGN_IN),
+        (asks(FRESH, STEP_UP, subject=OTHER), Step.OTHER_USER),
+        (asks(OLD, ENROLL, required=TWO), Step.SIGN_IN),
+        # The policy comes before the access, and before the age that the request asks for.
+        (asks(OLD, {**ENROLL, "agreement": COVERED}), Step.ENROLL),
+        (asks(OLD, ENROLL, fresh=True), Step.ENROLL),
+        # It asks nothing of proofs, and nothing without a session.
+        (asks(PROVED, STEP_UP), Step.START_SESSION),
+        (asks(NO_SESSION, ENROLL), Step.SIGN_IN),
     ],
     "Fresh sign-in": [
         (asks(OLD, fresh=True), Step.SIGN_IN),
@@ -240,7 +266,6 @@ NEEDS = st.builds(
     wished=STRENGTHS,
     select=st.booleans(),
     consent=st.booleans(),
-    may_enroll=st.booleans(),
     keeps_trust=st.booleans(),
 ).filter(lambda needs: not (needs.is_silent and (needs.sign_up or needs.select)))
 FACTS = st.builds(
@@ -268,6 +293,15 @@ SIGNED_IN = UNPROVED.filter(lambda facts: facts.session is not None)
 def test_a_silent_request_never_shows_a_page(facts: Facts) -> None:
     if facts.needs.is_silent:
         assert next_step(facts) not in PAGES
+
+
+@pytest.mark.slow
+@REPEATABLE
+@given(FACTS, st.sampled_from([*Outcome]), st.booleans())
+def test_a_silent_request_shows_no_page_of_a_sign_in_policy(facts: Facts, outcome: Outcome, is_due: bool) -> None:
+    due_at = NOW + HOUR if is_due else None
+    facts = replace(facts, decision=Decision(outcome=outcome, due_at=due_at), needs=replace(facts.needs, is_silent=True), proofs=())
+    assert facts.needs.sign_up or facts.needs.select or next_step(facts) not in PAGES
 
 
 @pytest.mark.slow
@@ -317,7 +351,7 @@ def test_the_second_factor_is_asked_exactly_when_the_proofs_lack_it_and_no_trust
 @REPEATABLE
 @given(FACTS)
 def test_a_session_starts_only_from_proofs(facts: Facts) -> None:
-    assert (next_step(facts) in {Step.SECOND_FACTOR, Step.ENROLL, Step.START_SESSION}) == bool(facts.proofs)
+    assert (next_step(facts) in {Step.SECOND_FACTOR, Step.START_SESSION}) == bool(facts.proofs)
 
 
 @pytest.mark.slow

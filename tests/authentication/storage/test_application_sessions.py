@@ -224,6 +224,7 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
         if not is_allowed:
             assert await tx.refresh_tokens.explain(digest("first"), NOW) == RefreshTokenState(
                 session_id=session.id,
+                user_id=user.id,
                 rotated_at=None,
                 is_previous=False,
                 session_is_live=True,
@@ -233,6 +234,7 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
                 service_id=shop,
                 may_use_service=is_user and service_exists,
                 fits=True,
+                policy_is_met=True,
             )
 
 

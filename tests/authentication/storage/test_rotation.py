@@ -95,6 +95,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
         if not is_allowed:
             assert await tx.refresh_tokens.explain(digest("first"), NOW) == RefreshTokenState(
                 session_id=session.id,
+                user_id=user.id,
                 rotated_at=None,
                 is_previous=False,
                 session_is_live=True,
@@ -104,6 +105,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
                 service_id=None,
                 may_use_service=False,
                 fits=True,
+                policy_is_met=True,
             )
 
 
@@ -116,6 +118,7 @@ async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres)
         states = [await tx.refresh_tokens.explain(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
     current = RefreshTokenState(
         session_id=session.id,
+        user_id=user.id,
         rotated_at=None,
         is_previous=False,
         session_is_live=True,
@@ -125,6 +128,7 @@ async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres)
         service_id=None,
         may_use_service=False,
         fits=True,
+        policy_is_met=True,
     )
     assert states == [
         replace(current, rotated_at=NOW + SECOND),

@@ -199,6 +199,14 @@ GET    {org}/smtp                             200  200  403  200  403  403*
 DELETE {org}/smtp                             403  403  403  204  403  403*
 POST   {org}/smtp/test                        403  403  403  403  403  403*
 
+GET    {org}/sign-in-policy                   403  403  403  403  403  403*
+PUT    {org}/sign-in-policy                   403  403  403  403  403  403*
+POST   {org}/sign-in-policy/preview           403  403  403  403  403  403*
+GET    {service}/sign-in-policy               403  403  403  403  403  403*
+PUT    {service}/sign-in-policy               403  403  403  403  403  403*
+DELETE {service}/sign-in-policy               403  403  403  403  403  403*
+POST   {service}/sign-in-policy/preview       403  403  403  403  403  403*
+
 POST   {org}/siem                             403  403  403  200  403  403*
 GET    {org}/siem                             200  200  403  200  403  403*
 DELETE {org}/siem                             403  403  403  204  403  403*
@@ -262,6 +270,8 @@ GET    {platform}/settings                    200  200  403
 GET    {platform}/connections                 200  200  403
 PUT    {platform}/connections/<provider>/logo 403  403  403
 DELETE {platform}/connections/<provider>/logo 403  403  403
+GET    {platform}/sign-in-policy              403  403  403
+PUT    {platform}/sign-in-policy              403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

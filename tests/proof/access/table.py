@@ -351,6 +351,14 @@ GET    {org}/smtp                             401  403  403  403  403  200  200 
 DELETE {org}/smtp                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/smtp/test                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/sign-in-policy                   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/sign-in-policy/preview           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PUT    {service}/sign-in-policy               401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/sign-in-policy               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/sign-in-policy/preview       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+
 POST   {org}/siem                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/siem                             401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/siem                             401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -410,6 +418,9 @@ GET    {platform}/analytics/scim-requests     401  403  403  403  403  403  403 
 GET    {platform}/connections                 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
+
+GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -551,6 +562,10 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/passkey                                  303* 303  303  303  303*
+POST   /app/passkey                                  303* 303  303  303  303*
+GET    /app/enroll                                   303* 303  303  303  303*
+POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
@@ -585,6 +600,8 @@ GET    /app/account/security/sign-ins                303* 200  200  200  303*
 GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
+GET    /app/account/password/remove                  303* 200  200  200  303*
+POST   /app/account/password/remove                  303* 303  303  303  303*
 GET    /app/account/passkeys/new                     303* 200  200  200  303*
 POST   /app/account/passkeys                         303* 303  303  303  303*
 GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
@@ -756,6 +773,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
     "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/enroll": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
     "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
     "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
@@ -890,6 +908,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
+    f"PUT {ORG}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {ORG}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
+    f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
+    "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -991,6 +1014,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
+    "POST /app/account/password/remove": Request(form=OF_THE_SESSION),
+    "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
@@ -1086,6 +1111,15 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/recovery": Request(form=WITH_REASON, setup_sql=MEMBER_MADE_BY_ORGANIZATION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/recovery/cancel": Request(form=OF_THE_SESSION, setup_sql=MEMBER_RECOVERED_BY_ORGANIZATION),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
+    **{
+        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        for page in (PAGES_OF_ORG, APP_PAGES)
+        for action in ("", "/preview")
+    },
+    "POST /app/platform/sign-in-policy": Request(
+        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+    ),
+    f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(

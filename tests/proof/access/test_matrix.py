@@ -179,6 +179,18 @@ ACTS_ON_THE_USER = {
         for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")
         for method in ("POST", "DELETE")
     },
+    **{
+        route: "must not lock the user out"
+        for of in ("", "/services/<service_slug>")
+        for route in (
+            f"GET /api/organizations/<org_slug>{of}/sign-in-policy",
+            f"PUT /api/organizations/<org_slug>{of}/sign-in-policy",
+            f"POST /api/organizations/<org_slug>{of}/sign-in-policy/preview",
+        )
+    },
+    "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
+    "GET /api/platform/sign-in-policy": "must not lock the user out",
+    "PUT /api/platform/sign-in-policy": "must not lock the user out",
 }
 
 
@@ -197,10 +209,11 @@ async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> Non
 
 async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:
     of_owners = {Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN}
+    of_people = {Capability.SIGN_IN_POLICY_MANAGE}
     to_leave = {Capability.ORGANIZATION_VIEW}  # ends the membership of the user
     rules = [access_of(view) for _, view in routes(app)]
     needed = {rule.capability for rule in rules if rule.is_of_api and rule.outlives and rule.capability is not None}
-    assert needed - of_owners - to_leave == set(GRANTABLE)
+    assert needed - of_owners - of_people - to_leave == set(GRANTABLE)
 
 
 async def test_every_route_is_in_the_table(app: QuartTrio) -> None:

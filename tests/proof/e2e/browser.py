@@ -251,13 +251,26 @@ class Browser:
         """Return the result of a function body in the page."""
         return self._driver.execute_script(source)
 
+    @contextmanager
+    def on_new_pages(self, source: str) -> Iterator[None]:
+        """Run this script in each new page, before its own scripts."""
+        added = self._driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+        try:
+            yield
+        finally:
+            self._driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
+    def wait_for_script(self, source: str, *arguments: Any) -> Any:
+        """Return what a function body in the page passes to its last argument."""
+        return self._driver.execute_async_script(source, *arguments)
+
     def create_passkey(self, options: Any) -> Any:
         """Create a passkey at the present page. Return the credential as JSON, or the name of the error."""
-        return self._driver.execute_async_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
+        return self.wait_for_script(CEREMONY, "create", "parseCreationOptionsFromJSON", options)
 
     def use_passkey(self, options: Any) -> Any:
         """Use a passkey at the present page. Return the credential as JSON, or the name of the error."""
-        return self._driver.execute_async_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
+        return self.wait_for_script(CEREMONY, "get", "parseRequestOptionsFromJSON", options)
 
     @contextmanager
     def authenticator(self, **options: Any) -> Iterator["Authenticator"]:

@@ -19,7 +19,8 @@ routes = Blueprint("sign_in_preview", __name__)
 
 OUTCOME = (
     "`signed_in`: the user is signed in at once. `consent`: the user is asked to agree first. `sign_in`: the user must sign in again, for "
-    "example with the second factor. `refused`: the sign-in fails with `error`."
+    "example with the second factor. `enroll`: the user must first set up what a sign-in policy asks for. "
+    "`refused`: the sign-in fails with `error`."
 )
 
 
@@ -38,7 +39,7 @@ class OpenIdPreviewResponse(ResponseModel):
     outcome: PreviewOutcome = Field(description=OUTCOME)
     redirect_uri: str = Field(description="The redirect URI that would receive the answer.")
     error: str | None = Field(description="The `error` that the application would receive; null without one.")
-    message: str | None = Field(description="The `error_description`; null without an error.")
+    message: str | None = Field(description="The `error_description`, or the rule of a sign-in policy; null without either.")
     scope: list[str] = Field(description="The granted scopes, after the user agreed where that is needed.")
     id_token: dict[str, Any] | None = Field(
         description="The claims of the ID token, without `at_hash` and `nonce`; null without the scope `openid`, and if the user could not "
@@ -54,7 +55,7 @@ class SamlPreviewResponse(ResponseModel):
     entity_id: str = Field(description="The entity id of the application.")
     name_id_format: NameIdFormat = Field(description="The format of the name of the user.")
     error: str | None = Field(description="The error code of the refusal; null without one.")
-    message: str | None = Field(description="The reason of the refusal; null without one.")
+    message: str | None = Field(description="The reason of the refusal, or the rule of a sign-in policy; null without either.")
     name_id: str | None = Field(description="The name of the user; null if the sign-in would create it.")
     attributes: dict[str, str] = Field(description="The attributes of the assertion.")
 

@@ -31,10 +31,10 @@ class SignInResponse(ResponseModel):
     created_at: Timestamp = Field(description="When it happened. Attempts at unknown accounts are counted by minute.")
     success: bool = Field(description="Whether the user signed in.")
     reason: str | None = Field(
-        description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `directory`, "
-        "`blocked`, `saml`, `provider`, `state`, `address`, `authorization_code` or `device_code`. `unknown_account` stands for all "
-        "reasons if the account is no confirmed member of the organization and no user of the application, or does not exist. `many` "
-        "counts the rest of a minute with many attempts. Null for a success, and for failures before this log.",
+        description="Why it failed: `credentials`, `locked`, `email_code`, `mfa`, `unverified`, `closed`, `access`, `policy`, "
+        "`directory`, `blocked`, `saml`, `provider`, `state`, `address`, `authorization_code` or `device_code`. `unknown_account` "
+        "stands for all reasons if the account is no confirmed member of the organization and no user of the application, or does not "
+        "exist. `many` counts the rest of a minute with many attempts. Null for a success, and for failures before this log.",
         examples=["credentials"],
     )
     blocked_seconds: int | None = Field(

@@ -21,6 +21,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/provider.html": "guides/identity-providers",
         "applications/providers.html": "guides/identity-providers",
         "applications/saml.html": "guides/saml",
+        "applications/sign_in_policy.html": "guides/require-a-second-factor",
         "applications/subscriptions.html": "guides/billing",
         "applications/test_sign_in.html": "guides/openid-connect",
         "eventing/deliveries.html": "guides/webhooks",
@@ -42,6 +43,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "tenancy/branding.html": "guides/branding-and-mail",
         "tenancy/domain.html": "guides/branding-and-mail#verify-your-domain",
         "tenancy/mail_server.html": "guides/branding-and-mail#use-your-own-mail-server",
+        "tenancy/sign_in_policy.html": "guides/require-a-second-factor",
         "tenancy/personal_tokens.html": "guides/personal-access-tokens",
     }
 )

@@ -117,6 +117,7 @@ FAILURE_REASONS: Final[Labels] = {
     LoginFailure.UNVERIFIED: "Email address not verified",
     LoginFailure.CLOSED: "Account deactivated",
     LoginFailure.ACCESS: "Refused by the access policy",
+    LoginFailure.POLICY: "Refused by the sign-in policy",
     LoginFailure.DIRECTORY: "Blocked by the directory",
     LoginFailure.BLOCKED: "Blocked by an admin",
     LoginFailure.SAML: "Refused by SAML rules",

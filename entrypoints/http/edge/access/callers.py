@@ -9,7 +9,7 @@ from werkzeug.datastructures import Headers
 
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
-from core.authentication import browser, callers, impersonation
+from core.authentication import browser, callers, impersonation, policy_checks
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
@@ -222,4 +222,6 @@ async def _authorize_user(user: Person, access: Access) -> None:
     if access.verified and not user.email_verified:
         raise AddressNotVerified
     g.caller = user
+    if access.is_of_platform:
+        await policy_checks.require_on_platform(ports(), user)
     require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())

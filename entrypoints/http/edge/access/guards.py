@@ -14,6 +14,7 @@ import trio
 from quart import Response, g, request
 
 from core.authentication import impersonation
+from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.authentication.model.sessions import KeptFormEnded
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
@@ -28,7 +29,7 @@ from entrypoints.http.edge.ended_sessions import to_sign_in_again
 from entrypoints.http.edge.limits import take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, path_id, repeatable_parameters
-from entrypoints.http.edge.reauthentication import to_ended_form, to_reauthentication
+from entrypoints.http.edge.reauthentication import to_ended_form, to_policy, to_reauthentication
 from entrypoints.http.edge.signatures import by_signature, ids_of
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
@@ -132,6 +133,11 @@ class _Steps:
             if self.access.credentials is not Credentials.COOKIE:
                 raise
             return await to_reauthentication()
+        except (EnrolmentRequired, StepUpNeeded) as refusal:
+            if self.access.credentials is not Credentials.COOKIE:
+                raise
+            g.caller = refusal.caller
+            return await to_policy(refusal)
 
     async def take_turn(self, client: ScimClient, *args: Any, **kwargs: Any) -> Any:
         body = cast("LazyBody", request.body)

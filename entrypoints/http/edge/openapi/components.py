@@ -10,12 +10,22 @@ from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
 _ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
 _MESSAGE = {"type": "string", "description": "The message for people: the problem, and how to fix it."}
 _TIMESTAMP = {"type": "string", "format": "date-time", "description": "The time of the error, in UTC."}
+# Only in refusals by a sign-in policy
+_OF_POLICY = {
+    "enrolment_url": {
+        "type": "string",
+        "format": "uri",
+        "description": "With ENROLMENT_REQUIRED: the page to set up what is missing.",
+    },
+    "rule": {"type": "string", "description": "The rule of a sign-in policy that asks for more.", "examples": ["second_factor"]},
+    "organization": {"type": "string", "description": "The name of the organization, application or platform with this rule."},
+}
 
 _ERROR = {
     "type": "object",
     "title": "Error",
     "required": ["error", "error_code", "timestamp"],
-    "properties": {"error": _MESSAGE, "error_code": _ERROR_CODE, "timestamp": _TIMESTAMP},
+    "properties": {"error": _MESSAGE, "error_code": _ERROR_CODE, "timestamp": _TIMESTAMP, **_OF_POLICY},
 }
 
 _OAUTH_ERROR = {
@@ -27,6 +37,7 @@ _OAUTH_ERROR = {
         "error_description": _MESSAGE,
         "error_code": _ERROR_CODE,
         "timestamp": _TIMESTAMP,
+        **_OF_POLICY,
     },
 }
 

@@ -18,7 +18,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 async def remaining_ways(without: Method | ConnectionSlug | UUID) -> str:
     """Return the sentence for the end of PASSWORD, an identity provider, or the passkey with this id."""
-    words = {**WORDS, **{str(provider): name for provider, name in ports().policy.provider_names.items()}}
+    words: dict[str, str] = {**WORDS, **{str(slug): name for slug, name in ports().policy.provider_names.items()}}
     if without is Method.PASSWORD:
         words[Method.PASSKEY.value] = "a passkey"
     ways = [words.get(way, way) for way in await ways_in.list_own(ports(), signed_in(), without=without)]

@@ -12,7 +12,9 @@ from quart import Blueprint, Response, request
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
+from core.authentication import policy_checks
 from core.authentication.model.login import EmailCodeMalformed
+from core.authentication.model.policy import StepUpNeeded
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
@@ -23,11 +25,13 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
+from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.proofs import Method
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
+from core.kernel.sign_in_policy.decision import Decision, Outcome
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
@@ -37,6 +41,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.reauthentication import place_of
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
@@ -63,7 +68,7 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 def _target(fields: Any) -> dict[str, str]:
     """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
-    return {name: fields[name] for name in ("form", "next", "empty") if fields.get(name)}
+    return {name: fields[name] for name in ("form", "next", "empty", "policy") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
@@ -75,9 +80,20 @@ async def _kept_form(target: dict[str, str]) -> KeptForm | None:
     return await kept_forms.find(ports(), signed_in(), path_id(target["form"])) if "form" in target else None
 
 
-async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool) -> dict[str, Any]:
+async def _step_up(target: dict[str, str]) -> Decision | None:
+    """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
+    if "policy" not in target:
+        return None
+    try:
+        enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
+    except OrganizationNotFound:
+        return None
+    return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
+
+
+async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
-    options = await reauthentication.load_options(ports(), user)
+    options = await reauthentication.load_options(ports(), user, decision)
     has_keys = options.passkey or Method.PASSKEY in options.second_methods
     passkey = await reauthentication.start_passkey(ports(), user) if has_keys else None
     return {
@@ -87,6 +103,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
+        "asked": None if decision is None else StepUpNeeded(decision, place_of(target["policy"])).message,
         "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
@@ -107,6 +124,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "form": "The id of a form that was sent with a sign-in that was too old.",
         "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
+        "policy": "The sign-in policy that asks for it: `acme`, `acme/shop`, or `*` for the platform.",
     },
 )
 async def show() -> Response:
@@ -120,8 +138,10 @@ async def show() -> Response:
         kept = await _kept_form(target)
     except KeptFormEnded as refusal:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
-    if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
-        values = await _values(target, kept, is_emailed="emailed" in request.args)
+    decision = await _step_up(target)
+    is_fresh = "policy" in target or is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now())
+    if decision is not None or not is_fresh:
+        values = await _values(target, kept, is_emailed="emailed" in request.args, decision=decision)
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
     if kept is None:
         return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
@@ -140,7 +160,8 @@ async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool
         kept = await _kept_form(target)
     except KeptFormEnded:
         return redirect(_path(target))
-    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **await _values(target, kept, is_emailed=is_emailed))
+    values = await _values(target, kept, is_emailed=is_emailed, decision=await _step_up(target))
+    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **values)
 
 
 def _proof(form: Mapping[str, str]) -> ReauthenticationProof:

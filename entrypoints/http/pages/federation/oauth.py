@@ -39,7 +39,7 @@ from entrypoints.http.edge.limits import give_back_kept, keep_taken, limited_if_
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
-from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab
+from entrypoints.http.pages.flow.flows import path_of, provider_path, require_tab, step_path
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -123,7 +123,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
         outcome = await _advance(user, waiting, None, None)
         if not isinstance(outcome, Asked):
             return outcome
-        step = f"/{outcome.step.value}"
+        step = step_path(outcome.step)
     require_tab()
     await take_token(())
     await keep_taken(cookies.browser_id())

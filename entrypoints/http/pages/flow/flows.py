@@ -14,6 +14,7 @@ from quart import Blueprint, Response, request
 from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.steps import Step
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
 from core.federation.destination import Destination
@@ -111,6 +112,11 @@ def path_of(flow: Flow, step: str = "") -> str:
     if flow.is_stored:
         return _prefix_of(flow) + step
     return with_next(HOME_PATH + step, flow.request) if step else flow.request
+
+
+def step_path(step: Step) -> str:
+    """Return what `path_of` adds for a step. The flow itself leads to the page of ENROLL."""
+    return "" if step is Step.ENROLL else f"/{step.value}"
 
 
 def _prefix_of(flow: Flow) -> str:

@@ -34,9 +34,9 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow, destination: Destination | None = None) -> Response:
-    """Return the sign-in page, with a notice about the step before, if any. Raises: FlowEnded."""
-    notice = NOTICES.get(cookies.notice_cookie() or "")
+async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None) -> Response:
+    """Return the sign-in page, with what a sign-in policy asks for, or a notice about the step before, if any. Raises: FlowEnded."""
+    notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, "is_wrong": False, **values_of(options, flow)}
@@ -85,7 +85,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def second_factor_values(flow: Flow) -> dict[str, Any]:
     """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
     options = await second_factor.load_options(ports(), flow)
-    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": options.passkey_options is not None}
+    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": True}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:

@@ -6,10 +6,12 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.authentication import policy_checks
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
+from core.authentication.model.policy import explain
 from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
@@ -22,7 +24,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, leads_to_request, path_of
-from entrypoints.http.pages.flow.forms import FORMS, question_page
+from entrypoints.http.pages.flow.forms import FORMS, question_page, sign_in_form
 from entrypoints.http.pages.form_pages import check_session_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -73,9 +75,13 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     outcome = await _RESUME[flow.target](flow, user, reply)
     if not isinstance(outcome, Asked):
         return outcome
+    if outcome.step is Step.ENROLL:
+        return redirect(policy_checks.enrollment_path(outcome.admission.place, next=path_of(flow)))
     step = _present(flow, outcome, requested)
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
+    if step is Step.SIGN_IN and not outcome.admission.is_allowed:
+        return await sign_in_form(flow, outcome.destination, f"{explain(outcome.admission.decision)} Sign in again.")
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"

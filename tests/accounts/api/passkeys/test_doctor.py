@@ -1,17 +1,23 @@
-"""The check of `gatehouse doctor` of passkeys that were made for another host."""
+"""The checks of `gatehouse doctor` of passkeys that were made for another host, and of the factors of platform owners."""
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
+from core.kernel.display import format_day
 from core.kernel.outbound import Reply, SendFailed, SendFailure
 from core.kernel.policy import Policy
+from core.kernel.sign_in_policy.rules import Concerned, Rule, Rules
+from core.kernel.values import new_id
+from core.tenancy.model.sign_in_policies import SignInPolicy
 from entrypoints.findings import Finding, Health
-from entrypoints.passkey_checks import check_rp_id
+from entrypoints.passkey_checks import check_owners, check_rp_id
 from ports import Ports
 from tests.support.builders import add_account, run_sql
 
@@ -110,3 +116,37 @@ async def test_other_installations_have_nothing_to_check(ports: Ports, pool: Poo
         ("http://127.0.0.1:8080", {}),
     ]:
         assert await examine(ports, Reply(404, b""), base_url, **policy) == ([], None)
+
+
+async def store_policy(ports: Ports, due_at: datetime | None) -> None:
+    """Store the policy of the platform, which asks for a second factor."""
+    rules = Rules(second_factor=frozenset({Concerned.EVERYONE}), due_at={} if due_at is None else {Rule.SECOND_FACTOR: due_at})
+    policy = SignInPolicy(id=new_id(), org_id=None, service_id=None, rules=rules, changed_at=ports.clock.now(), changed_by=None)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sign_in_policies.put(policy)
+
+
+async def test_platform_owners_with_only_a_password_are_named(ports: Ports, pool: Pool) -> None:
+    now = ports.clock.now()
+    assert await check_owners(ports.storage, now) == []
+    for name in ("ada", "grace"):
+        account = await add_account(ports, f"{name}@example.com")
+        await run_sql(pool, "update users set is_platform_owner = true where id = %s", account.id)
+    text = "ada@example.com, grace@example.com have no second factor and no passkey"
+
+    async def text_of() -> str:
+        [finding] = await check_owners(ports.storage, now)
+        assert (finding.subject, finding.health) == ("platform owners", Health.WARNING)
+        return finding.text
+
+    assert (await text_of()).startswith(f"{text}. A stolen password opens the platform.")
+    await store_policy(ports, now + timedelta(days=7))
+    assert await text_of() == f"{text}. From {format_day(now + timedelta(days=7))} on, the pages of the platform open only with one"
+    await store_policy(ports, None)
+    assert await text_of() == f"{text}, so the pages of the platform are closed to them until they set one up"
+    await run_sql(pool, "update users set mfa_enabled_at = now() where email = 'ada@example.com'")
+    assert (await text_of()).startswith("grace@example.com has no second factor")
+    await run_sql(pool, "update users set passkey_count = 1 where email = 'grace@example.com'")
+    assert await check_owners(ports.storage, now) == [
+        Finding("platform owners", Health.GOOD, "all have a second factor or a passkey"),
+    ]

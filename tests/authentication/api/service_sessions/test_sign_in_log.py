@@ -14,8 +14,11 @@ from adapters.postgres.authentication.failed_logins import RECORD_FAILURE
 from adapters.postgres.engine.driver import Connection
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.login import LoginFailure, failure_of
+from core.authentication.model.policy import PolicyRefused
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT
 from core.kernel.access import BlockedByDirectory
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.base.rendering.labels import FAILURE_REASONS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.support.builders import EMAIL, add_account, add_member, run_sql
@@ -179,7 +182,15 @@ def test_every_reason_has_a_label_and_is_recorded() -> None:
                 recorded |= {
                     node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "LoginFailure"
                 }
-    of_refusals = {failure_of(refusal).name for refusal in (BlockedByDirectory(), BlockedByAdmin(), NoAccessToService())}
+    of_refusals = {
+        failure_of(refusal).name
+        for refusal in (
+            BlockedByDirectory(),
+            BlockedByAdmin(),
+            NoAccessToService(),
+            PolicyRefused(Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS)),
+        )
+    }
     assert recorded | of_refusals == LoginFailure.__members__.keys()
     assert FAILURE_REASONS.keys() == {*LoginFailure, UNKNOWN_ACCOUNT, MANY_ATTEMPTS}
     assert len(set(FAILURE_REASONS.values())) == len(FAILURE_REASONS)

@@ -1,11 +1,8 @@
 """Reauthentication of an old session in a real browser, on our pages and from a frontend on another origin (security A-12)."""
 
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import pytest
@@ -15,6 +12,7 @@ from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.pages.frontend import serving_files
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_account import STEP, code_of, enrol
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.slow
 OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """A server of files that logs nothing."""
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def websuite() -> Iterator[FakeProvider]:
     with FakeProvider(WEBSUITE) as running:
@@ -38,15 +29,12 @@ def websuite() -> Iterator[FakeProvider]:
 
 
 @pytest.fixture
-def frontend(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
-    """A server for the files of the guide, on another origin than Gatehouse."""
+def frontend(tmp_path: Path) -> Iterator[str]:
+    """The origin of the files of the guide, which is another one than that of Gatehouse."""
     for name, text in files(DOCS / "guides" / "reauthentication.md").items():
         (tmp_path / name).write_text(text)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving_files(tmp_path) as origin:
+        yield origin
 
 
 def make_old(database: dict[str, str]) -> None:
@@ -138,12 +126,11 @@ def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_cod
 
 
 def test_a_frontend_asks_and_repeats_the_request(
-    service: Start, own_database: dict[str, str], browser: Browser, frontend: ThreadingHTTPServer, tmp_path: Path
+    service: Start, own_database: dict[str, str], browser: Browser, frontend: str, tmp_path: Path
 ) -> None:
-    origin = f"http://localhost:{frontend.server_port}"
-    running = service(SSO_FRONTEND_URL=origin, **OWNER, **own_database).start()
+    running = service(SSO_FRONTEND_URL=frontend, **OWNER, **own_database).start()
     (tmp_path / "settings.js").write_text(f'export const api = "{running.address}";\n')
-    browser.open(f"{origin}/index.html")
+    browser.open(f"{frontend}/index.html")
     browser.fill("Email address", ADA)
     browser.fill("Password", PASSWORD)
     click(browser, "#sign-in button")

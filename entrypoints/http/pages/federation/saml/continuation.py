@@ -22,7 +22,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
-from entrypoints.http.pages.flow.flows import path_of
+from entrypoints.http.pages.flow.flows import path_of, step_path
 from entrypoints.http.pages.form_pages import no_access_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -64,7 +64,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     else:
         if isinstance(outcome, Asked):
             flow = await target.keep(ports(), waiting, cookies.browser_id())
-            response = redirect(path_of(flow, f"/{outcome.step.value}"))
+            response = redirect(path_of(flow, step_path(outcome.step)))
         else:
             response = _signed_on(outcome)
     cookies.clear_saml_cookie(response, state)

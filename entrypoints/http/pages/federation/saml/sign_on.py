@@ -9,6 +9,7 @@ from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.steps import Step
+from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
@@ -31,6 +32,7 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.limits import keep_taken, take_token
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query
+from entrypoints.http.edge.reauthentication import to_policy
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
 from entrypoints.http.pages.flow.flows import path_of, require_tab
 from entrypoints.http.pages.form_pages import no_access_page
@@ -140,6 +142,10 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
         if not isinstance(user, Visitor) or not wants_page():
             raise
         return no_access_page(refusal, user, request.full_path)
+    except (EnrolmentRequired, StepUpNeeded) as refusal:
+        if not isinstance(user, Visitor) or not wants_page():
+            raise
+        return await to_policy(refusal)
     return _to_response(result)
 
 

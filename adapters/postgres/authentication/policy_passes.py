@@ -1,0 +1,147 @@
+"""Sign-in policies with the facts about a user, and the passes of sessions."""
+
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
+from adapters.postgres.engine.records import Columns
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.accounts.model.devices import LoginRisk
+from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
+from core.kernel.callers import PolicyState
+from core.kernel.display import PRODUCT
+from core.kernel.proofs import proved_at
+from core.kernel.roles import RoleName
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
+
+PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
+# Joins of a session `s`, an organization `a` and a membership `am`
+STATE_JOINS: Final = """
+    left join sign_in_policies ap on ap.org_id = a.id and ap.service_id is null
+    left join policy_passes ay on ay.session_id = s.id and ay.org_id = a.id"""
+STATE: Final = Columns(
+    """
+    ap.version, ap.rules -> 'admin_networks',
+    coalesce(ay.version = ap.version and ay.role is not distinct from am.role and ay.valid_until > %(now)s, false)""",
+    3,
+    lambda row: to_state(row),
+)
+# Whether the session `s` has a pass, or needs none. Also a new version and another role ask for a new one.
+POLICY_MET: Final = """
+    (s.impersonator_id is not null
+     or not exists (select from sign_in_policies sp where sp.org_id = s.org_id and sp.service_id is null)
+     or exists (
+        select from policy_passes sy
+        join sign_in_policies sp on sp.org_id = sy.org_id and sp.service_id is null and sp.version = sy.version
+        where sy.session_id = s.id and sy.org_id = s.org_id and sy.valid_until > %(now)s
+          and sy.role is not distinct from (select sm.role from memberships sm where sm.org_id = s.org_id and sm.user_id = s.user_id)))"""
+PROOFS: Final = proof_columns("s")
+SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
+SESSION_WIDTH: Final = 8 + PROOFS.width
+LOAD: Final = f"""
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+        array(select distinct i.provider from identities i
+              where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
+        {SESSION}, {ACCOUNT.columns}
+    from sign_in_policies p
+    join users u on u.id = %(user_id)s
+    left join organizations o on o.id = p.org_id
+    left join services v on v.org_id = p.org_id and v.id = %(service_id)s::uuid
+    left join sign_in_policies q on q.org_id = p.org_id and q.service_id = v.id
+    left join memberships m on m.org_id = p.org_id and m.user_id = u.id
+    left join sessions s on s.id = %(session_id)s::uuid and s.user_id = u.id
+    left join devices d on d.id = s.device_id and d.user_id = u.id and d.revoked_at is null
+    left join policy_passes y on y.session_id = s.id and y.org_id = %(pass_of)s
+    where p.service_id is null"""
+SAVE: Final = """
+    insert into policy_passes (session_id, org_id, version, role, valid_until, used_at)
+    select s.id, %(org_id)s, %(version)s, %(role)s, %(valid_until)s, %(used_at)s from sessions s where s.id = %(session_id)s
+    on conflict (session_id, org_id) do update
+    set version = excluded.version, role = excluded.role, valid_until = excluded.valid_until, used_at = excluded.used_at"""
+
+
+def to_state(row: Row) -> PolicyState | None:
+    version, networks, is_met = row
+    return None if version is None else PolicyState(is_met, tuple(networks or ()))
+
+
+def to_subject(row: Row) -> PolicySubject:
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:12]
+    service_id, service_slug, service_name, service_rules = service
+    rest = row[12:]
+    kind = SourceKind.PLATFORM if org_id is None else SourceKind.ORGANIZATION
+    parts = [(Source(kind, org_id, org_name or PRODUCT), Rules.read(rules))]
+    if service_rules is not None:
+        parts.append((Source(SourceKind.APPLICATION, service_id, service_name), Rules.read(service_rules)))
+    account = ACCOUNT.read(rest[SESSION_WIDTH:])
+    return PolicySubject(
+        policy=EffectivePolicy(org_id, version, tuple(parts)),
+        org_slug=org_slug,
+        service_slug=None if service_rules is None else service_slug,
+        role=None if role is None else RoleName(role),
+        account=account,
+        providers=frozenset(providers),
+        email_sign_in=email_sign_in,
+        session=_to_session(rest[:SESSION_WIDTH], has_second=bool(account.second_factors)),
+    )
+
+
+def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
+    if row[0] is None:
+        return None
+    proofs = to_proofs(row[1 : 1 + PROOFS.width])
+    mfa_missing, mfa_at, trust_hash, trust_expires_at, risk, used_at, reminded_at = row[1 + PROOFS.width :]
+    # A session without the second factor of its account began on a trusted device. A later proof there says nothing about it.
+    began = proved_at(proofs) if proofs else None
+    is_trusted = has_second and not mfa_missing and trust_hash is not None and began is not None and mfa_at is not None
+    is_trusted = is_trusted and mfa_at <= began < trust_expires_at
+    is_high = risk is not None and LoginRisk(risk, ()).is_high
+    return PolicySession(proofs, mfa_at if is_trusted else None, is_high, used_at, reminded_at)
+
+
+class PolicyPasses(Repository):
+    """Implements `ports.storage.authentication.policies.PolicyPasses` and `PolicyPassUse`."""
+
+    async def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> PolicySubject | None:
+        return await self._one(to_subject, _load(org_id), **_values(org_id, service_id, user_id, session_id))
+
+    def load_deferred(self, org_id: UUID, service_id: UUID | None, user_id: UUID) -> DeferredRow[PolicySubject]:
+        return self._one_deferred(to_subject, _load(org_id), **_values(org_id, service_id, user_id, None))
+
+    async def state_on_platform(self, session_id: UUID, now: datetime) -> PolicyState | None:
+        return await self._one(
+            to_state,
+            """
+            select p.version, p.rules -> 'admin_networks', coalesce(y.version = p.version and y.valid_until > %(now)s, false)
+            from sign_in_policies p left join policy_passes y on y.session_id = %(session_id)s and y.org_id = %(platform)s
+            where p.org_id is null and p.service_id is null""",
+            session_id=session_id,
+            platform=PLATFORM,
+            now=now,
+        )
+
+    async def save(self, new: PolicyPass) -> None:
+        await self._write(
+            SAVE,
+            session_id=new.session_id,
+            org_id=new.org_id or PLATFORM,
+            version=new.version,
+            role=new.role,
+            valid_until=new.valid_until,
+            used_at=new.used_at,
+        )
+
+    async def set_reminded(self, session_id: UUID, org_id: UUID | None, now: datetime) -> None:
+        sql = "update policy_passes set reminded_at = %(now)s where session_id = %(session_id)s and org_id = %(org_id)s"
+        await self._run(sql, session_id=session_id, org_id=org_id or PLATFORM, now=now)
+
+
+def _load(org_id: UUID | None) -> LiteralString:
+    # Not one condition for both: an index on `org_id` does not serve "is not distinct from".
+    return LOAD + (" and p.org_id is null" if org_id is None else " and p.org_id = %(org_id)s")
+
+
+def _values(org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> dict[str, UUID | None]:
+    return {"org_id": org_id, "service_id": service_id, "user_id": user_id, "session_id": session_id, "pass_of": org_id or PLATFORM}

@@ -1,0 +1,34 @@
+"""Sign-in policies of applications, which add to that of their organization."""
+
+from core.applications import services
+from core.kernel.callers import Member
+from core.kernel.sign_in_policy.rules import Document
+from core.tenancy import sign_in_policies
+from core.tenancy.model.sign_in_policies import PolicyPreview
+from core.tenancy.sign_in_policies import PolicyApplication, PolicyDetails
+from ports import Ports
+
+
+async def get(ports: Ports, caller: Member, slug: str) -> PolicyDetails:
+    """Return the policy of an application of the caller's organization. It may be empty. Raises: ServiceNotFound."""
+    return await sign_in_policies.get(ports, caller, await _find(ports, caller, slug))
+
+
+async def save(ports: Ports, caller: Member, slug: str, document: Document, version: int) -> PolicyDetails:
+    """Replace the policy of an application, and return it. Raises: ServiceNotFound; the errors of `sign_in_policies.save`."""
+    return await sign_in_policies.save(ports, caller, document, version, await _find(ports, caller, slug))
+
+
+async def remove(ports: Ports, caller: Member, slug: str) -> None:
+    """Remove the policy of an application. Raises: ServiceNotFound; the errors of `sign_in_policies.remove`."""
+    await sign_in_policies.remove(ports, caller, await _find(ports, caller, slug))
+
+
+async def preview(ports: Ports, caller: Member, slug: str, document: Document) -> PolicyPreview:
+    """Return the effect that saving this document would have now. Raises: ServiceNotFound; the errors of `sign_in_policies.preview`."""
+    return await sign_in_policies.preview(ports, caller, document, await _find(ports, caller, slug))
+
+
+async def _find(ports: Ports, caller: Member, slug: str) -> PolicyApplication:
+    service = await services.find(ports, caller, slug)
+    return PolicyApplication(service.id, service.name, service.email_sign_in)

@@ -1,0 +1,188 @@
+"""The sign-in policy that a user has to meet, the facts that it judges, and its refusals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.accounts.model.accounts import Account
+from core.authentication.model.sessions import RefreshTokenInvalid
+from core.kernel.errors import Forbidden
+from core.kernel.proofs import Acr, Proofs, Strength
+from core.kernel.roles import RoleName, is_admin
+from core.kernel.sign_in_age import AuthenticationInsufficient
+from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
+
+# A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
+PASS_TTL: Final = timedelta(hours=1)
+MIN_PASS_TTL: Final = timedelta(minutes=1)
+IDLE_PARTS: Final = 10  # of the idle time: a pass lasts for one of them, and then the next use is stored
+REMINDER_PAUSE: Final = timedelta(days=1)
+
+
+class PolicyPath(StrEnum):
+    """Where a sign-in policy is asked: the label `path` of the metric."""
+
+    SIGN_IN = "sign_in"  # over the API, or of a browser before its session starts
+    AUTHORIZATION = "authorization"  # OAuth and OpenID Connect, in a browser with a session
+    CODE = "code"
+    DEVICE = "device"
+    SAML = "saml"
+    REFRESH = "refresh"
+    API = "api"
+    CONSOLE = "console"
+    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a name)
+    ENROLL = "enroll"
+    PREVIEW = "preview"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySession:
+    """The facts of a session, or of a sign-in that can start one. Times are UTC."""
+
+    proofs: Proofs
+    factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
+    risk_is_high: bool = False
+    used_at: datetime | None = None  # the last use of the organization
+    reminded_at: datetime | None = None  # of a rule that starts later
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlace:
+    """The slugs of an organization with a sign-in policy, and of its application with rules of its own. None: the platform."""
+
+    org_slug: str | None
+    service_slug: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySubject:
+    """A user, and the sign-in policy that they have to meet."""
+
+    policy: EffectivePolicy
+    org_slug: str | None  # None: the policy of the platform
+    service_slug: str | None  # of the application, if it has rules of its own
+    role: RoleName | None  # in the organization
+    account: Account
+    providers: frozenset[str]  # the linked identity providers
+    email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
+    session: PolicySession | None
+
+    @property
+    def place(self) -> PolicyPlace:
+        """Where the policy is: its pages name it."""
+        return PolicyPlace(self.org_slug, self.service_slug)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.account.is_platform_owner if self.policy.org_id is None else is_admin(self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPass:
+    """An allowed decision about a session. Until it ends, the policy need not be asked again. Times are UTC."""
+
+    session_id: UUID
+    org_id: UUID | None  # None: the platform
+    version: int  # of the policy
+    role: RoleName | None
+    valid_until: datetime
+    used_at: datetime
+
+
+_METHOD_NAMES: Final[Mapping[str, str]] = {"password": "password", "email": "email", "passkey": "passkey", "totp": "authenticator app"}
+_FACTS: Final = {
+    Rule.SECOND_FACTOR: "{} requires a second factor.",
+    Rule.PHISHING_RESISTANT: "{} requires a passkey.",
+    Rule.METHODS: "{} accepts only some ways to sign in: {}.",
+    Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
+    Rule.SESSION_IDLE: "You have not used {} for a while.",
+    Rule.ADMIN_NETWORKS: "{} lets admins act only from its networks.",
+}
+
+
+def explain(decision: Decision) -> str:
+    """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
+    assert decision.rule is not None, "only decisions with a rule are explained"
+    methods = ", ".join(_METHOD_NAMES.get(name, name.removeprefix("provider:")) for name in sorted(decision.methods or ()))
+    return _FACTS[decision.rule].format(_name(decision), methods)
+
+
+def _name(decision: Decision) -> str:
+    return "" if decision.source is None else decision.source.name
+
+
+def _fields(decision: Decision, **further: str) -> dict[str, str]:
+    rule = {} if decision.rule is None else {"rule": decision.rule.value}
+    return {**further, **rule, "organization": _name(decision)}
+
+
+class EnrolmentRequired(Forbidden):
+    """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
+
+    code = "ENROLMENT_REQUIRED"
+
+    def __init__(self, decision: Decision, place: PolicyPlace, url: str) -> None:
+        """`url` is that of the page on which a browser sets the factor up."""
+        super().__init__(f"{explain(decision)} Set it up, and sign in again.")
+        self.place = place
+        self.fields = _fields(decision, enrolment_url=url)
+
+
+class StepUpNeeded(AuthenticationInsufficient):
+    """The sign-in policy requires another sign-in. Confirm that it's you, or sign in again."""
+
+    def __init__(self, decision: Decision, place: PolicyPlace) -> None:
+        super().__init__(f"{explain(decision)} Confirm that it's you, or sign in again.")
+        self.place = place
+        acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
+        age = decision.max_age or (None if acr else timedelta(0))
+        self.needed = acr if age is None else {**acr, "max_age": str(int(age.total_seconds()))}
+        self.fields = _fields(decision)
+
+
+class PolicyRefused(Forbidden):
+    """The sign-in policy does not allow this from here."""
+
+    def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
+        super().__init__(f"{explain(decision)} {advice}")
+        self.fields = _fields(decision)
+
+
+class TokenBelowPolicy(PolicyRefused):
+    """The sign-in that created this personal access token does not meet the sign-in policy. Sign in again, and create a new one."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision, "The sign-in that created this token did not meet it. Sign in again, and create a new token.")
+
+
+@dataclass(frozen=True, slots=True)
+class DueEnrollment:
+    """The page on which a user sets up what a rule of a sign-in policy asks for, and the start of the rule in UTC."""
+
+    url: str
+    due_at: datetime
+
+
+POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
+
+
+class RefreshNeedsEnrolment(RefreshTokenInvalid):
+    """The sign-in policy requires a factor that the account does not have. Set it up, and use this refresh token again."""
+
+    code = "ENROLMENT_REQUIRED"
+
+    def __init__(self, decision: Decision, url: str) -> None:
+        super().__init__(f"{explain(decision)} Set it up, and sign in again.")
+        self.fields = _fields(decision, enrolment_url=url)
+
+
+class RefreshNeedsSignIn(RefreshTokenInvalid):
+    """The sign-in policy requires another sign-in. Sign in again."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(f"{explain(decision)} Sign in again.")
+        self.fields = _fields(decision)

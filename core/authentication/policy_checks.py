@@ -1,0 +1,278 @@
+"""The sign-in policy on every path that gives, uses or renews a session or a token.
+
+`decide` (core.kernel.sign_in_policy) decides, and nothing else does. Here are the facts that it needs, and what follows from
+its decision. A session whose decision is ALLOWED gets a pass, so that the next requests need no decision.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from core.accounts.model.devices import DeviceMatch
+from core.authentication.model.login import is_on
+from core.authentication.model.policy import (
+    IDLE_PARTS,
+    MIN_PASS_TTL,
+    PASS_TTL,
+    REMINDER_PAUSE,
+    DueEnrollment,
+    EnrolmentRequired,
+    PolicyPass,
+    PolicyPath,
+    PolicyPlace,
+    PolicyRefused,
+    PolicySession,
+    PolicySubject,
+    StepUpNeeded,
+    TokenBelowPolicy,
+)
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
+from core.kernel.errors import Refusal, refuse
+from core.kernel.page_paths import ENROLL_PATH
+from core.kernel.proofs import Factor, Proofs, covers, proved_at
+from core.kernel.roles import is_admin
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
+from core.kernel.sign_in_policy.rules import Rule, Rules
+from ports import Ports
+from ports.storage import Transaction
+
+# Paths in which the user acts in the organization or on the platform, so that the networks of its admins count.
+_ACTING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.PERSONAL_TOKEN)
+
+
+def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: datetime, address: str | None = None) -> Decision:
+    """Return the decision about a user's session, and count it. Without a policy, everything is allowed."""
+    if subject is None:
+        return NO_POLICY
+    session = subject.session or PolicySession(())
+    decision = decide(
+        subject.policy,
+        PolicyFacts(
+            now=now,
+            proofs=session.proofs,
+            factors=subject.account.factors,
+            first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
+            is_admin=subject.is_admin,
+            acts=path in _ACTING,
+            risk_is_high=session.risk_is_high,
+            address=address,
+            used_at=session.used_at,
+            factor_at_device=session.factor_at_device,
+            ages=path is not PolicyPath.PERSONAL_TOKEN,
+        ),
+    )
+    ports.metrics.sign_in_policy_decided(path, decision.outcome)
+    return decision
+
+
+def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
+    """Return the pass of a session that is allowed."""
+    ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
+    valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
+    return PolicyPass(session_id, subject.policy.org_id, subject.policy.version, subject.role, valid_until, now)
+
+
+def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision) -> Refusal:
+    """Return the refusal of a decision that is not ALLOWED."""
+    if decision.outcome is Outcome.REFUSED:
+        return PolicyRefused(decision)
+    if path is PolicyPath.PERSONAL_TOKEN:
+        return TokenBelowPolicy(decision)
+    if decision.outcome is Outcome.ENROLL:
+        return EnrolmentRequired(decision, subject.place, enrollment_url(ports, subject.place))
+    return StepUpNeeded(decision, subject.place)
+
+
+def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
+    """Return the URL of the page on which the user sets up what this policy asks for."""
+    return ports.tokens.issuer + enrollment_path(place)
+
+
+def enrollment_path(place: PolicyPlace, **more: str) -> str:
+    """Return the path of `enrollment_url`, with further parameters."""
+    names = {"org": place.org_slug, "service": place.service_slug} | more
+    query = urlencode({name: value for name, value in names.items() if value is not None})
+    return f"{ENROLL_PATH}?{query}" if query else ENROLL_PATH
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The decision about a session, or about a sign-in that can start one. Without a policy, `subject` is None."""
+
+    subject: PolicySubject | None = None
+    decision: Decision = NO_POLICY
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of the account, or none without a policy."""
+        return () if self.subject is None else self.subject.account.factors
+
+    @property
+    def place(self) -> PolicyPlace:
+        """Where the policy is."""
+        return PolicyPlace(None) if self.subject is None else self.subject.place
+
+    def enrollment(self, ports: Ports) -> DueEnrollment | None:
+        """Return what a rule that starts later asks of the user, if anything."""
+        due_at = self.decision.due_at
+        return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
+
+    def is_reminded(self, now: datetime) -> bool:
+        """Return whether the user of the session was reminded today of a rule that starts later."""
+        reminded_at = None if self.subject is None or self.subject.session is None else self.subject.session.reminded_at
+        return reminded_at is not None and now - reminded_at < REMINDER_PAUSE
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.decision.outcome is Outcome.ALLOWED
+
+    def ends_by(self, now: datetime) -> datetime | None:
+        """Return the end of the session by the longest session of the policy, or None without one."""
+        if self.subject is None or self.subject.session is None:
+            return None
+        lifetime = self.subject.policy.in_force(now).session_lifetime
+        return None if lifetime is None else proved_at(self.subject.session.proofs) + lifetime
+
+    @property
+    def asks_all_factors(self) -> bool:
+        """Whether a factor that a trusted device skips would meet the policy."""
+        if self.subject is None or self.subject.session is None or self.decision.outcome is not Outcome.STEP_UP:
+            return False
+        return not covers(self.subject.session.proofs, self.subject.account.factors)
+
+    def require(self, ports: Ports, path: PolicyPath, user: Person) -> None:
+        """Check that the sign-in meets the policy. Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy."""
+        if self.subject is not None and not self.is_allowed:
+            refusal = refusal_of(ports, path, self.subject, self.decision)
+            refusal.caller = user
+            raise refusal
+
+    async def save_pass(self, tx: Transaction, session_id: UUID, now: datetime) -> None:
+        """Store the pass of the session, which has started."""
+        if self.subject is not None:
+            await tx.policy_passes.save(pass_of(self.subject, self.decision, session_id, now))
+
+
+NO_ADMISSION: Final = Admission()
+
+
+async def judge_session(
+    ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person, session_id: UUID | None = None
+) -> Admission:
+    """Return the decision about the user's present session, or the one with this id. If it is allowed, it gets a pass.
+
+    `org_id` None: the platform.
+    """
+    now, session_id = ports.clock.now(), session_id or user.session_id
+    async with ports.storage.reading() as read:
+        subject = await read.policy_passes.load(org_id, service_id, user.user_id, session_id)
+    if subject is None or subject.session is None or not subject.session.proofs:
+        return NO_ADMISSION
+    decision = judge(ports, path, subject, now, user.address)
+    if decision.outcome is Outcome.ALLOWED and path is not PolicyPath.PREVIEW:
+        async with ports.storage.autocommit() as statements:
+            await statements.policy_passes.save(pass_of(subject, decision, session_id, now))
+    return Admission(subject, decision)
+
+
+async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person) -> None:
+    """Check that the user's session meets the policy. No policy of an organization binds an impersonator.
+
+    Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy.
+    """
+    if user.impersonator_id is not None:
+        return
+    admission = await judge_session(ports, path, org_id, service_id, user)
+    admission.require(ports, path, user)
+
+
+async def require_in_transaction(
+    ports: Ports, tx: Transaction, path: PolicyPath, org_id: UUID, service_id: UUID | None, user: Person
+) -> None:
+    """Check the same in a transaction that goes on. No pass is stored. Raises: the errors of `require`."""
+    if user.impersonator_id is not None:
+        return
+    subject = await tx.policy_passes.load(org_id, service_id, user.user_id, user.session_id)
+    if subject is not None and subject.session is not None:
+        Admission(subject, judge(ports, path, subject, ports.clock.now(), user.address)).require(ports, path, user)
+
+
+async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
+    """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
+    if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
+        return
+    await require(ports, path, organization.id, None, user)
+
+
+async def require_on_platform(ports: Ports, user: Person) -> None:
+    """Check that a platform owner who uses the platform's pages or API meets its policy. Raises: the errors of `require`."""
+    async with ports.storage.reading() as read:
+        state = await read.policy_passes.state_on_platform(user.session_id, ports.clock.now())
+    if state is not None and not (state.is_met and _is_inside(state, user.address)):
+        await require(ports, PolicyPath.API, None, None, user)
+
+
+def _is_inside(state: PolicyState, address: str | None) -> bool:
+    return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
+
+
+# Sessions of applications
+
+
+def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime) -> Admission:
+    """Return the decision about a sign-in with these proofs, whose session has not started."""
+    if subject is None:
+        return NO_ADMISSION
+    is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
+    subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
+    return Admission(subject, judge(ports, PolicyPath.SIGN_IN, subject, now))
+
+
+async def judge_grant(
+    ports: Ports, tx: Transaction, path: PolicyPath, service: ServiceContext | None, user_id: UUID, session_id: UUID
+) -> Admission:
+    """Return the decision about a session that the application starts by the approval of the user in the session with this id."""
+    if service is None or not service.has_sign_in_policy:
+        return NO_ADMISSION
+    subject = await tx.policy_passes.load(service.org_id, service.id, user_id, session_id)
+    return NO_ADMISSION if subject is None else Admission(subject, judge(ports, path, subject, ports.clock.now()))
+
+
+# The page on which users set up what a policy asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Enrollment:
+    """What the policy of an organization, or of the platform, asks of a user."""
+
+    organization: str | None  # its name; None: the platform
+    org_id: UUID | None
+    decision: Decision
+
+
+async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
+    """Return what an organization, or its application, asks of a user that it knows, or the platform of its owners.
+
+    Raises: OrganizationNotFound.
+    """
+    if place.org_slug is None:
+        admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
+        return Enrollment(None, None, admission.decision)
+    async with ports.storage.reading() as read:
+        org_id = await read.organizations.id_by_slug(place.org_slug) or refuse(OrganizationNotFound)
+        organization = await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
+        is_known = await read.end_users.is_known(org_id, user.user_id)
+        found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
+    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
+    if not is_known and (admission.subject is None or admission.subject.role is None):
+        raise OrganizationNotFound
+    return Enrollment(organization.name, org_id, admission.decision)
+
+
+async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:
+    """Store that the user does not set up now what a rule asks for later, so that this session is not asked again today."""
+    async with ports.storage.autocommit() as statements:
+        await statements.policy_passes.set_reminded(user.session_id, org_id, ports.clock.now())

@@ -1,0 +1,143 @@
+"""The sign-in policy of the platform: platform owners need a second factor.
+
+It starts a grace period after the first sign-in of a platform owner, or after the upgrade of an installation that has one.
+It does not concern the service accounts of the platform.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.accounts import platform
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.access import NotAPlatformOwner, require_sign_in
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.display import PRODUCT, format_day
+from core.kernel.errors import refuse
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.rules import (
+    RULES_OF_PLATFORM,
+    Concerned,
+    Document,
+    EffectivePolicy,
+    PolicyInvalid,
+    Rule,
+    Rules,
+    Source,
+    SourceKind,
+)
+from core.kernel.values import Email, new_id
+from core.maintenance import housekeeping
+from core.tenancy import events
+from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of
+from core.tenancy.sign_in_policies import PolicyDetails
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+GRACE: Final = timedelta(days=7)
+LAST_REMINDER: Final = timedelta(days=2)  # before the rule starts
+LEASE_NAME: Final = "policy_reminder"
+LEASE: Final = timedelta(minutes=5)
+MAX_OWNERS: Final = 1_000_000  # one transaction has all of them
+_LEAST: Final = Rules(second_factor=frozenset({Concerned.EVERYONE}), grace=GRACE)
+
+
+async def get(ports: Ports) -> PolicyDetails:
+    """Return the policy of the platform. Before the first sign-in of an owner, it has not started."""
+    async with ports.storage.reading() as read:
+        policy = await _find(read, ports.clock.now())
+    return PolicyDetails(policy, policy.rules.in_force(ports.clock.now()))
+
+
+async def save(ports: Ports, caller: Person, document: Document, version: int) -> PolicyDetails:
+    """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen.
+
+    Raises: PolicyInvalid; PolicyChanged; WouldLockYouOut; SignInNotRecent; NotAPlatformOwner.
+    """
+    rules, now = Rules.parse(document).restricted_to(RULES_OF_PLATFORM), ports.clock.now()
+    if Concerned.EVERYONE not in rules.second_factor:
+        raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
+    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.accounts.lock_platform_owners()
+        await platform.lock_rights(tx, caller)
+        old = await _find(tx, now)
+        if old.version != version:
+            raise PolicyChanged
+        rules = rules.with_due_dates(old.rules, now)
+        is_later = rules.due_at.get(Rule.SECOND_FACTOR) != old.rules.due_at.get(Rule.SECOND_FACTOR)
+        new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id, reminded=0 if is_later else old.reminded)
+        await _require_way_in(ports, tx, caller, rules, now)
+        if changes := changes_of(old.rules, rules):
+            new = replace(new, version=await tx.sign_in_policies.put(new))
+            tx.record(events.sign_in_policy_updated(None, None, changes))
+    return PolicyDetails(new, rules.in_force(now))
+
+
+async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
+    """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
+    async with ports.storage.reading() as read:
+        policy = await _find(read, ports.clock.now())
+        addresses = await read.accounts.owner_addresses_without_second_factor()
+    due = policy.rules.due_at.get(Rule.SECOND_FACTOR)
+    return due if due is not None and due > ports.clock.now() else None, addresses
+
+
+async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
+    return await read.sign_in_policies.find(None) or _first(now)
+
+
+def _first(now: datetime) -> SignInPolicy:
+    rules = _LEAST.with_due_dates(Rules(), now)
+    return SignInPolicy(id=new_id(), org_id=None, service_id=None, rules=rules, changed_at=now, changed_by=None)
+
+
+async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: Rules, now: datetime) -> None:
+    owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
+    owner = replace(owner, last_address=caller.address)
+    policy = EffectivePolicy(None, 0, ((Source(SourceKind.PLATFORM, None, PRODUCT), rules),))
+    decision = decide(policy, owner.facts(rules.in_force(now), now, email_is_on=ports.policy.email_sign_in))
+    if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
+        raise WouldLockYouOut(decision, caller.address)
+
+
+# The start of the policy
+
+
+async def ensure(tx: Transaction, now: datetime) -> None:
+    """Store the policy, if there is none. Called when a platform owner signs in."""
+    await tx.sign_in_policies.add_of_platform(_first(now))
+
+
+async def ensure_after_upgrade(ports: Ports) -> None:
+    """Store the policy, if there is none and a platform owner has signed in before. Called at the start of the service."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        if await tx.sign_in_policies.platform_owner_has_signed_in():
+            await ensure(tx, now)
+
+
+async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Queue the emails to platform owners without a second factor: when the grace period begins, and two days before it ends.
+
+    Return the number of emails, or None if another process holds the lease.
+    """
+
+    async def process(tx: Transaction, now: datetime) -> int:
+        policy = await tx.sign_in_policies.find(None)
+        due = None if policy is None else policy.rules.due_at.get(Rule.SECOND_FACTOR)
+        if policy is None or due is None or due <= now:
+            return 0
+        number = 2 if due - now <= LAST_REMINDER else 1
+        if policy.reminded >= number or not await tx.sign_in_policies.mark_reminded(number):
+            return 0
+        addresses = await tx.accounts.owner_addresses_without_second_factor()
+        for address in addresses:
+            await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=format_day(due)))
+        return len(addresses)
+
+    return await housekeeping.process_in_batches(ports, holder, LEASE_NAME, LEASE, MAX_OWNERS, {"owners": process})

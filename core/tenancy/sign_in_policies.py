@@ -1,0 +1,255 @@
+"""Sign-in policies of organizations: reading, saving, and a preview of their effect.
+
+`core.kernel.sign_in_policy` has the rules and the decision. Applications have policies of their own, which add to that of
+their organization (`core.applications.sign_in_policies`).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from time import monotonic
+from typing import Final
+from uuid import UUID
+
+from core.kernel.access import NotOfThisOrganization, require_sign_in
+from core.kernel.callers import Member, Person
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.rules import (
+    RULES_OF_APPLICATIONS,
+    Document,
+    EffectivePolicy,
+    Rules,
+    Source,
+    SourceKind,
+    strictest_rules,
+)
+from core.kernel.values import Batches, new_id
+from core.tenancy import events, organizations
+from core.tenancy.model.organizations import Organization
+from core.tenancy.model.sign_in_policies import (
+    MAX_COUNTED,
+    MAX_PEOPLE,
+    PeopleCount,
+    PolicyChanged,
+    PolicyOfUser,
+    PolicyPerson,
+    PolicyPreview,
+    SignInPolicy,
+    StoppedPerson,
+    WouldLockYouOut,
+    changes_of,
+    require_available,
+)
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+COUNTED_WITHIN: Final = 5.0  # seconds
+_STOPPED: Final = (Outcome.ENROLL, Outcome.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyApplication:
+    """The application that a policy is for. `email_sign_in` None: it offers sign-in by email as the platform does."""
+
+    id: UUID
+    name: str
+    email_sign_in: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDetails:
+    """A policy, and the rules that are in force: those of an application together with its organization's."""
+
+    policy: SignInPolicy
+    in_force: Rules
+
+
+async def get(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> PolicyDetails:
+    """Return the policy of the caller's organization, or of this application of it. It may be empty. Raises: OrganizationNotFound."""
+    organization, now = await organizations.get(ports, caller), ports.clock.now()
+    async with ports.storage.reading() as read:
+        policy = await _find(read, organization, application, now)
+        effective = await _merge(read, organization, application, policy.rules)
+    return PolicyDetails(policy, effective.in_force(now))
+
+
+async def save(
+    ports: Ports, caller: Member, document: Document, version: int, application: PolicyApplication | None = None
+) -> PolicyDetails:
+    """Replace the policy of the caller's organization, or of this application of it, and return it.
+
+    `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
+
+    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; WouldLockYouOut; SignInNotRecent; the errors of
+    `lock_organization_for`.
+    """
+    rules, now = _parse(document, application), ports.clock.now()
+    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        old = await _find(tx, organization, application, now)
+        if old.version != version:
+            raise PolicyChanged
+        new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
+        effective = await _merge(tx, organization, application, new.rules)
+        await _require_available(ports, tx, organization, application, effective)
+        await _require_way_in(ports, tx, caller, application, effective, now)
+        if changes := changes_of(old.rules, new.rules):
+            new = replace(new, version=await tx.sign_in_policies.put(new))
+            tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
+    return PolicyDetails(new, effective.in_force(now))
+
+
+async def remove(ports: Ports, caller: Member, application: PolicyApplication) -> None:
+    """Remove the policy of an application. That of its organization stays. Raises: the errors of `lock_organization_for`."""
+    now = ports.clock.now()
+    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        old = await _find(tx, organization, application, now)
+        if await tx.sign_in_policies.remove(organization.id, application.id):
+            tx.record(events.sign_in_policy_updated(organization.id, application.id, changes_of(old.rules, Rules())))
+
+
+async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
+    """Return the policies of the caller's organizations, and that of the platform for its owners."""
+    async with ports.storage.reading() as read:
+        return await read.sign_in_policies.of_user(caller.user_id)
+
+
+def _parse(document: Document, application: PolicyApplication | None) -> Rules:
+    rules = Rules.parse(document)
+    return rules if application is None else rules.restricted_to(RULES_OF_APPLICATIONS)
+
+
+async def _find(
+    read: Reading | Transaction, organization: Organization, application: PolicyApplication | None, now: datetime
+) -> SignInPolicy:
+    service_id = None if application is None else application.id
+    stored = await read.sign_in_policies.find(organization.id, service_id)
+    return stored or SignInPolicy(
+        id=new_id(), org_id=organization.id, service_id=service_id, rules=Rules(), changed_at=now, changed_by=None
+    )
+
+
+async def _merge(
+    read: Reading | Transaction, organization: Organization, application: PolicyApplication | None, rules: Rules
+) -> EffectivePolicy:
+    """Return the policy of the organization, or of the application together with it, with these rules."""
+    source = Source(SourceKind.ORGANIZATION, organization.id, organization.name)
+    if application is None:
+        return EffectivePolicy(organization.id, 0, ((source, rules),))
+    above = await read.sign_in_policies.find(organization.id)
+    of_application = Source(SourceKind.APPLICATION, application.id, application.name)
+    return EffectivePolicy(organization.id, 0, ((source, Rules() if above is None else above.rules), (of_application, rules)))
+
+
+async def _require_available(
+    ports: Ports,
+    read: Reading | Transaction,
+    organization: Organization,
+    application: PolicyApplication | None,
+    effective: EffectivePolicy,
+) -> None:
+    """Check that every user can meet the policy, also together with those of the applications. Raises: MethodsUnavailable."""
+    rules = strictest_rules([rules for _, rules in effective.parts])
+    require_available(rules, email_is_on=_offers_email(ports, application))
+    if application is None:
+        for other in await read.sign_in_policies.of_applications(organization.id):
+            email_is_on = ports.policy.email_sign_in if other.email_sign_in is None else other.email_sign_in
+            require_available(strictest_rules([rules, other.rules]), email_is_on=email_is_on, application=other.name)
+
+
+async def _require_way_in(
+    ports: Ports, tx: Transaction, caller: Member, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
+) -> None:
+    """Check that the caller meets the policy, or can do so by signing in again. Raises: WouldLockYouOut."""
+    person = await tx.sign_in_policies.person(effective.org_id or caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
+    person = replace(person, last_address=caller.address if application is None else None)
+    decision = decide(effective, person.facts(effective.in_force(now), now, email_is_on=_offers_email(ports, application)))
+    if decision.outcome in _STOPPED:
+        raise WouldLockYouOut(decision, caller.address)
+
+
+def _offers_email(ports: Ports, application: PolicyApplication | None) -> bool:
+    if application is None or application.email_sign_in is None:
+        return ports.policy.email_sign_in
+    return application.email_sign_in
+
+
+# Preview
+
+
+async def preview(ports: Ports, caller: Member, document: Document, application: PolicyApplication | None = None) -> PolicyPreview:
+    """Return the effect that saving this document would have now, and change nothing.
+
+    Members and end users are judged one by one, at most MAX_COUNTED of each. After COUNTED_WITHIN the counts are left out.
+
+    Raises: PolicyInvalid; MethodsUnavailable; OrganizationNotFound.
+    """
+    rules, now = _parse(document, application), ports.clock.now()
+    organization = await organizations.get(ports, caller)
+    async with ports.storage.reading() as read:
+        old = await _find(read, organization, application, now)
+        rules = rules.with_due_dates(old.rules, now)
+        effective = await _merge(read, organization, application, rules)
+        await _require_available(ports, read, organization, application, effective)
+    judge = _Judge(effective, now, email_is_on=_offers_email(ports, application))
+    service_id, ends = None if application is None else application.id, monotonic() + COUNTED_WITHIN
+
+    async def next_members(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
+        async with ports.storage.reading() as read:
+            return await read.sign_in_policies.members(organization.id, service_id, None if last is None else last.account.id, limit)
+
+    async def next_end_users(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
+        async with ports.storage.reading() as read:
+            return await read.sign_in_policies.end_users(organization.id, service_id, None if last is None else last.account.id, limit)
+
+    members, people = await judge.count(next_members, ends)
+    end_users, _ = await judge.count(next_end_users, ends)
+    return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The decisions of a policy about many people. It is the same decision as at a sign-in."""
+
+    policy: EffectivePolicy
+    now: datetime
+    email_is_on: bool
+
+    async def count(
+        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]], ends: float
+    ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
+        """Return the counts, and the first members that the policy stops. None: `ends` came first."""
+        counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
+        async for batch in Batches(read, MAX_COUNTED):
+            if monotonic() > ends:
+                return None, ()
+            counted += len(batch)
+            for person in batch:
+                concerned += self.policy.concerns(is_admin=person.is_admin)
+                one = self._stop(person)
+                if one is not None:
+                    stopped[one.is_stopped_now] += 1
+                    people += [one] if person.role is not None and len(people) < MAX_PEOPLE else []
+        later, at_once = stopped
+        return PeopleCount(concerned=concerned, stopped_now=at_once, stopped_later=later, is_exact=counted < MAX_COUNTED), people
+
+    def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
+        for at in (self.now, *self.policy.due_dates(self.now)):
+            decision = decide(self.policy, person.facts(self.policy.in_force(at), at, email_is_on=self.email_is_on))
+            if decision.outcome in _STOPPED and decision.rule is not None:
+                account = person.account
+                return StoppedPerson(
+                    user_id=account.id,
+                    name=account.profile.name,
+                    email=account.email,
+                    role=person.role,
+                    missing=decision.rule,
+                    is_stopped_now=at == self.now,
+                )
+        return None

@@ -1,0 +1,72 @@
+"""API of the platform's sign-in policy."""
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, Rule
+from core.tenancy import platform_sign_in_policy
+from entrypoints.http.api.tenancy.sign_in_policy import PolicyStartsResponse, fields_of_policy, number, shown, texts, version_field
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.openapi import refuses
+
+routes = Blueprint("platform_sign_in_policy", __name__)
+
+
+class PlatformPolicyRequest(RequestModel):
+    """The sign-in policy of the platform. It replaces the earlier one: a rule that you leave out asks for nothing."""
+
+    second_factor: list[Text] = Field(max_length=10, description="It has `everyone`: platform owners always need a second factor.")
+    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = number(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
+    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
+    grace_days: int | None = number(GRACE_DAYS)
+    version: int = version_field()
+
+
+class PlatformRulesResponse(ResponseModel):
+    """The rules of platform owners. null means that there is no such rule."""
+
+    second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
+    phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = shown(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = shown(Rule.SESSION_IDLE)
+    admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
+
+
+class PlatformPolicyResponse(PlatformRulesResponse):
+    """The sign-in policy of the platform."""
+
+    grace_days: int = shown(GRACE_DAYS)
+    due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
+    version: int = Field(description="The version, which a change has to name. 0 before the first sign-in of a platform owner.")
+    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if the version is 0.")
+    in_force: PlatformRulesResponse = Field(description="The rules that count now.")
+
+
+@routes.get("/api/platform/sign-in-policy")
+@platform_owner(Capability.PLATFORM_OWN, programs=Programs.NONE)
+async def get() -> PlatformPolicyResponse:
+    """Get the sign-in policy of the platform.
+
+    It counts for platform owners on the pages and the API of the platform. They need a second factor, seven days after the first of
+    them has signed in.
+    """
+    return PlatformPolicyResponse(**fields_of_policy(await platform_sign_in_policy.get(ports())))
+
+
+@routes.put("/api/platform/sign-in-policy")
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@refuses(409)
+async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
+    """Replace the sign-in policy of the platform.
+
+    Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
+    """
+    document = data.model_dump(exclude={"version"})
+    return PlatformPolicyResponse(**fields_of_policy(await platform_sign_in_policy.save(ports(), signed_in(), document, data.version)))

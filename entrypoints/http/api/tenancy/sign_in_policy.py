@@ -1,0 +1,278 @@
+"""API of the sign-in policies of organizations and their applications."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.applications import sign_in_policies as of_applications
+from core.kernel.rate_limits import POLICY_PREVIEW
+from core.kernel.roles import Capability, RoleName
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
+from core.tenancy import sign_in_policies
+from core.tenancy.model.sign_in_policies import PolicyPreview
+from core.tenancy.sign_in_policies import PolicyDetails
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
+
+routes = Blueprint("sign_in_policy", __name__)
+
+OF_ORGANIZATION: Final = "/api/organizations/<org_slug>/sign-in-policy"
+OF_APPLICATION: Final = "/api/organizations/<org_slug>/services/<service_slug>/sign-in-policy"
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    Rule.METHODS: f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
+    Rule.SECOND_FACTOR: "Whose sign-ins need a second factor: `everyone`, `admins`, or `high_risk` for sign-ins with a high risk.",
+    Rule.PHISHING_RESISTANT: "Whose sign-ins need a passkey: `everyone` or `admins`.",
+    Rule.MIN_PASSWORD_LENGTH: "The least length of new passwords of accounts that the organization controls.",
+    Rule.SESSION_LIFETIME: "The number of minutes after which users confirm that it's them, or sign in again.",
+    Rule.SESSION_IDLE: "The number of minutes without a request after which users confirm that it's them, or sign in again.",
+    Rule.DEVICE_TRUST: "The number of days during which a trusted device skips the second factor. 0: it never does.",
+    Rule.ADMIN_NETWORKS: "The networks from which owners and admins may act, such as `203.0.113.0/24`. null allows all.",
+    Rule.INVITED_DOMAINS: "The domains of the email addresses that can be invited. null allows all.",
+    GRACE_DAYS: "The number of days until `methods`, `second_factor` and `phishing_resistant` start, when they become stricter.",
+}
+
+
+def number(name: str) -> Any:
+    least, most = LIMITS[name]
+    return Field(default=None, ge=least, le=most, description=DESCRIPTIONS[name])
+
+
+def texts(rule: Rule) -> Any:
+    return Field(default=None, max_length=MAX_ITEMS, description=DESCRIPTIONS[rule])
+
+
+class ApplicationPolicyPreviewRequest(RequestModel):
+    """The sign-in policy of an application. It adds to that of the organization: the stricter rule counts."""
+
+    methods: list[Text] | None = texts(Rule.METHODS)
+    second_factor: list[Text] | None = texts(Rule.SECOND_FACTOR)
+    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = number(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
+    device_trust_days: int | None = number(Rule.DEVICE_TRUST)
+    grace_days: int | None = number(GRACE_DAYS)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The rules without the version."""
+        return self.model_dump(exclude={"version"})
+
+
+class PolicyPreviewRequest(ApplicationPolicyPreviewRequest):
+    """The sign-in policy of an organization."""
+
+    min_password_length: int | None = number(Rule.MIN_PASSWORD_LENGTH)
+    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
+    invited_domains: list[Text] | None = texts(Rule.INVITED_DOMAINS)
+
+
+def version_field() -> Any:
+    return Field(ge=0, description="The `version` of the policy that you change. 0 if there was none.")
+
+
+class ApplicationPolicyRequest(ApplicationPolicyPreviewRequest):
+    """The sign-in policy of an application. It replaces the earlier one: a rule that you leave out asks for nothing."""
+
+    version: int = version_field()
+
+
+class SignInPolicyRequest(PolicyPreviewRequest):
+    """The sign-in policy of an organization. It replaces the earlier one: a rule that you leave out asks for nothing."""
+
+    version: int = version_field()
+
+
+def shown(name: str) -> Any:
+    return Field(description=DESCRIPTIONS[name])
+
+
+class ApplicationRulesResponse(ResponseModel):
+    """The rules of an application's sign-ins. null means that there is no such rule."""
+
+    methods: list[str] | None = shown(Rule.METHODS)
+    second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
+    phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
+    session_lifetime_minutes: int | None = shown(Rule.SESSION_LIFETIME)
+    session_idle_minutes: int | None = shown(Rule.SESSION_IDLE)
+    device_trust_days: int | None = shown(Rule.DEVICE_TRUST)
+
+
+class PolicyRulesResponse(ApplicationRulesResponse):
+    """The rules of an organization's sign-ins. null means that there is no such rule."""
+
+    min_password_length: int | None = shown(Rule.MIN_PASSWORD_LENGTH)
+    admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
+    invited_domains: list[str] | None = shown(Rule.INVITED_DOMAINS)
+
+
+class PolicyStartsResponse(ResponseModel):
+    """When the rules with a grace period start, in UTC. null means that the rule is in force, or that there is none."""
+
+    methods: Timestamp | None = Field(description="The start of `methods`.")
+    second_factor: Timestamp | None = Field(description="The start of `second_factor`.")
+    phishing_resistant: Timestamp | None = Field(description="The start of `phishing_resistant`.")
+
+
+class ApplicationPolicyResponse(ApplicationRulesResponse):
+    """The sign-in policy of an application."""
+
+    grace_days: int = shown(GRACE_DAYS)
+    due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
+    version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
+    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
+    in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with those of the organization.")
+
+
+class SignInPolicyResponse(PolicyRulesResponse):
+    """The sign-in policy of an organization."""
+
+    grace_days: int = shown(GRACE_DAYS)
+    due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
+    version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
+    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
+    in_force: PolicyRulesResponse = Field(description="The rules that count now.")
+
+
+class PeopleCountResponse(ResponseModel):
+    """How many members or end users the policy concerns."""
+
+    concerned: int = Field(description="The number of users that one of the rules can concern.")
+    meets: int = Field(description="The number of them that meet all rules, now and later.")
+    stopped_now: int = Field(description="The number of them that need a new factor at their next sign-in, or another network.")
+    stopped_later: int = Field(description="The number of them that need a new factor when a rule starts.")
+    is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
+
+
+class StoppedPersonResponse(ResponseModel):
+    """A member who does not meet the policy."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    name: str | None = Field(description="The name in the profile, or null.")
+    email: str = Field(description="The email address of the user.")
+    role: RoleName = Field(description="The role of the member.", json_schema_extra={"type": "string"})
+    missing: Rule = Field(description="The first rule that the member does not meet.")
+    is_stopped_now: bool = Field(description="Whether the rule is in force at once. Otherwise it starts later.")
+
+
+class PolicyPreviewResponse(ResponseModel):
+    """The effect that the policy would have if it was saved now."""
+
+    due_at: PolicyStartsResponse = Field(description="When the rules would start that become stricter.")
+    members: PeopleCountResponse | None = Field(description="The confirmed members, or null if there are too many to count them.")
+    end_users: PeopleCountResponse | None = Field(description="The other end users, or null if there are too many to count them.")
+    people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy.")
+
+
+def _values(rules: Rules) -> dict[str, Any]:
+    document = rules.document
+    return {rule.value: document.get(rule) for rule in Rule}
+
+
+def _starts(rules: Rules) -> PolicyStartsResponse:
+    return PolicyStartsResponse(
+        methods=rules.due_at.get(Rule.METHODS),
+        second_factor=rules.due_at.get(Rule.SECOND_FACTOR),
+        phishing_resistant=rules.due_at.get(Rule.PHISHING_RESISTANT),
+    )
+
+
+def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
+    """Return the fields of a response for a policy. A model takes those that it has."""
+    policy = details.policy
+    return {
+        **_values(policy.rules),
+        "grace_days": policy.rules.grace.days,
+        "due_at": _starts(policy.rules),
+        "version": policy.version,
+        "changed_at": policy.changed_at if policy.version else None,
+        "in_force": _values(details.in_force),
+    }
+
+
+def _to_preview(preview: PolicyPreview) -> PolicyPreviewResponse:
+    return PolicyPreviewResponse.of(preview, due_at=_starts(preview.rules))
+
+
+@routes.get(OF_ORGANIZATION)
+@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+async def get(org_slug: str) -> SignInPolicyResponse:
+    """Get the organization's sign-in policy.
+
+    It says how the users of the organization sign in, and counts when they open it or one of its applications.
+    """
+    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.get(ports(), acting_member())))
+
+
+@routes.put(OF_ORGANIZATION)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@refuses(409)
+async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyResponse:
+    """Replace the organization's sign-in policy.
+
+    Rules that you could not meet yourself are refused. Sessions continue: the new rules count at their next use. 409 if another request
+    changed the policy since you loaded it.
+    """
+    return SignInPolicyResponse(**fields_of_policy(await sign_in_policies.save(ports(), acting_member(), data.document, data.version)))
+
+
+@routes.post(f"{OF_ORGANIZATION}/preview")
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewResponse:
+    """Preview the effect of a sign-in policy of the organization.
+
+    The response says how many people it concerns, and who could not sign in without a new factor. Nothing is changed.
+    """
+    return _to_preview(await sign_in_policies.preview(ports(), acting_member(), data.document))
+
+
+@routes.get(OF_APPLICATION)
+@member(Capability.SIGN_IN_POLICY_MANAGE, programs=Programs.NONE)
+async def get_of_service(org_slug: str, service_slug: str) -> ApplicationPolicyResponse:
+    """Get the sign-in policy of a service.
+
+    It adds to that of the organization: the stricter rule counts.
+    """
+    return ApplicationPolicyResponse(**fields_of_policy(await of_applications.get(ports(), acting_member(), service_slug)))
+
+
+@routes.put(OF_APPLICATION)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@existing_service
+@refuses(409)
+async def replace_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyRequest) -> ApplicationPolicyResponse:
+    """Replace the sign-in policy of a service.
+
+    Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
+    """
+    details = await of_applications.save(ports(), acting_member(), service_slug, data.document, data.version)
+    return ApplicationPolicyResponse(**fields_of_policy(details))
+
+
+@routes.delete(OF_APPLICATION)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH, programs=Programs.NONE)
+@describes({204: "The service has no sign-in policy of its own."})
+async def remove_of_service(org_slug: str, service_slug: str) -> None:
+    """Remove the sign-in policy of a service.
+
+    That of the organization stays.
+    """
+    await of_applications.remove(ports(), acting_member(), service_slug)
+
+
+@routes.post(f"{OF_APPLICATION}/preview")
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@existing_service
+async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
+    """Preview the effect of a sign-in policy of a service.
+
+    It counts the users of the service.
+    """
+    return _to_preview(await of_applications.preview(ports(), acting_member(), service_slug, data.document))

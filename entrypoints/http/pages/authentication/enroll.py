@@ -1,0 +1,106 @@
+"""The page on which users set up what a sign-in policy asks for, before they continue."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quart import Blueprint, Response, request
+
+from core.authentication import policy_checks
+from core.authentication.model.policy import PolicyPlace, explain
+from core.authentication.policy_checks import Enrollment
+from core.kernel.page_paths import ENROLL_PATH
+from core.kernel.proofs import Method, Strength
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import next_of, redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.reauthentication import to_reauthentication_for
+from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+
+routes = Blueprint("enroll_pages", __name__)
+
+TEMPLATE: Final = "authentication/enroll.html"
+FIELDS: Final = {
+    "org": "The slug of the organization with the sign-in policy. Without it, the platform's policy counts.",
+    "service": "The slug of its application with a policy of its own.",
+    "next": "The path on this server to continue at.",
+}
+
+
+def _place(fields: Mapping[str, str]) -> PolicyPlace:
+    return PolicyPlace(fields.get("org") or None, fields.get("service") or None)
+
+
+def _ways(decision: Decision) -> dict[str, bool]:
+    """Return which ways to meet the policy the page offers."""
+    allowed, by_passkey_only = decision.methods, decision.required is Strength.PHISHING_RESISTANT
+
+    def may(method: str) -> bool:
+        return allowed is None or method in allowed
+
+    lacks_first = allowed is not None and decision.required < Strength.TWO
+    return {
+        "passkey": may(Method.PASSKEY),
+        "app": decision.required is Strength.TWO and may(Method.TOTP),
+        "password": lacks_first and may(Method.PASSWORD),
+        "providers": lacks_first and not by_passkey_only and any(name.startswith(PROVIDER_PREFIX) for name in allowed or ()),
+    }
+
+
+def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[str, Any]:
+    decision = enrollment.decision
+    return {
+        "form_token": session_form_token(),
+        "explanation": explain(decision),
+        "due_at": decision.due_at,
+        "target": {name: value for name, value in (("org", place.org_slug), ("service", place.service_slug), ("next", next_path)) if value},
+        **_ways(decision),
+    }
+
+
+@routes.get(ENROLL_PATH)
+@sign_in_session
+@refuses(404)
+@describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
+async def show() -> Response:
+    """Ask the user to set up what a sign-in policy requires.
+
+    `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now.
+    """
+    place, next_path = _place(request.args), next_of(request.args)
+    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place)
+    if enrollment.decision.outcome is Outcome.STEP_UP:
+        return to_reauthentication_for(place, next_path)
+    if enrollment.decision.outcome is not Outcome.ENROLL and enrollment.decision.due_at is None:
+        response = redirect(next_path)
+        cookies.clear_enrollment_cookie(response)
+        return response
+    response = page_response(render(TEMPLATE, **_values(enrollment, place, next_path)))
+    cookies.set_enrollment_cookie(response, policy_checks.enrollment_path(place, next=next_path))
+    return response
+
+
+@routes.post(ENROLL_PATH)
+@sign_in_session(outlives=False)
+@refuses(404)
+@describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
+async def postpone() -> Response:
+    """Leave what a sign-in policy requires for later.
+
+    This session is asked again on the next day.
+    """
+    form = await read_form()
+    check_session_form(form)
+    place, next_path = _place(form), next_of(form)
+    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place)
+    if enrollment.decision.outcome is not Outcome.ALLOWED:
+        return redirect(policy_checks.enrollment_path(place, next=next_path))
+    await policy_checks.postpone(ports(), signed_in(), enrollment.org_id)
+    response = redirect(next_path)
+    cookies.clear_enrollment_cookie(response)
+    return response

@@ -1,0 +1,178 @@
+"""The form of a sign-in policy, and its preview: of an organization, of an application and of the platform."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from core.kernel.errors import Refusal
+from core.kernel.proofs import Method
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, Rule, Rules
+from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyOfUser, PolicyPreview, SignInPolicy
+from entrypoints.http.base.rendering.labels import label, sign_in_methods
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.pages.console_forms import Form
+from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
+
+METHOD: Final = "method:"  # begins the names of the checkboxes of methods
+HIGH_RISK: Final = "high_risk"
+HOUR: Final = 60  # minutes
+DAY: Final = 24 * HOUR
+LIFETIMES: Final = (HOUR, 4 * HOUR, 8 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 90 * DAY)
+IDLE_TIMES: Final = (5, 15, 30, HOUR, 4 * HOUR, 12 * HOUR, DAY, 7 * DAY, 30 * DAY)
+TRUST_DAYS: Final = (0, 1, 7, 14, 30, 60, 90)
+CONCERNED: Final = [("", "Not required"), (Concerned.ADMINS.value, "For owners and admins"), (Concerned.EVERYONE.value, "For everyone")]
+# The labels of the rules, on the form and in the preview.
+LABELS: Final[Mapping[str, str]] = {
+    Rule.METHODS: "Allowed methods",
+    Rule.SECOND_FACTOR: "Second factor",
+    Rule.PHISHING_RESISTANT: "Passkey",
+    Rule.MIN_PASSWORD_LENGTH: "Shortest password",
+    Rule.SESSION_LIFETIME: "Longest session",
+    Rule.SESSION_IDLE: "Longest pause",
+    Rule.DEVICE_TRUST: "Trusted devices",
+    Rule.ADMIN_NETWORKS: "Networks of admins",
+    Rule.INVITED_DOMAINS: "Domains of invited addresses",
+    GRACE_DAYS: "Grace period",
+}
+M = TypeVar("M", bound=RequestModel)
+
+
+def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
+    """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
+    return {
+        "rules": [rule.value for rule in rules],
+        "labels": LABELS,
+        "methods": [(METHOD + name, _method_label(name)) for name in METHODS],
+        "concerned": CONCERNED,
+        "lifetimes": _options("No limit", LIFETIMES, policy.rules.session_lifetime),
+        "idle_times": _options("No limit", IDLE_TIMES, policy.rules.session_idle),
+        "trust_days": [("", "As in the general settings"), *((str(days), _trust(days)) for days in _trust_days(policy.rules))],
+        "typed": _stored(policy) if form is None else {"version": str(policy.version), **form},
+        "version": str(policy.version),
+        "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
+        "preview": preview,
+    }
+
+
+def _stored(policy: SignInPolicy) -> dict[str, str]:
+    """Return the fields of the form for a stored policy."""
+    rules, document = policy.rules, policy.rules.document
+    numbers = (Rule.MIN_PASSWORD_LENGTH, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST)
+    return {
+        **{METHOD + name: "yes" for name in METHODS if rules.methods is None or name in rules.methods},
+        **{rule.value: str(document.get(rule, "")) for rule in numbers},
+        **{rule.value: "\n".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
+        Rule.SECOND_FACTOR.value: _chosen(rules.second_factor),
+        Rule.PHISHING_RESISTANT.value: _chosen(rules.phishing_resistant),
+        HIGH_RISK: "yes" if Concerned.HIGH_RISK in rules.second_factor else "",
+        GRACE_DAYS: str(rules.grace.days),
+        "version": str(policy.version),
+    }
+
+
+def _chosen(concerned: frozenset[Concerned]) -> str:
+    """Return the option of CONCERNED for the users that a rule concerns."""
+    return next((who.value for who in (Concerned.EVERYONE, Concerned.ADMINS) if who in concerned), "")
+
+
+def to_policy(model: type[M], form: Form) -> M:
+    """Return the request of the API that the form stands for. All methods together are no rule, so that later ones count, too."""
+    methods = [name for name in checked(form, METHOD) if name in METHODS]
+    chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
+    parsers = {
+        Rule.METHODS.value: lambda _: None if len(methods) == len(METHODS) else methods,
+        Rule.SECOND_FACTOR.value: lambda _: [each for each in chosen if each],
+        Rule.PHISHING_RESISTANT.value: lambda text: [text] if text else [],
+        Rule.ADMIN_NETWORKS.value: lambda text: to_lines(text) or None,
+        Rule.INVITED_DOMAINS.value: lambda text: to_lines(text) or None,
+        **{name: to_number for name in model.model_fields if name.endswith(("_length", "_minutes", "_days", "version"))},
+    }
+    return to_model(model, form, {name: parse for name, parse in parsers.items() if name in model.model_fields})
+
+
+@contextmanager
+def naming_fields() -> Iterator[None]:
+    """Name the field of the form that a refused rule stands in. Raises: FieldInvalid."""
+    try:
+        yield
+    except PolicyInvalid as invalid:
+        raise FieldInvalid(invalid.problem, invalid.member) from None
+
+
+def wrong_rule(refusal: Refusal, _: Form) -> str | None:
+    """Return the field that a refusal of a policy is about, or None."""
+    if isinstance(refusal, MethodsUnavailable):
+        return Rule.METHODS
+    return refusal.field if isinstance(refusal, FieldInvalid) else None
+
+
+def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
+    """Return the label and the value of each rule that asks for something, and its start if it starts later."""
+    times = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}
+    values = {
+        Rule.METHODS: "" if rules.methods is None else ", ".join(_method_label(name) for name in METHODS if name in rules.methods),
+        Rule.SECOND_FACTOR: _who(rules.second_factor),
+        Rule.PHISHING_RESISTANT: _who(rules.phishing_resistant),
+        Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters" if rules.min_password_length else "",
+        **{rule: "" if time is None else _duration(time // timedelta(minutes=1)) for rule, time in times.items()},
+        Rule.DEVICE_TRUST: "" if rules.device_trust is None else _trust(rules.device_trust.days),
+        Rule.ADMIN_NETWORKS: ", ".join(str(network) for networks in rules.admin_networks for network in networks),
+        Rule.INVITED_DOMAINS: ", ".join(sorted(rules.invited_domains or ())),
+    }
+    return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if text]
+
+
+def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
+    """Return the name of each organization whose rules concern the user, and these rules as `describe` returns them."""
+    values = [
+        {"name": source.name, "rules": describe(_rules_for(rules, is_admin=each.is_admin))}
+        for each in policies
+        for source, rules in each.policy.parts
+    ]
+    return sorted((each for each in values if each["rules"]), key=lambda each: each["name"])
+
+
+def _rules_for(rules: Rules, *, is_admin: bool) -> Rules:
+    """Return the rules about the sign-ins of a user. Those about networks are left out: they can be too many to read."""
+    others = frozenset() if is_admin else frozenset({Concerned.ADMINS})
+    return replace(
+        rules,
+        second_factor=rules.second_factor - others,
+        phishing_resistant=rules.phishing_resistant - others,
+        min_password_length=None,
+        admin_networks=(),
+        invited_domains=None,
+    )
+
+
+def _who(concerned: frozenset[Concerned]) -> str:
+    texts = [text for value, text in CONCERNED if value and value == _chosen(concerned)]
+    return ", ".join([*texts, *(["When the risk is high"] if Concerned.HIGH_RISK in concerned else [])])
+
+
+def _method_label(name: str) -> str:
+    if name == Method.EMAIL:
+        return "Code or link by email"
+    return label(name.removeprefix(PROVIDER_PREFIX), sign_in_methods())
+
+
+def _options(none: str, usual: Sequence[int], present: timedelta | None) -> list[tuple[str, str]]:
+    """Return the options of a duration in minutes, with the present one."""
+    minutes = {*usual, *([] if present is None else [present // timedelta(minutes=1)])}
+    return [("", none), *((str(each), _duration(each)) for each in sorted(minutes))]
+
+
+def _trust_days(rules: Rules) -> list[int]:
+    return sorted({*TRUST_DAYS, *([] if rules.device_trust is None else [rules.device_trust.days])})
+
+
+def _trust(days: int) -> str:
+    return _duration(days * DAY) if days else "Never: a code or passkey each time"
+
+
+def _duration(minutes: int) -> str:
+    """Return a duration in the largest unit that divides it, such as "12 hours"."""
+    unit, size = next((name, size) for name, size in (("day", DAY), ("hour", HOUR), ("minute", 1)) if minutes % size == 0)
+    return f"{minutes // size} {unit}{'' if minutes == size else 's'}"

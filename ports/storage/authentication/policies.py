@@ -1,0 +1,42 @@
+"""Storage of the answers of sign-in policies about sessions."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.authentication.model.policy import PolicyPass, PolicySubject
+from core.kernel.callers import PolicyState
+from core.kernel.deferred import Deferred
+
+
+class PolicyPassesRead(Protocol):
+    """Read access to sign-in policies, and to the facts that they judge. `org_id` None is the platform."""
+
+    async def load(self, org_id: UUID | None, service_id: UUID | None, user_id: UUID, session_id: UUID | None) -> PolicySubject | None:
+        """Return the user with the policy of the organization and of its application, or None without a policy.
+
+        The facts of the session are included, if it exists.
+        """
+
+    async def state_on_platform(self, session_id: UUID, now: datetime) -> PolicyState | None:
+        """Return whether the session has a pass of the platform's policy, or None without a policy."""
+
+
+class PolicyPasses(PolicyPassesRead, Protocol):
+    """Write access to passes."""
+
+    def load_deferred(self, org_id: UUID, service_id: UUID | None, user_id: UUID) -> Deferred[PolicySubject]:
+        """Return the result of `load` without a session, available after the next statement."""
+
+    async def save(self, new: PolicyPass) -> None:
+        """Store a pass, in place of an earlier one of the session in this organization. Nothing is stored without the session."""
+
+
+class PolicyPassUse(Protocol):
+    """Changes of passes that commit by themselves."""
+
+    async def save(self, new: PolicyPass) -> None:
+        """As `PolicyPasses.save`."""
+
+    async def set_reminded(self, session_id: UUID, org_id: UUID | None, now: datetime) -> None:
+        """Store that the user of this session was reminded of a rule that starts later."""

@@ -1,0 +1,176 @@
+"""Sign-ins of browsers under a policy, from the first page to the code or the page of the console."""
+
+import re
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import MEMBER
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.world import CALLBACK, STATES, World, new_world, outcome_of, outcome_of_page
+from tests.support.browser import form_token, is_step, leads_to, main_of
+from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.mfa import Authenticator
+
+CONSOLE = "/app/organizations/acme"
+DUE = {"second_factor": ["everyone"], "due_at": {"second_factor": "2026-04-01T00:00:00Z"}}
+
+
+@pytest.fixture
+async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
+    return await new_world(api, app, ports, pool, clock)
+
+
+def code_of(answer: Answer) -> str:
+    """Return the code in the redirect to the application."""
+    target = leads_to(answer)
+    assert target.startswith(CALLBACK), target
+    return parse_qs(urlsplit(target).query)["code"][0]
+
+
+async def test_a_trusted_device_does_not_skip_a_second_factor_that_the_policy_asks_for(world: World) -> None:
+    """After the password, the page asks for the code, although the platform itself would not."""
+    browser = world.browser
+    await world.enter(STATES["code used"])
+    assert world.authenticator is not None
+    browser.cookies.clear()
+    assert is_step(leads_to(await browser.sign_in(world.ada.email)), "code")
+    await browser.show_code(world.authenticator.code(1), trust="yes")
+    browser.cookies = {name: value for name, value in browser.cookies.items() if not name.endswith("-session")}
+    world.clock.advance(timedelta(days=2))
+    for document, asks in (({"second_factor": ["everyone"]}, False), ({"second_factor": ["everyone"], "device_trust_days": 1}, True)):
+        await world.put(document)
+        page = await browser.open(leads_to(await world.authorize()))
+        target = leads_to(await browser.fill(page, email=world.ada.email, password=PASSWORD))
+        assert is_step(target, "code") == asks, document
+        if asks:
+            target = leads_to(await browser.show_code(world.authenticator.code()))
+        code_of(await browser.open(target, follows=False))
+        browser.cookies = {name: value for name, value in browser.cookies.items() if not name.endswith("-session")}
+
+
+async def test_the_sign_in_page_says_what_the_policy_asks_for(world: World) -> None:
+    """A sign-in by a way that is not enough is refused as the standard says."""
+    await world.enter(STATES["passkey left out"])
+    await world.put({"phishing_resistant": ["everyone"]})
+    page = await world.browser.open(leads_to(await world.authorize()))
+    assert "Acme requires a passkey." in main_of(page)
+    target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
+    answer = leads_to(await world.browser.open(target, follows=False))
+    assert parse_qs(urlsplit(answer).query)["error"] == ["unmet_authentication_requirements"]
+    assert "requires a passkey" in parse_qs(urlsplit(answer).query)["error_description"][0]
+
+
+async def test_a_user_without_a_second_factor_sets_one_up_and_continues(world: World) -> None:
+    """The pages of the account lead back to the flow. The session has the proof, so nothing is asked again."""
+    browser = world.browser
+    await world.enter(STATES["bare"])
+    await world.put({"second_factor": ["everyone"]})
+    enroll = leads_to(await browser.open(leads_to(await world.authorize()), follows=False))
+    page = await browser.open(enroll)
+    assert "Acme requires a second factor." in main_of(page)
+    assert "Not now" not in main_of(page)
+    setup = await browser.send("/app/account/two-factor/setup", form_token=form_token(page))
+    assert f'href="{enroll}"'.replace("&", "&amp;") in setup.text, "the pages of the account lead back"
+    secret = re.search(r'<code class="secret">([A-Z2-7 ]+)</code>', setup.text)
+    assert secret is not None
+    code = Authenticator(secret[1].replace(" ", ""), world.clock).code()
+    confirmed = await browser.send("/app/account/two-factor/confirm", form_token=form_token(setup), code=code)
+    assert "Your backup codes" in confirmed.text
+    code_of(await browser.open(enroll))
+    assert "gatehouse-enrollment" not in browser.cookies
+
+
+async def test_a_rule_that_starts_later_is_shown_once_a_day(world: World) -> None:
+    browser = world.browser
+    await world.enter(STATES["bare"])
+    await world.put(DUE)
+    for _ in range(2):
+        page = await browser.open(leads_to(await browser.open(leads_to(await world.authorize()), follows=False)))
+        assert "You have until" in main_of(page)
+        fields = dict(re.findall(r'<input type="hidden" name="(org|next)" value="([^"]*)">', page.text))
+        flow = leads_to(await browser.send("/app/enroll", form_token=form_token(page), **fields))
+        code_of(await browser.open(flow, follows=False))
+        code_of(await world.authorize())
+        world.clock.advance(timedelta(days=1))
+    world.clock.advance(timedelta(days=20))
+    page = await browser.open(leads_to(await browser.open(leads_to(await world.authorize()), follows=False)))
+    assert "Not now" not in main_of(page)
+    # Leaving it for later is no longer possible.
+    fields = {"org": "acme", "next": "/app/account"}
+    assert leads_to(await browser.send("/app/enroll", form_token=form_token(page), **fields)).startswith("/app/enroll?org=acme")
+
+
+@pytest.mark.parametrize(("document", "wait"), [({"session_lifetime_minutes": 15}, 16), ({"session_idle_minutes": 5}, 6)])
+async def test_the_console_asks_for_a_new_proof_and_the_session_at_the_platform_goes_on(
+    world: World, document: dict[str, int], wait: int
+) -> None:
+    browser = world.browser
+    await world.enter(STATES["bare"])
+    await world.put(document)
+    assert outcome_of_page(await browser.open(CONSOLE)) == "allowed"
+    world.clock.advance(timedelta(minutes=wait))
+    again = leads_to(await browser.open(CONSOLE))
+    assert (await browser.open("/app/account")).status == 200
+    page = await browser.open(again)
+    assert "Acme" in main_of(page)
+    assert "confirm" in page.text.lower()
+    back = leads_to(await browser.fill(page, password=PASSWORD, **dict(re.findall(r'name="(next|policy)" value="([^"]*)"', page.text))))
+    assert leads_to(await browser.open(back)) == CONSOLE
+    assert outcome_of_page(await browser.open(CONSOLE)) == "allowed"
+
+
+async def test_use_keeps_a_session_from_being_idle(world: World) -> None:
+    """Each use counts, also that of tokens over the API, but only in this organization."""
+    await world.enter(STATES["bare"])
+    await world.put({"session_idle_minutes": 5})
+    for _ in range(3):
+        assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+        assert outcome_of(await world.api.get("/api/organizations/acme/members", token=world.token)) == "allowed"
+        world.clock.advance(timedelta(minutes=4))
+    world.clock.advance(timedelta(minutes=2))
+    await world.browser.open("/app/account")
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "step up"
+
+
+async def test_the_stricter_rule_of_an_application_concerns_it_alone(world: World) -> None:
+    await world.enter(STATES["bare"])
+    await world.put({"second_factor": ["everyone"]}, service=world.service)
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+    enroll = leads_to(await world.browser.open(leads_to(await world.authorize()), follows=False))
+    assert parse_qs(urlsplit(enroll).query)["service"] == ["shop"]
+    assert "Shop requires a second factor." in main_of(await world.browser.open(enroll))
+
+
+async def test_rules_about_admins_concern_no_members(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """A member who becomes an admin meets them with the next request."""
+    world = await new_world(api, app, ports, pool, clock, MEMBER)
+    await world.enter(STATES["bare"])
+    await world.put({"second_factor": ["admins"], "phishing_resistant": ["admins"], "admin_networks": ["198.51.100.0/24"]})
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+    code_of(await world.authorize())
+    await run_sql(pool, "update memberships set role = 'admin' where user_id = %s", world.ada.id)
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "refused"
+    await world.put({"phishing_resistant": ["admins"]})
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
+
+
+async def test_a_changed_policy_asks_again(world: World) -> None:
+    await world.enter(STATES["code used"])
+    await world.put({"second_factor": ["everyone"]})
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+    await world.put({"phishing_resistant": ["everyone"]})
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
+    await world.put({})
+    assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+
+
+async def test_the_enroll_page_of_another_organization_is_not_found(world: World) -> None:
+    await world.enter(STATES["bare"])
+    assert (await world.browser.open("/app/enroll?org=unknown")).status == 404
+    await run_sql(world.pool, "update organizations set slug = 'globex' where id = %s", world.org)
+    assert (await world.browser.open("/app/enroll?org=acme")).status == 404

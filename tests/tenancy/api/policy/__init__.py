@@ -1,0 +1,1 @@
+"""Tests of the sign-in policy of organizations and applications."""

@@ -1,0 +1,196 @@
+"""Sign-in policies of organizations and applications: saving, the refusals that keep everyone able to sign in, and the preview."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.values import rfc3339
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.support.mfa import add_mfa
+from tests.support.services import add_service, add_service_user
+from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import load, path_of, preview, save
+
+DAY = timedelta(days=1)
+NO_RULES = {
+    "methods": None,
+    "second_factor": None,
+    "phishing_resistant": None,
+    "session_lifetime_minutes": None,
+    "session_idle_minutes": None,
+    "device_trust_days": None,
+    "min_password_length": None,
+    "admin_networks": None,
+    "invited_domains": None,
+}
+NO_STARTS = {"methods": None, "second_factor": None, "phishing_resistant": None}
+ALL_RULES: dict[str, Any] = {
+    "methods": ["password", "passkey", "totp"],
+    "second_factor": ["admins"],
+    "phishing_resistant": ["admins"],
+    "session_lifetime_minutes": 720,
+    "session_idle_minutes": 60,
+    "device_trust_days": 0,
+    "min_password_length": 14,
+    "admin_networks": ["0.0.0.0/0", "::/0"],
+    "invited_domains": ["acme.com"],
+    "grace_days": 14,
+}
+
+
+async def sign_in_with_second_factor(acme: Tenant, ports: Ports) -> None:
+    """Give the owner a second factor, and a session that began with it."""
+    await add_mfa(ports, acme.people["owner"])
+    acme.sessions["owner"] = await sign_in(ports, acme.people["owner"], acme.org, second_factor=True)
+
+
+async def give_passkey(pool: Pool, user_id: UUID | str, count: int = 1) -> None:
+    """Let the account have passkeys for the decision, which knows only their number."""
+    await run_sql(pool, "update users set passkey_count = %s where id = %s", count, user_id)
+
+
+async def test_an_organization_has_no_rules_at_first(acme: Tenant) -> None:
+    assert await load(acme) == {
+        **NO_RULES,
+        "grace_days": 0,
+        "due_at": NO_STARTS,
+        "version": 0,
+        "changed_at": None,
+        "in_force": NO_RULES,
+    }
+
+
+async def test_an_admin_saves_every_rule_and_later_rules_are_not_in_force(acme: Tenant, clock: FakeClock) -> None:
+    saved = await save(acme, ALL_RULES)
+    assert saved.status == 200, saved.text
+    due = rfc3339(clock.now() + 14 * DAY)
+    later = dict.fromkeys(NO_STARTS)
+    assert saved.json == await load(acme)
+    assert saved.json == {
+        **ALL_RULES,
+        "due_at": dict.fromkeys(NO_STARTS, due),
+        "version": saved.json["version"],
+        "changed_at": rfc3339(clock.now()),
+        "in_force": {**NO_RULES, **{name: value for name, value in ALL_RULES.items() if name != "grace_days"}, **later},
+    }
+    [entry] = [entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]
+    assert entry["actor_id"] == acme.people["owner"].id
+    assert entry["details"]["changes"]["session_idle_minutes"] == {"old": None, "new": 60}
+    assert entry["details"]["changes"]["admin_networks"] == {"old": None, "new": ["0.0.0.0/0", "::/0"]}
+    # The same again changes nothing.
+    again = await save(acme, ALL_RULES)
+    assert again.json["version"] == saved.json["version"]
+    assert len([entry for entry in await acme.log() if entry["action"] == "organization.sign_in_policy.updated"]) == 1
+
+
+async def test_a_stricter_rule_starts_later_and_holds_its_earlier_value_until_then(acme: Tenant, ports: Ports, clock: FakeClock) -> None:
+    await sign_in_with_second_factor(acme, ports)
+    assert (await save(acme, {"second_factor": ["admins"]})).json["in_force"]["second_factor"] == ["admins"]
+    both = (await save(acme, {"second_factor": ["everyone"], "grace_days": 7})).json
+    assert both["second_factor"] == ["everyone"]
+    assert both["in_force"]["second_factor"] == ["admins"]
+    assert both["due_at"]["second_factor"] == rfc3339(clock.now() + 7 * DAY)
+    # Another grace period does not move a start that is known.
+    kept = (await save(acme, {"second_factor": ["everyone"], "grace_days": 30})).json
+    assert kept["due_at"] == both["due_at"]
+
+
+async def test_of_two_admins_who_change_the_same_version_one_is_told(acme: Tenant) -> None:
+    version = (await load(acme))["version"]
+
+    async def change(number: int) -> int:
+        return (await save(acme, {"session_idle_minutes": 30 + number}, version=version)).status
+
+    assert sorted(await run_concurrently(4, change)) == [200, 409, 409, 409]
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"second_factor": ["everyone"]}, "could not sign in yourself"),
+        ({"phishing_resistant": ["admins"]}, "could not sign in yourself"),
+        ({"methods": ["passkey"]}, "could not sign in yourself"),
+        ({"admin_networks": ["192.0.2.0/24"]}, "is outside these networks"),
+        ({"methods": ["totp"], "grace_days": 14}, "could not sign in with these methods"),
+        ({"methods": ["provider:websuite"], "grace_days": 14}, "could not sign in with these methods"),
+        ({"methods": ["password"], "second_factor": ["high_risk"], "grace_days": 14}, "could not sign in with these methods"),
+        ({"methods": ["password", "totp"], "phishing_resistant": ["admins"], "grace_days": 14}, "could not sign in with these methods"),
+        ({"methods": ["smoke"]}, "methods: 'smoke' is unknown"),
+        ({"admin_networks": ["203.0.113.7/24"]}, "admin_networks: "),
+        ({"invited_domains": ["localhost"]}, "invited_domains: "),
+        ({"session_idle_minutes": 4}, "session_idle_minutes"),
+    ],
+    ids=str,
+)
+async def test_rules_that_lock_people_out_or_are_wrong_are_refused_by_name(acme: Tenant, rules: dict[str, Any], message: str) -> None:
+    refused = await save(acme, rules)
+    assert refused.status == 400
+    assert message in refused.json["error"]
+    assert (await load(acme))["version"] == 0
+
+
+async def test_a_grace_period_lets_the_admin_save_a_rule_to_meet_later(acme: Tenant) -> None:
+    assert (await save(acme, {"phishing_resistant": ["everyone"], "grace_days": 1})).status == 200
+
+
+async def test_an_applications_policy_adds_to_that_of_its_organization(
+    acme: Tenant, ports: Ports, pool: Pool, other_tenant: Tenant
+) -> None:
+    await sign_in_with_second_factor(acme, ports)
+    service = await add_service(pool, acme.org)
+    assert (await save(acme, {"session_idle_minutes": 60, "methods": ["password", "passkey"]})).status == 200
+    saved = await save(acme, {"session_idle_minutes": 240, "methods": ["password", "email", "passkey"]}, "shop")
+    assert saved.status == 200, saved.text
+    assert saved.json["in_force"]["session_idle_minutes"] == 60
+    assert saved.json["in_force"]["methods"] == ["password", "passkey"]
+    assert (await load(acme))["methods"] == ["password", "passkey"]
+    [entry] = [entry for entry in await acme.log() if entry["action"] == "service.sign_in_policy.updated"]
+    assert entry["target_id"] == str(service)
+    # Together, the two would allow nothing that everyone has.
+    refused = await save(acme, {"methods": ["totp", "provider:websuite", "email"]})
+    assert refused.status == 400
+    removed = await acme.api.delete(path_of(acme, "shop"), token=acme.token("owner"))
+    assert removed.status == 204
+    assert (await load(acme, "shop"))["version"] == 0
+    elsewhere = await acme.api.get(path_of(other_tenant, "shop"), token=other_tenant.token("owner"))
+    assert elsewhere.status == 404
+
+
+async def test_a_preview_counts_and_names_the_members_who_would_be_stopped(acme: Tenant, ports: Ports, pool: Pool) -> None:
+    await add_mfa(ports, acme.people["admin"])
+    await give_passkey(pool, acme.id("owner"))
+    unconfirmed = await add_account(ports, "new@example.com")
+    await add_member(pool, acme.org, unconfirmed.id)
+    shop = await add_service(pool, acme.org)
+    for number in range(3):
+        await add_service_user(ports, shop, (await add_account(ports, f"user{number}@example.com")).id)
+    seen = await preview(acme, {"second_factor": ["everyone"], "phishing_resistant": ["admins"]})
+    exact = {"is_exact": True}
+    assert seen["members"] == {"concerned": 3, "meets": 1, "stopped_now": 2, "stopped_later": 0, **exact}
+    assert seen["end_users"] == {"concerned": 3, "meets": 0, "stopped_now": 3, "stopped_later": 0, **exact}
+    assert {(one["user_id"], one["role"], one["missing"], one["is_stopped_now"]) for one in seen["people"]} == {
+        (acme.id("admin"), "admin", "phishing_resistant", True),
+        (acme.id("member"), "member", "second_factor", True),
+    }
+    later = await preview(acme, {"second_factor": ["everyone"], "phishing_resistant": ["admins"], "grace_days": 3})
+    assert later["members"] == {"concerned": 3, "meets": 1, "stopped_now": 0, "stopped_later": 2, **exact}
+    assert later["due_at"]["second_factor"] == rfc3339(ports.clock.now() + 3 * DAY)
+    of_shop = await preview(acme, {"second_factor": ["everyone"]}, "shop")
+    assert of_shop["members"]["concerned"] == 0
+    assert of_shop["end_users"]["concerned"] == 3
+    nothing = await preview(acme, {"min_password_length": 20})
+    assert nothing["members"] == {"concerned": 0, "meets": 0, "stopped_now": 0, "stopped_later": 0, **exact}
+    assert (await load(acme))["version"] == 0
+
+
+async def test_a_preview_of_networks_names_admins_whose_newest_session_is_outside(acme: Tenant, pool: Pool) -> None:
+    await run_sql(pool, "update sessions set address = '192.0.2.7' where user_id = %s", acme.id("admin"))
+    await run_sql(pool, "update sessions set address = '203.0.113.7' where user_id <> %s", acme.id("admin"))
+    seen = await preview(acme, {"admin_networks": ["203.0.113.0/24"]})
+    assert [(one["user_id"], one["missing"]) for one in seen["people"]] == [(acme.id("admin"), "admin_networks")]
+    assert seen["members"]["concerned"] == 2

@@ -1,0 +1,129 @@
+"""The sign-in policy of the platform: its start, its emails, and its changes."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.kernel.display import format_day
+from core.kernel.values import new_id, rfc3339
+from core.tenancy import platform_sign_in_policy
+from ports import Ports
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, run_concurrently, run_sql, sign_in
+
+DAY = timedelta(days=1)
+PATH = "/api/platform/sign-in-policy"
+LIST = "/api/platform/organizations"
+
+
+@pytest.fixture
+async def owner(ports: Ports) -> Account:
+    """A platform owner with a password and without a second factor. No owner has signed in yet."""
+    return await add_account(ports, is_platform_owner=True)
+
+
+async def sign_in_by_password(api: Api) -> str:
+    answer = await api.login(EMAIL, PASSWORD)
+    assert answer.status == 200, answer.text
+    token: str = answer.json["access_token"]
+    return token
+
+
+async def test_the_first_sign_in_of_an_owner_starts_the_grace_period(api: Api, owner: Account, clock: FakeClock) -> None:
+    started = clock.now()
+    token = await sign_in_by_password(api)
+    policy = (await api.get(PATH, token=token)).json
+    assert policy["second_factor"] == ["everyone"]
+    assert policy["due_at"]["second_factor"] == rfc3339(started + 7 * DAY)
+    assert policy["in_force"]["second_factor"] is None
+    clock.advance(6 * DAY)
+    token = await sign_in_by_password(api)
+    assert (await api.get(LIST, token=token)).status == 200
+    clock.advance(DAY)
+    token = await sign_in_by_password(api)
+    refused = await api.get(LIST, token=token)
+    assert (refused.status, refused.json["error_code"]) == (403, "ENROLMENT_REQUIRED")
+    assert refused.json["enrolment_url"].endswith("/app/enroll")
+    assert (await api.get("/api/user", token=token)).status == 200
+
+
+async def test_an_upgrade_starts_the_grace_period_if_an_owner_has_signed_in(ports: Ports, owner: Account, clock: FakeClock) -> None:
+    async def due() -> Any:
+        async with ports.storage.reading() as read:
+            policy = await read.sign_in_policies.find(None)
+        return None if policy is None else [*policy.rules.due_at.values()]
+
+    await platform_sign_in_policy.ensure_after_upgrade(ports)
+    assert await due() is None
+    await sign_in(ports, owner)
+    await run_concurrently(5, lambda _: platform_sign_in_policy.ensure_after_upgrade(ports))
+    assert await due() == [clock.now() + 7 * DAY]
+    clock.advance(DAY)
+    await platform_sign_in_policy.ensure_after_upgrade(ports)
+    assert await due() == [clock.now() + 6 * DAY]
+
+
+async def test_owners_without_a_second_factor_get_an_email_on_day_0_and_on_day_5(
+    api: Api, ports: Ports, pool: Pool, owner: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    other = await add_account(ports, "other@platform.example", is_platform_owner=True)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", other.id)
+    await sign_in_by_password(api)
+    await deliver(ports)
+    sent.emails.clear()
+
+    async def remind() -> list[tuple[str, str]]:
+        holder = new_id()
+        await run_concurrently(5, lambda _: platform_sign_in_policy.remind(ports, holder))
+        await deliver(ports)
+        got = [(str(message.to), message.subject) for message in sent.emails]
+        sent.emails.clear()
+        return got
+
+    email = (str(owner.email), "Set up a second factor - Gatehouse")
+    assert await remind() == [email]
+    clock.advance(4 * DAY)
+    assert await remind() == []
+    clock.advance(DAY)
+    assert await remind() == [email]
+    assert await remind() == []
+    clock.advance(3 * DAY)
+    assert await remind() == []
+
+
+async def test_the_overview_names_the_day_and_the_owners_who_lack_a_factor(
+    browser: FakeBrowser, ports: Ports, owner: Account, clock: FakeClock
+) -> None:
+    await add_account(ports, "other@platform.example", is_platform_owner=True)
+    await browser.sign_in(owner.email)
+    text = (await browser.open("/app/platform")).text
+    day = format_day(clock.now() + 7 * DAY)
+    assert f"Set up a second factor by {day}." in text
+    assert f"1 other platform owner has no second factor, and must set one up by {day}." in text
+    assert 'href="/app/enroll"' in text
+
+
+async def test_owners_change_the_policy_and_cannot_turn_the_second_factor_off(api: Api, pool: Pool, owner: Account) -> None:
+    token = await sign_in_by_password(api)
+    version = (await api.get(PATH, token=token)).json["version"]
+
+    async def save(version: int = version, **rules: Any) -> Answer:
+        return await api.call("PUT", PATH, {"second_factor": ["everyone"], "grace_days": 7, "version": version, **rules}, token=token)
+
+    off = await save(second_factor=["admins"])
+    assert (off.status, off.json["error"].partition(":")[0]) == (400, "second_factor")
+    lost = await save(phishing_resistant=["everyone"], grace_days=0)
+    assert (lost.status, "could not sign in yourself" in lost.json["error"]) == (400, True)
+    outside = await save(admin_networks=["192.0.2.0/24"])
+    assert (outside.status, "outside these networks" in outside.json["error"]) == (400, True)
+    saved = await save(session_idle_minutes=30)
+    assert saved.status == 200, saved.text
+    assert saved.json["in_force"]["session_idle_minutes"] == 30
+    assert saved.json["due_at"] == (await api.get(PATH, token=token)).json["due_at"]
+    assert (await save()).status == 409
+    [(details,)] = await run_sql(pool, "select details from audit_log where org_id is null and action = 'platform.sign_in_policy.updated'")
+    assert details["changes"]["session_idle_minutes"] == {"old": None, "new": 30}
