@@ -21,7 +21,7 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True)
 class RecoveryLink:
-    """The token of a link. It replaces the password, and not the second factor (security A-10), unless the link removes it (I-7).
+    """The token of a link. It replaces the password, and not the second factor (security A-10), unless it removes it (security I-7).
 
     An owner without a name gets the name, unless it is empty.
     """

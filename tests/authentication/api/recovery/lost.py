@@ -13,8 +13,8 @@ from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.fakes.outside import FakeMailTransport
 from tests.support.browser import FakeBrowser, form_token, leads_to
-from tests.support.builders import Answer, deliver, link
-from tests.support.mfa import Authenticator
+from tests.support.builders import Answer, add_account, deliver, link, mark_created_by
+from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.tenants import Tenant
@@ -92,6 +92,16 @@ class LostUser:
         )
         async with self.acme.ports.storage.transaction(by=SYSTEM) as tx:
             await tx.sign_in_policies.put(policy)
+
+
+async def add_lost_user(acme: Tenant, browser: FakeBrowser, sent: FakeMailTransport) -> LostUser:
+    """Add a member that acme created, with an authenticator app, a passkey, and a password."""
+    account = await add_account(acme.ports)
+    await acme.join("ada", account)
+    await mark_created_by(acme.pool, acme.org, account.id)
+    holder = PasskeyUser(acme.api, acme.token("ada"))
+    await holder.add()
+    return LostUser(acme, account, await add_mfa(acme.ports, account), holder, browser, sent)
 
 
 def app_of(user: LostUser, page: Answer) -> Authenticator:
