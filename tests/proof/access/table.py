@@ -1069,7 +1069,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     **{
-        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        f"POST {page}/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "invited_domains": "anywhere.example", "version": "0"}
+        )
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
