@@ -52,7 +52,9 @@ def test_every_text_field_of_a_page_has_a_kind() -> None:
     texts = [path.read_text("utf-8") for path in TEMPLATES.rglob("*.html")]
     names = {name for text in texts for found in _MACROS.findall(text) for name in found if name} | {"new_password"}
     names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # of a form with GET
-    names |= {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in", "required_acr"}
+    names |= (
+        {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in", "required_acr"}
+    )
     assert sorted(name for kind in (READERS, *AS_TYPED.values()) for name in kind) == sorted(names)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts import devices, mfa, passkeys
-from core.accounts.model.passkeys import MAX_PASSKEYS
+from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
 from core.kernel.display import PRODUCT
@@ -63,6 +63,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         "policy_count": len(policies),
         "has_password": own.account.password_hash is not None,
         "passkeys": [passkey_values(each, own) for each in own.passkeys],
+        "can_drop_password": any(each.kind is PasskeyKind.PASSKEY and each.user_verified for each in own.usable),
         "has_host": own.rp_id is not None,
         "is_full": len(own.passkeys) >= MAX_PASSKEYS,
         "second_since": second_factor.passkey_at,
