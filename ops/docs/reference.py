@@ -262,7 +262,7 @@ _SUFFIXES: Final = ("Request", "Response")
 
 
 def models(suffix: str | None) -> str:
-    """Return the table of the models with names that end with `suffix`, or with None of all that are neither of requests nor of responses."""
+    """Return the table of the models with names that end with `suffix`, or with None of all others."""
     rows = [row for row in model_rows() if next((each for each in _SUFFIXES if row[0].strip("`").endswith(each)), None) == suffix]
     return table(("model", "fields"), rows)
 
