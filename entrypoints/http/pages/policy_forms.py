@@ -148,8 +148,10 @@ def _rules_for(rules: Rules, *, is_admin: bool) -> Rules:
 
 
 def _who(concerned: frozenset[Concerned]) -> str:
-    texts = [text for value, text in CONCERNED if value and value == _chosen(concerned)]
-    return ", ".join([*texts, *(["When the risk is high"] if Concerned.HIGH_RISK in concerned else [])])
+    text = next(text for value, text in CONCERNED if value == _chosen(concerned)) if concerned - {Concerned.HIGH_RISK} else ""
+    if Concerned.HIGH_RISK not in concerned or Concerned.EVERYONE in concerned:
+        return text
+    return f"{text}, and when the risk is high" if text else "When the risk is high"
 
 
 def _method_label(name: str) -> str:

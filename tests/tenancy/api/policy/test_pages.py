@@ -156,6 +156,6 @@ async def test_the_security_page_says_which_organization_asks_for_what(owner_bro
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
     assert leads_to(await save(owner_browser, grace_days="14", **rules)) == PAGE
     later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
-    assert f"Acme Second factor: For owners and admins, When the risk is high, {later}" in await asked()
+    assert f"Acme Second factor: For owners and admins, and when the risk is high, {later}" in await asked()
     await run_sql(pool, "update memberships set role = 'member'")
     assert f"Acme Second factor: When the risk is high, {later}" in await asked()
