@@ -186,6 +186,11 @@ ACTS_ON_THE_USER = {
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",
+    **{
+        f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
+        for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")
+        for method in ("POST", "DELETE")
+    },
 }
 
 
