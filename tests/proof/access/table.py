@@ -1112,7 +1112,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/recovery/cancel": Request(form=OF_THE_SESSION, setup_sql=MEMBER_RECOVERED_BY_ORGANIZATION),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     **{
-        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        f"POST {page}/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "invited_domains": "anywhere.example", "version": "0"}
+        )
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
