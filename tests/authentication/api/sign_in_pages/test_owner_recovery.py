@@ -127,7 +127,8 @@ async def test_a_link_that_resets_the_factors_needs_none_and_removes_all(
 
 async def factors_of(pool: Pool, account: Account) -> list[tuple[object, ...]]:
     statement = """
-        select mfa_enabled_at is not null, passkey_second_at is not null, (select count(*) from passkeys), (select count(*) from backup_codes)
+        select mfa_enabled_at is not null, passkey_second_at is not null, (select count(*) from passkeys),
+               (select count(*) from backup_codes)
         from users where id = %s"""
     return await run_sql(pool, statement, account.id)
 
