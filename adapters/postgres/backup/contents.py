@@ -12,6 +12,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         # sessions, with their tokens and their state
         "sessions",
         "refresh_tokens",
+        "policy_passes",
         "impersonated_organizations",
         "personal_tokens",
         "saml_sessions",
