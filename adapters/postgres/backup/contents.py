@@ -15,7 +15,6 @@ TABLES_LEFT_OUT: Final = frozenset(
         "policy_passes",
         "impersonated_organizations",
         "personal_tokens",
-        "policy_passes",
         "saml_sessions",
         "logout_notices",
         # unfinished sign-ins and sign-outs
