@@ -218,6 +218,10 @@ class PasskeyUnknown(PasskeyRefused):
     """This passkey is not known here. Delete it from your device or password manager, and use another way."""
 
 
+class PasskeyDeleted(PasskeyRefused):
+    """This passkey was deleted here. If that wasn't you, open the link in our email about it. Otherwise use another way."""
+
+
 class PasskeyChanged(PasskeyRefused):
     """This passkey was refused, because it may be a copy. We've emailed you what to do."""
 
