@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, passkeys, ways_in
+from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, new_passwords, passkeys, ways_in
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -208,7 +208,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     """
     async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
         email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
-    check_new_password(new_password, email, ports.policy.common_passwords)
+    await new_passwords.check_of_address(ports, email, new_password)
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -288,7 +288,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     """Set the first password of an account. No session ends. Raises: PasswordAlreadySet."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    check_new_password(new_password, account.email, ports.policy.common_passwords)
+    await new_passwords.check(ports, account, account.email, new_password)
     if account.password_hash is not None:
         raise PasswordAlreadySet
     password_hash = await ports.passwords.hash(new_password)
@@ -322,7 +322,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     check_password_length(current)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    check_new_password(new_password, account.email, ports.policy.common_passwords)
+    await new_passwords.check(ports, account, account.email, new_password)
     if account.password_hash is None:
         raise NoPasswordSet
     subject = session_subject(caller.session_id)
