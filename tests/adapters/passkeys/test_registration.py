@@ -176,3 +176,10 @@ async def test_the_credential_id_is_that_of_the_attestation() -> None:
     assert await reason_of({**credential, "rawId": other}) is PasskeyReason.MALFORMED
     assert await reason_of({**credential, "type": "password"}) is PasskeyReason.MALFORMED
     assert await reason_of(with_response(credential, attestationObject=None)) is PasskeyReason.MALFORMED
+
+
+async def test_a_credential_id_has_at_least_16_bytes() -> None:
+    """Ids are random, and only their holder knows them (WebAuthn section 4)."""
+    for length, reason in ((1, PasskeyReason.MALFORMED), (15, PasskeyReason.MALFORMED)):
+        assert await reason_of(new_credential(SoftAuthenticator(origin=ORIGIN, next_id=bytes(length)))) is reason
+    await register(new_credential(SoftAuthenticator(origin=ORIGIN, next_id=bytes(16))))
