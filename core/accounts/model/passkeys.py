@@ -42,6 +42,7 @@ class Ceremony(StrEnum):
     SIGN_IN = "sign_in"
     SECOND_FACTOR = "second_factor"
     REAUTHENTICATE = "reauthenticate"
+    RECOVER = "recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ChallengeBinding:
     """The ceremony and the client of a challenge, so that no other client can use it."""
 
     ceremony: Ceremony
-    # The id of the session, or at a second factor that of the flow. At a sign-in the hash of the device id, if there is one.
+    # The id of the session, of the flow at a second factor, or of the recovery. At a sign-in the hash of the device id, if there is one.
     holder: bytes = field(repr=False)
 
 

@@ -110,6 +110,7 @@ async def test_rules_that_would_lock_users_out_are_refused_in_words(owner_browse
         locked_out
     )
     outside = await save(owner_browser, admin_networks="198.51.100.0/24")
+    assert "Your present address is 203.0.113.9." in text_of(outside)
     assert "is outside these networks. Add a network with it." in text_of(outside)
     version = hidden_fields(await owner_browser.open(PAGE))["version"]
     for methods in ({"method:totp": "yes"}, {}):
@@ -156,6 +157,6 @@ async def test_the_security_page_says_which_organization_asks_for_what(owner_bro
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
     assert leads_to(await save(owner_browser, grace_days="14", **rules)) == PAGE
     later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
-    assert f"Acme Second factor: For owners and admins, When the risk is high, {later}" in await asked()
+    assert f"Acme Second factor: for owners and admins and when the risk is high, {later}" in await asked()
     await run_sql(pool, "update memberships set role = 'member'")
-    assert f"Acme Second factor: When the risk is high, {later}" in await asked()
+    assert f"Acme Second factor: when the risk is high, {later}" in await asked()
