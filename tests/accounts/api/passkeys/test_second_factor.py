@@ -177,6 +177,6 @@ async def test_a_personal_token_has_the_proofs_of_the_session_that_made_it(
 
 async def test_platform_owners_see_how_many_keys_a_user_has(api: Api, holder: PasskeyUser, user: Account, platform: Platform) -> None:
     await holder.add()
-    await holder.add_key()
+    await PasskeyUser(api, holder.token).add_key()
     details = (await api.get(f"/api/platform/users/{user.id}", token=platform.token)).json
     assert (details["passkeys"], details["security_keys"]) == (1, 1)
