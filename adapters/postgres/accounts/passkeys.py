@@ -89,6 +89,12 @@ class Passkeys(Repository):
         sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
 
+    async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
+        sql = """
+            select credential_id from former_passkeys
+            where user_id = %(user_id)s and rp_id = %(rp_id)s order by removed_at desc"""
+        return await self._all(lambda row: bytes(row[0]), sql, user_id=user_id, rp_id=rp_id)
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         sql = """
             select 1 from users

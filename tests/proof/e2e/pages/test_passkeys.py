@@ -1,17 +1,28 @@
 """Passkeys and security keys on our pages, in Chromium with its virtual authenticators."""
 
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 import pytest
 
 from tests.proof.e2e.browser import Authenticator, Browser, name_of
+from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
 pytestmark = pytest.mark.slow
 
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_RATE_LIMITS": "off"}
+EVE: Final = "eve@example.com"
 SECURITY: Final = "/app/account/security"
+NEW: Final = "/app/account/passkeys/new"
+TRANSPORTS: Final = ("internal", "usb", "hybrid")
+# Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Each two values are in one row.
+AUTHENTICATORS: Final = [
+    (transport, resident, verified, (number + index) % 2 == 0)
+    for number, transport in enumerate(TRANSPORTS)
+    for index, (resident, verified) in enumerate([(True, True), (True, False), (False, True), (False, False)])
+]
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
 
 # Chromium has conditional creation, but no virtual authenticator answers it.
@@ -49,15 +60,28 @@ def open_sign_in(browser: Browser, running: Service) -> None:
     assert browser.heading == "Sign in"
 
 
-def fill_in(browser: Browser) -> None:
-    browser.fill("Email address", ADA)
+def fill_in(browser: Browser, email: str = ADA) -> None:
+    browser.fill("Email address", email)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
 
 
-def sign_in(browser: Browser, running: Service) -> None:
+def sign_in(browser: Browser, running: Service, email: str = ADA) -> None:
     open_sign_in(browser, running)
-    fill_in(browser)
+    fill_in(browser, email)
+
+
+def use_passkey(browser: Browser, running: Service, authenticator: Authenticator, credential: dict[str, Any]) -> None:
+    """Press the button of the sign-in page with this credential, which the browser did not have when it showed the page."""
+    open_sign_in(browser, running)
+    authenticator.add(credential)
+    browser.press("Sign in with a passkey")
+
+
+def forget_keys(shared: SharedService) -> None:
+    with psycopg.connect(shared.conninfo) as connection:
+        connection.execute("delete from passkeys")
+        connection.execute("update users set passkey_count = 0, security_key_count = 0, passkey_second_at = null")
 
 
 def add_passkey(browser: Browser, running: Service, label: str = "Add a passkey") -> None:
@@ -66,7 +90,7 @@ def add_passkey(browser: Browser, running: Service, label: str = "Add a passkey"
     browser.press(label.replace("Add a", "Create the"))
 
 
-def take_away(authenticator: Authenticator) -> dict[str, object]:
+def take_away(authenticator: Authenticator) -> dict[str, Any]:
     """Remove the only credential from the authenticator, and return it."""
     [credential] = authenticator.credentials()
     authenticator.remove(credential["credentialId"])
@@ -210,4 +234,88 @@ def test_the_browser_creates_a_passkey_without_asking(running: Service, browser:
         sign_in(browser, running)
         browser.wait_until(lambda: browser.heading == "Security")
         assert "Synced" in browser.find("#passkeys")[0].text
+    assert complaints(browser) == []
+
+
+def test_each_kind_of_authenticator_is_a_passkey_or_a_security_key(running: Service, browser: Browser, shared: SharedService) -> None:
+    for transport, resident, verified, syncs in AUTHENTICATORS:
+        options = {"transport": transport, "hasResidentKey": resident, "hasUserVerification": verified, "isUserVerified": verified}
+        row = (transport, resident, verified, syncs)
+        with browser.authenticator(**options, defaultBackupEligibility=syncs, defaultBackupState=syncs):
+            forget_keys(shared)
+            sign_in(browser, running)
+            browser.open(running.address + NEW)
+            browser.find("button[data-passkey]")[0].click()
+            if resident and verified:
+                browser.wait_until(lambda: browser.heading == "Security")
+                browser.forget()
+                with browser.leaving():
+                    browser.open(f"{running.address}/app/sign-in?next={SECURITY}")
+                browser.wait_until(lambda: browser.heading == "Security")
+            else:
+                browser.wait_until(lambda: "Nothing was chosen." in browser.text)
+                browser.open(f"{running.address}{NEW}?kind=security_key")
+                browser.press("Create the security key")
+                sign_in(browser, running)
+                browser.press("Use a passkey or security key")
+                assert browser.heading == "Security", row
+            with psycopg.connect(shared.conninfo) as connection:
+                found = connection.execute("select kind, backup_eligible, backed_up, user_verified, transports from passkeys").fetchall()
+        kind = "passkey" if resident and verified else "security_key"
+        assert found == [(kind, syncs, syncs, verified, [transport])], row
+
+
+def test_a_copy_of_a_passkey_and_a_counter_that_goes_back_are_refused(running: Service, browser: Browser, shared: SharedService) -> None:
+    sign_in(browser, running)
+    with browser.authenticator() as authenticator:
+        add_passkey(browser, running)
+        copy = take_away(authenticator)
+        use_passkey(browser, running, authenticator, copy)
+        assert browser.heading == "Security"
+        used = take_away(authenticator)
+        assert used["signCount"] > copy["signCount"]
+        for wrong in (copy, {**used, "signCount": 0}):
+            use_passkey(browser, running, authenticator, wrong)
+            assert "it may be a copy" in browser.text
+            take_away(authenticator)
+        use_passkey(browser, running, authenticator, used)
+        assert browser.heading == "Security"
+    browser.wait_until(lambda: any("refused" in str(each.message["Subject"]) for each in shared.sink.emails_to(ADA)))
+
+
+def test_one_authenticator_has_passkeys_of_two_accounts(running: Service, browser: Browser, shared: SharedService) -> None:
+    running.register(EVE, PASSWORD)
+    browser.open(shared.sink.wait_for(EVE).link)
+    with browser.authenticator() as authenticator:
+        for email in (ADA, EVE):
+            sign_in(browser, running, email)
+            add_passkey(browser, running)
+        ada, eve = authenticator.credentials()
+        assert {ada["userName"], eve["userName"]} == {ADA, EVE}
+        for credential in (ada, eve):
+            for each in authenticator.credentials():
+                authenticator.remove(each["credentialId"])
+            use_passkey(browser, running, authenticator, credential)
+            assert credential["userName"] in str(browser.find(".drop-account")[0].get_attribute("textContent"))
+
+
+def test_the_sign_in_page_is_not_shown_in_a_frame(running: Service, browser: Browser) -> None:
+    browser.show(f'<iframe src="{running.address}/app/sign-in"></iframe>')
+    browser.wait_until(lambda: any("frame-ancestors" in each for each in browser.complaints()))
+
+
+def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Browser, shared: SharedService) -> None:
+    sign_in(browser, running)
+    with browser.authenticator():
+        add_passkey(browser, running)
+        with psycopg.connect(shared.conninfo) as connection:
+            connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+        browser.follow("Manage Passkey")
+        browser.fill("Name", "Laptop")
+        browser.press("Save name")
+        assert browser.heading == "Confirm that it's you"
+        check(browser, "reauthenticate-with-passkey")
+        browser.press("Use a passkey")
+        browser.press("Continue: Rename one of your passkeys or security keys")
+        assert "Manage Laptop" in [name_of(link) for link in browser.find("#passkeys a")]
     assert complaints(browser) == []
