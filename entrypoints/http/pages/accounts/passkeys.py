@@ -102,7 +102,7 @@ async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str,
         options, problem = await passkeys.start(ports(), user, kind), None
     except Refusal as refusal:
         options, problem = None, refusal
-    return {"kind": kind, "options": options, "refusal": problem, "is_second": status.passkey_at is not None, "typed": typed}
+    return {"kind": kind, "options": options, "blocker": problem, "is_second": status.passkey_at is not None, "typed": typed}
 
 
 @routes.get(f"{LIST}/new")
@@ -115,8 +115,8 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
     Its script runs the ceremony of the browser. The page works for 10 minutes.
     """
     values = await _new_values({}, PasskeyKind(query_args.kind))
-    if values["refusal"] is not None:
-        return await refused_console_page(values["refusal"], NEW_TEMPLATE, **values)
+    if values["blocker"] is not None:
+        return await refused_console_page(values["blocker"], NEW_TEMPLATE, **values)
     return await console_page(NEW_TEMPLATE, **values)
 
 
