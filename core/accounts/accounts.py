@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, passkeys, ways_in
+from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, new_passwords, passkeys, ways_in
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -208,7 +208,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     """
     async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
         email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
-    check_new_password(new_password, email, ports.policy.common_passwords)
+    await new_passwords.check_of_address(ports, email, new_password)
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -249,14 +249,14 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
         added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
     if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > since):
         recent = [passkey for passkey in await read.passkeys.of_user(account.id) if passkey.created_at > since]
-        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=False, passkey=each.name) for each in recent]
+        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=True, passkey=each.name) for each in recent]
     return added
 
 
 async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
     """End the linked accounts, passkeys and app of a locked account that its user does not recognize (see `reset_password`)."""
     for method in await _added_methods(tx, account, now):
-        is_kept = not method.is_recent if kept is None else method.id in kept
+        is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
         if is_kept:
             continue
         if method.passkey is not None:
@@ -288,7 +288,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
     """Set the first password of an account. No session ends. Raises: PasswordAlreadySet."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    check_new_password(new_password, account.email, ports.policy.common_passwords)
+    await new_passwords.check(ports, account, account.email, new_password)
     if account.password_hash is not None:
         raise PasswordAlreadySet
     password_hash = await ports.passwords.hash(new_password)
@@ -322,7 +322,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     check_password_length(current)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-    check_new_password(new_password, account.email, ports.policy.common_passwords)
+    await new_passwords.check(ports, account, account.email, new_password)
     if account.password_hash is None:
         raise NoPasswordSet
     subject = session_subject(caller.session_id)

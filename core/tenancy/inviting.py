@@ -11,7 +11,7 @@ from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
 from core.kernel.roles import Capability, RoleName, needs_roles_manage
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import Email, digest, new_id
+from core.kernel.values import Domain, Email, digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due, require_giveable
 from core.tenancy.model.invitations import (
@@ -21,6 +21,7 @@ from core.tenancy.model.invitations import (
     InvitationAlreadySent,
     InvitationNotFound,
     InvitationStatus,
+    InvitedDomainRefused,
     InviteeBlocked,
     ListedInvitation,
     TooManyInvitations,
@@ -42,7 +43,7 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     During an impersonation, only members can be invited.
 
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations,
-    AlreadyMember, InviteeBlocked, InvitationAlreadySent.
+    InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
@@ -50,7 +51,7 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         require_giveable(invited_role, rights)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
-        await _require_invitable(tx, organization.id, email, now)
+        await _require_invitable(tx, organization.id, email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
         hide_token = await tx.smtp.settings(organization.id) is None
         invitation, token = await _send(ports, tx, organization.id, inviter, email, invited_role, now, hide_token=hide_token)
@@ -61,7 +62,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     """Invite each of these addresses with its role, and return one result for each address, in the same order.
 
     An address that cannot be invited does not prevent the others. Its result has the refusal, which is one
-    of AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
+    of InvitedDomainRefused, AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
 
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations.
@@ -74,13 +75,13 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         for role in {role for _, role in requests}:
             require_giveable(role, rights)
-        checked: set[Email] = set()
+        domains, checked = await _load_domains(tx, organization.id), set[Email]()
         for index, (email, _) in enumerate(requests):
             try:
                 if email in checked:
                     raise InvitationAlreadySent
-                await _require_invitable(tx, organization.id, email, now)
-            except (AlreadyMember, InviteeBlocked, InvitationAlreadySent) as refusal:
+                await _require_invitable(tx, organization.id, email, domains, now)
+            except (AlreadyMember, InviteeBlocked, InvitationAlreadySent, InvitedDomainRefused) as refusal:
                 refusals[index] = refusal
             checked.add(email)
         await _require_below_daily_limit(ports, tx, organization.id, len(requests) - len(refusals), now)
@@ -113,7 +114,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
-        await _require_invitable(tx, organization.id, earlier.email, now)
+        await _require_invitable(tx, organization.id, earlier.email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
         hide_token = await tx.smtp.settings(organization.id) is None
         invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, earlier.role, now, hide_token=hide_token)
@@ -153,8 +154,16 @@ async def _require_below_daily_limit(ports: Ports, tx: Transaction, org_id: UUID
         raise TooManyInvitations((sent_at + DAY - now).total_seconds())
 
 
-async def _require_invitable(tx: Transaction, org_id: UUID, email: Email, now: datetime) -> None:
-    """Check that this address can be invited. Raises: AlreadyMember, InviteeBlocked, InvitationAlreadySent."""
+async def _load_domains(tx: Transaction, org_id: UUID) -> frozenset[Domain] | None:
+    """Return the domains of the addresses that the sign-in policy allows to invite, or None for all."""
+    policy = await tx.sign_in_policies.find(org_id)
+    return None if policy is None else policy.rules.invited_domains
+
+
+async def _require_invitable(tx: Transaction, org_id: UUID, email: Email, domains: frozenset[Domain] | None, now: datetime) -> None:
+    """Check that this address can be invited. Raises: InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent."""
+    if domains is not None and email.domain not in domains:
+        raise InvitedDomainRefused(domains)
     account = await tx.accounts.by_email(email)
     if account is not None and await tx.members.lock(org_id, account.id) is not None:
         raise AlreadyMember

@@ -38,12 +38,14 @@ SAVE: Final = f"""
 to_device_if_any: Final = DEVICE.if_any("id")
 # The shortest period of the organizations of the user's confirmed memberships and of the
 # organization of the service. An unconfirmed membership gives its organization no power over the
-# account (security R-5).
+# account (security R-5). A sign-in policy can shorten the period of its organization.
+OWN_PERIOD: Final = "least(o.device_trust_days, (p.rules ->> 'device_trust_days')::int)"
+WITH_POLICY: Final = "left join sign_in_policies p on p.org_id = o.id and p.service_id is null"
 TRUST_PERIOD: Final = f"""
     select coalesce(min(t.days), {TRUST_DAYS}) as days from (
-        select o.device_trust_days as days from memberships m join organizations o on o.id = m.org_id
+        select {OWN_PERIOD} as days from memberships m join organizations o on o.id = m.org_id {WITH_POLICY}
         where m.user_id = owner.user_id and m.confirmed_at is not null
-        union all select o.device_trust_days from organizations o where o.id = %(org_id)s) t"""
+        union all select {OWN_PERIOD} from organizations o {WITH_POLICY} where o.id = %(org_id)s) t"""
 # With the columns that depend on the caller's session and organizations.
 LISTED: Final = (
     f"{DEVICE.columns}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"

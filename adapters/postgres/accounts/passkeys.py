@@ -95,6 +95,13 @@ class Passkeys(Repository):
             where user_id = %(user_id)s and rp_id = %(rp_id)s order by removed_at desc"""
         return await self._all(lambda row: bytes(row[0]), sql, user_id=user_id, rp_id=rp_id)
 
+    async def is_deleted(self, credential_id: bytes) -> bool:
+        sql = "select 1 from former_passkeys where credential_id = %(credential_id)s limit 1"
+        return await self._exists(sql, credential_id=credential_id)
+
+    async def is_used(self, challenge: UsedChallenge) -> bool:
+        return await self._exists("select 1 from used_passkey_challenges where challenge_hash = %(hash)s", hash=challenge.hash)
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         sql = """
             select 1 from users
@@ -156,6 +163,9 @@ class Passkeys(Repository):
         return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
 
     async def add(self, passkey: Passkey) -> None:
+        sql = "select 1 from former_passkeys where credential_id = %(credential_id)s and user_id <> %(user_id)s limit 1"
+        if await self._exists(sql, credential_id=passkey.credential_id, user_id=passkey.user_id):
+            raise PasskeyTaken
         await self._run(ADD, **PASSKEY.values(passkey))
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None:

@@ -14,6 +14,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "refresh_tokens",
         "impersonated_organizations",
         "personal_tokens",
+        "policy_passes",
         "saml_sessions",
         "logout_notices",
         # unfinished sign-ins and sign-outs

@@ -130,8 +130,21 @@ class EmailNotFree(Invalid):
     """This email address belongs to another account. Choose another one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequiredLength:
+    """The least length of passwords that an organization asks of the accounts that it controls."""
+
+    organization: str  # its name
+    length: int
+
+
 class PasswordTooShort(Invalid):
     """The password must have at least 8 characters. Choose a longer one."""
+
+    def __init__(self, required: RequiredLength | None = None) -> None:
+        """`required` is the length that it does not have, if an organization asks for more than the platform."""
+        text = None if required is None else f"{required.organization} requires passwords of at least {required.length} characters."
+        super().__init__(text and f"{text} Choose a longer one.")
 
 
 class PasswordTooLong(Invalid):
@@ -215,15 +228,18 @@ def new_account(
     )
 
 
-def check_new_password(password: str, email: Email, common: frozenset[str]) -> None:
+def check_new_password(password: str, email: Email, common: frozenset[str], required: RequiredLength | None = None) -> None:
     """Check a new password of the account with this address (security A-1).
 
-    `common` has case-folded passwords. There are no composition rules, and the password is not trimmed.
+    `common` has case-folded passwords. `required` is the length that an organization asks for. There are no
+    composition rules, and the password is not trimmed.
 
     Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon; PasswordContainsEmail; PasswordContainsProduct.
     """
     if len(password) < MIN_PASSWORD_LENGTH:
         raise PasswordTooShort
+    if required is not None and len(password) < required.length:
+        raise PasswordTooShort(required)
     check_password_length(password)
     folded = password.casefold()
     if folded in common:

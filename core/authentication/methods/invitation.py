@@ -7,8 +7,8 @@ account of its recipient: it lives for days, unlike a reset link.
 
 from dataclasses import dataclass, field
 
-from core.accounts import accounts, events, profiles
-from core.accounts.model.accounts import Account, EmailNotFree, check_new_password
+from core.accounts import accounts, events, new_passwords, profiles
+from core.accounts.model.accounts import Account, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
@@ -47,7 +47,7 @@ class InvitationPassword:
         opened = await joining.find_invitation(ports, self.token, None)  # saves the expensive hash; the transaction decides
         if opened.answer is not InvitationAnswer.CHOOSE_PASSWORD:
             raise InviteeHasAccount
-        check_new_password(self.password, opened.received.invitation.email, ports.policy.common_passwords)
+        await new_passwords.check_of_address(ports, opened.received.invitation.email, self.password)
         changes = ProfileChanges.parse(name=self.name.strip() or KEEP)
         password_hash, now = await ports.passwords.hash(self.password), ports.clock.now()
 

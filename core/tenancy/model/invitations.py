@@ -1,6 +1,7 @@
 """Invitations: entities, states and errors."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -12,7 +13,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
 from core.kernel.roles import OWNER, RoleName
-from core.kernel.values import Email, digest
+from core.kernel.values import Domain, Email, digest
 from core.tenancy.model import members
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -81,6 +82,15 @@ class InviteeBlocked(Conflict):
             f"Your organization's directory has blocked this user (id {user_id}). Activate the user in the directory, or remove the "
             "block, before you send an invitation."
         )
+
+
+class InvitedDomainRefused(Invalid):
+    """The sign-in policy does not allow this address to be invited. Invite an address at one of its domains."""
+
+    def __init__(self, domains: Collection[Domain]) -> None:
+        *most, last = sorted(domains)
+        names = f"{', '.join(most)} or {last}" if most else last
+        super().__init__(f"The sign-in policy allows only addresses at {names}. Invite one of these, or ask an admin to change the policy.")
 
 
 class MailTokenRequired(Invalid):

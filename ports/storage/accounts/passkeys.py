@@ -29,6 +29,12 @@ class PasskeysRead(Protocol):
     async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
         """Return the credential ids of passkeys that an undo can restore, last deleted first."""
 
+    async def is_deleted(self, credential_id: bytes) -> bool:
+        """Return whether an undo can restore a passkey with this credential id."""
+
+    async def is_used(self, challenge: UsedChallenge) -> bool:
+        """Return whether a ceremony has used the challenge up."""
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         """Return whether the account has a verified address, no passkey, and no offer of one since `before`."""
 
@@ -75,7 +81,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
-        """Raises: PasskeyTaken."""
+        """Add a passkey. A credential id that another account deleted is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
 

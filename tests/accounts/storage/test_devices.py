@@ -187,6 +187,11 @@ async def test_the_trust_period_is_the_shortest_of_the_organizations(
     await run_sql(pool, "update memberships set confirmed_at = now()")
     assert await period() == 7
     assert await period(other_tenant) == 7
+    policy = (
+        "insert into sign_in_policies (id, org_id, rules, changed_at) values (%s, %s, jsonb_build_object('device_trust_days', 3), now())"
+    )
+    await run_sql(pool, policy, uuid4(), acme)
+    assert await period() == 3, "a sign-in policy shortens the period"
 
 
 # Reading

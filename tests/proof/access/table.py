@@ -1079,6 +1079,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
+    "POST /app/platform/sign-in-policy": Request(
+        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+    ),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),

@@ -10,10 +10,11 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.values import rfc3339
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.support.builders import add_account, add_member, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import load, path_of, preview, save
 
 DAY = timedelta(days=1)
 NO_RULES = {
@@ -40,27 +41,6 @@ ALL_RULES: dict[str, Any] = {
     "invited_domains": ["acme.com"],
     "grace_days": 14,
 }
-
-
-def path_of(acme: Tenant, service: str | None = None) -> str:
-    return f"{acme.path}/sign-in-policy" if service is None else f"{acme.path}/services/{service}/sign-in-policy"
-
-
-async def load(acme: Tenant, service: str | None = None) -> Any:
-    answer = await acme.api.get(path_of(acme, service), token=acme.token("owner"))
-    assert answer.status == 200, answer.text
-    return answer.json
-
-
-async def save(acme: Tenant, rules: dict[str, Any], service: str | None = None, by: str = "owner", version: int | None = None) -> Answer:
-    seen = (await load(acme, service))["version"] if version is None else version
-    return await acme.api.call("PUT", path_of(acme, service), {**rules, "version": seen}, token=acme.token(by))
-
-
-async def preview(acme: Tenant, rules: dict[str, Any], service: str | None = None) -> Any:
-    answer = await acme.api.post(f"{path_of(acme, service)}/preview", rules, token=acme.token("owner"))
-    assert answer.status == 200, answer.text
-    return answer.json
 
 
 async def sign_in_with_second_factor(acme: Tenant, ports: Ports) -> None:

@@ -1,0 +1,33 @@
+"""The check of a new password by the rules of the platform, and of the organization that controls the account."""
+
+from core.accounts.model.accounts import Account, RequiredLength, check_new_password
+from core.kernel.values import Email
+from ports import Ports
+from ports.storage import Reading
+
+
+async def check(ports: Ports, account: Account | None, email: Email, password: str) -> None:
+    """Check a new password of an account with this address. None: there is no account yet. Raises: the errors of `check_new_password`."""
+    required = None
+    if account is not None and account.origin_org_id is not None:
+        async with ports.storage.reading() as read:
+            required = await _required_length(read, account)
+    check_new_password(password, email, ports.policy.common_passwords, required)
+
+
+async def check_of_address(ports: Ports, email: Email, password: str) -> None:
+    """Check a new password of the account with this address, if there is one. Raises: the errors of `check_new_password`."""
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_email(email)
+    await check(ports, account, email, password)
+
+
+async def _required_length(read: Reading, account: Account) -> RequiredLength | None:
+    """Return the least length that the organization asks for which created the account. No other one decides about its password."""
+    if account.origin_org_id is None or not (await read.accounts.account_control(account.id, account.origin_org_id)).controls_account:
+        return None
+    policy = await read.sign_in_policies.effective(account.origin_org_id)
+    if policy is None:
+        return None
+    source, rules = policy.parts[0]
+    return None if rules.min_password_length is None else RequiredLength(source.name, rules.min_password_length)
