@@ -138,7 +138,9 @@ def test_a_passkey_is_added_renamed_and_deleted(running: Service, browser: Brows
     assert complaints(browser) == []
 
 
-def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(running: Service, browser: Browser) -> None:
+def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
+    running: Service, browser: Browser, shared: SharedService
+) -> None:
     sign_in(browser, running)
     with browser.authenticator() as authenticator:
         add_passkey(browser, running)
@@ -152,14 +154,17 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(run
         with browser.leaving():  # the browser proposes the passkey, and the virtual authenticator takes it at once
             browser.open(f"{running.address}/app/sign-in?next={SECURITY}")
         browser.wait_until(lambda: browser.heading == "Security")
-        # Deleted elsewhere: the page says so, and the password manager forgets it.
         credential = take_away(authenticator)
         browser.follow("Manage Passkey")
         browser.follow("Delete")
         browser.press("Delete")
-        open_sign_in(browser, running)
         authenticator.add(credential)
-        browser.press("Sign in with a passkey")
+        use_passkey(browser, running)
+        assert "was deleted" in browser.text
+        assert authenticator.credentials() != []  # an undo can restore it
+        with psycopg.connect(shared.conninfo) as connection:
+            connection.execute("delete from former_passkeys")
+        use_passkey(browser, running)
         assert "This passkey is not known here." in browser.text
         check(browser, "sign-in-with-unknown-passkey")
         browser.wait_until(lambda: authenticator.credentials() == [])
