@@ -39,7 +39,7 @@ JOB_TYPES = (
 ACTORS = (
     *("listener", "mailer", "key_reader", "webhook_dispatcher", "logout_notifier", "siem_forwarder"),
     *("eraser", "figure_counter", "housekeeper", "invitation_sweeper", "subscription_sweeper", "secret_announcer", "billing_reconciler"),
-    "metrics_refresher",
+    *("policy_reminder", "metrics_refresher"),
 )
 RESTART_REASONS = ("failure", "outage")
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, new_passwords, ways_in
+from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, new_passwords, passkeys, ways_in
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -201,8 +201,8 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
     end, and so does a pending change of the address. Passkeys stay, and the email says so.
-    `kept` are the ids in `PasswordReset.added` that the user recognized: the other linked accounts and
-    second factor end. Without it, the recent ones end.
+    `kept` are the ids in `PasswordReset.added` that the user recognized: the others of them end. Without it, the recent linked
+    accounts and a recent app end.
 
     Raises: LinkInvalid.
     """
@@ -237,25 +237,31 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
 
 async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
-    """Return the linked accounts that a user added after the sign-up, the oldest first, and a second factor of the last 72 hours.
+    """Return the linked accounts that a user added after the sign-up, the oldest first, and an app and passkeys of the last 72 hours.
 
-    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6).
+    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
+    if they have been one for longer.
     """
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     added = [] if account.is_unproven else await read.identities.list_added(account.id, since)
     if account.mfa_enabled_at is not None and account.mfa_enabled_at > since:
         added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
+    if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > since):
+        recent = [passkey for passkey in await read.passkeys.of_user(account.id) if passkey.created_at > since]
+        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=False, passkey=each.name) for each in recent]
     return added
 
 
 async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
-    """End the linked accounts and the second factor of a locked account that its user does not recognize (see `reset_password`)."""
+    """End the linked accounts, passkeys and app of a locked account that its user does not recognize (see `reset_password`)."""
     for method in await _added_methods(tx, account, now):
         is_kept = not method.is_recent if kept is None else method.id in kept
         if is_kept:
             continue
-        if method.provider is None:
+        if method.passkey is not None:
+            await passkeys.end_added(tx, caller, account.id, method.id, now)
+        elif method.provider is None:
             await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
         else:
             await tx.identities.remove_added(account.id, method.id)

@@ -126,7 +126,7 @@ def mfa_disabled(user_id: UUID, factor: FactorKind, *, forced: bool = False) -> 
 
 
 def mfa_failed(user_id: UUID, during: str) -> Event:
-    """A wrong code was sent for the account. `during` is `sign_in`, after the first factor, or `setup`.
+    """A wrong code or passkey was sent for the account. `during` is `sign_in`, after the first factor, or `setup`.
 
     The limit of attempts bounds the number of events (security M-2).
     """

@@ -227,6 +227,16 @@ async def _make_second(
     await mfa.turn_on(tx, caller, account, FactorKind.PASSKEY, proof, log, now)
 
 
+async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: UUID, now: datetime) -> None:
+    """Delete a passkey of a locked account that a thief may have added. With the last one, passkeys are no second factor."""
+    await tx.passkeys.remove(user_id, passkey_id, now)
+    await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
+    tx.record(events.passkey_removed(user_id, passkey_id))
+    account = await tx.accounts.lock(user_id)
+    if account is not None and account.passkey_count + account.security_key_count == 0:
+        await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
+
+
 async def undo_since(tx: Transaction, caller: Caller, account: Account, since: datetime, now: datetime) -> None:
     """Give a locked account the passkeys back that it had before `since`."""
     removed = await tx.passkeys.remove_added_since(account.id, since)

@@ -17,6 +17,7 @@ from core.authentication.model.policy import (
     MIN_PASS_TTL,
     PASS_TTL,
     REMINDER_PAUSE,
+    DueEnrollment,
     EnrolmentRequired,
     PolicyPass,
     PolicyPath,
@@ -113,6 +114,11 @@ class Admission:
     def place(self) -> PolicyPlace:
         """Where the policy is."""
         return PolicyPlace(None) if self.subject is None else self.subject.place
+
+    def enrollment(self, ports: Ports) -> DueEnrollment | None:
+        """Return what a rule that starts later asks of the user, if anything."""
+        due_at = self.decision.due_at
+        return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
 
     def is_reminded(self, now: datetime) -> bool:
         """Return whether the user of the session was reminded today of a rule that starts later."""

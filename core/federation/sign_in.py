@@ -17,6 +17,7 @@ from core.authentication.methods import second_factor
 from core.authentication.methods.invitation import InvitationPassword
 from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions, is_on
+from core.authentication.model.policy import DueEnrollment
 from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
@@ -55,12 +56,14 @@ class ApiSignIn:
     """The tokens of a completed sign-in over the API.
 
     With `device_token`, the device can skip the second factor for a while. `next_path` is the path
-    where the browser of a pending SAML sign-on continues, or None for other sign-ins.
+    where the browser of a pending SAML sign-on continues, or None for other sign-ins. `enrollment` is what the
+    sign-in policy of the application asks for later, if anything.
     """
 
     tokens: TokenPair
     device_token: str | None = field(repr=False)
     next_path: str | None = field(repr=False)
+    enrollment: DueEnrollment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ async def continue_over_api(
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome, await second_factor.load_options(ports, outcome))
     next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
-    return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
+    return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path, outcome.enrollment)
 
 
 def _pre_auth_token(ports: Ports, flow: Flow, options: SecondFactorOptions) -> PreAuthToken:

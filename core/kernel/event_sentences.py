@@ -78,7 +78,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             ("self", "{actor} turned off two-factor authentication"),
             "{actor} turned off two-factor authentication for {target}",
         ),
-        "security.mfa.failed": ("{target} entered a wrong code",),
+        "security.mfa.failed": ("A wrong second factor was used for {target}",),
         "security.passkey.added": ("{target} added a passkey",),
         "security.passkey.removed": ("A passkey of {target} was deleted",),
         "security.passkey.refused": ("A passkey of {target} was refused, because it may be a copy",),

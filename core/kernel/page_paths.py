@@ -5,6 +5,7 @@ from typing import Final
 HOME_PATH: Final = "/app"
 SIGN_IN_PATH: Final = "/app/sign-in"
 EMAIL_SIGN_IN_LINK_PATH: Final = "/auth/email-sign-in"
+PASSKEY_OFFER_PATH: Final = "/app/passkey"
 REAUTHENTICATION_PATH: Final = "/app/reauthenticate"
 ENROLL_PATH: Final = "/app/enroll"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)

@@ -134,15 +134,9 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
     assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
     assert all(route.split()[1].startswith("/app/") or route == "GET /app" for route in named["page_session"])
     assert named["sign_in_session"] == {
-        *(
-            "GET /app/enroll",
-            "POST /app/enroll",
-            "GET /auth/device/verify",
-            "GET /app/reauthenticate",
-            "POST /app/reauthenticate",
-            "POST /app/reauthenticate/email",
-        ),
-        *("POST /app/reauthenticate/<provider:provider>", "GET /app/signed-in"),
+        *("GET /app/enroll", "POST /app/enroll", "GET /app/passkey", "POST /app/passkey", "GET /app/signed-in"),
+        *("GET /auth/device/verify", "GET /app/reauthenticate", "POST /app/reauthenticate", "POST /app/reauthenticate/email"),
+        "POST /app/reauthenticate/<provider:provider>",
     }
     assert named["person_or_browser"] == {
         "POST /auth/device/verify",

@@ -37,7 +37,6 @@ WITHOUT_PAGE = {
     "GET /api/platform/tiers": "the page of an organization has them",
     "GET /api/platform/users/<user_id>/mfa/status": "the page of a person has it",
     "GET /api/provider-token/<provider>": "for the program of the user",
-    "DELETE /api/user/password": "as above",
     "POST /api/organizations/<org_slug>/invitations": "the form invites one or many addresses",
     "POST /api/organizations/<org_slug>/invitations/<invitation_id>/accept": "the invited person accepts on the page of the link",
     "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",

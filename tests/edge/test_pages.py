@@ -163,7 +163,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
-        "added": [("keep:1", "Codehost", TIME, True), ("keep:2", None, TIME, False)],
+        "added": [("keep:1", "Codehost", TIME, True, False), ("keep:2", None, TIME, False, False), ("keep:3", "Key", TIME, True, True)],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {
@@ -329,6 +329,9 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
+    "authentication/passkey_offer.html": {
+        **{"form_token": "c4ca4238", "next": "/app/account", "options": CEREMONY, "background": CEREMONY, "problem": "It is wrong."},
+    },
     "authentication/sign_in_code.html": {
         **LINKS,
         **{"form_token": "c4ca4238", "methods": ["totp", "passkey", "backup_code"], "passkey": CEREMONY, "problem": "It is wrong."},
@@ -421,10 +424,20 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/security.html": {
         **ACCOUNT,
-        **{"passkeys": [PASSKEY], "has_host": True, "is_full": False, "app_since": AT, "second_since": AT, "signals": SIGNALS},
+        **{
+            "passkeys": [PASSKEY],
+            **{"passkeys": [PASSKEY], "can_drop_password": True, "has_host": True, "is_full": False, "signals": SIGNALS},
+            **{"app_since": AT, "second_since": AT},
+            "has_host": True,
+            "is_full": False,
+            "app_since": AT,
+            "second_since": AT,
+            "signals": SIGNALS,
+        },
         **{"has_password": True, "since": AT, "codes": 1, "linked": ["Codehost"], "problem": "Not now.", "full": None},
         "pages": {"previous": None, "next": "?page=2", "summary": "Page 1 of 2"},
         **{"devices": [DEVICE], "device_count": 9, "trusted": 1},
+        **{"policies": [{"name": "Acme & Sons", "rules": [("Second factor", "For everyone", AT)]}], "policy_count": 2},
         "sessions": [{"id": 7, "title": "Portal of Acme", "where": "203.0.113.9", "agent": None, "since": AT, "is_current": False}],
         **{"listed_sessions": 1, "session_count": 2},
         "sign_ins": [OWN_SIGN_IN],
@@ -484,6 +497,7 @@ SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
 WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
     *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
+    "authentication/passkey_offer.html",
 }
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
@@ -493,6 +507,7 @@ LEADING_AWAY = {
     "authentication/email_sign_in_link.html",
     "authentication/reauthentication.html",
     "authentication/sign_in.html",
+    "authentication/passkey_offer.html",
     "authentication/sign_in_code.html",
     "federation/authorize.html",
     "federation/end_session.html",

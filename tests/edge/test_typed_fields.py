@@ -36,9 +36,11 @@ AS_TYPED: Final = {
         *("backchannel_logout_uri", "device_activation_uri", "initiate_login_uri", "identifier", "issuer", "picture", "profile", "website"),
     },
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
+    "networks": {"admin_networks"},
     "documents": {"metadata", "public_key", "jwks"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
+        *("grace_days", "min_password_length"),
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }
@@ -50,7 +52,9 @@ def test_every_text_field_of_a_page_has_a_kind() -> None:
     texts = [path.read_text("utf-8") for path in TEMPLATES.rglob("*.html")]
     names = {name for text in texts for found in _MACROS.findall(text) for name in found if name} | {"new_password"}
     names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # of a form with GET
-    names |= {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in"}
+    names |= (
+        {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in", "required_acr"}
+    )
     assert sorted(name for kind in (READERS, *AS_TYPED.values()) for name in kind) == sorted(names)
 
 
@@ -71,7 +75,7 @@ CASES: Final[list[tuple[str, str, list[str]]]] = [
     ("email from_email", ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
     ("slug", "acme", ["acme", " Acme ", "ACME\n"]),
     ("domain", DOMAIN, DOMAINS),
-    ("domains", "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
+    ("domains invited_domains", "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
     ("host", "mail.example.com", ["mail.example.com", " mail.example.com. "]),
     ("slo_certificate", PEM, CERTIFICATES),
 ]

@@ -332,12 +332,13 @@ def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> t
 
 @dataclass(frozen=True, slots=True)
 class AddedSignInMethod:
-    """A linked account or a second factor, for its user to recognize. `added_at` is UTC."""
+    """A linked account, a passkey or an authenticator app, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the identity, or of the user for the second factor
-    provider: ConnectionSlug | None  # None for a second factor
+    id: UUID  # of the identity or the passkey, or of the user for the app
+    provider: ConnectionSlug | None  # None for a passkey and an app
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
+    passkey: str | None = None  # the name of the passkey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,7 @@ async def _complete(
         signed_in = await start_session(ports, tx, sign_in, now)
         if flow.service is not None:
             await admission.save_pass(tx, person.session_id, now)
+            signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
         return signed_in
 
 

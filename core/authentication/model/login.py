@@ -16,7 +16,7 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.authentication.model.policy import POLICY_REFUSALS
+from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
@@ -148,6 +148,7 @@ class SignedIn:
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client
+    enrollment: DueEnrollment | None = None  # what a rule of the sign-in policy asks for later
 
 
 # After this many wrong codes, only the link of the email still works.

@@ -159,6 +159,14 @@ class TokenBelowPolicy(PolicyRefused):
         super().__init__(decision, "The sign-in that created this token did not meet it. Sign in again, and create a new token.")
 
 
+@dataclass(frozen=True, slots=True)
+class DueEnrollment:
+    """The page on which a user sets up what a rule of a sign-in policy asks for, and the start of the rule in UTC."""
+
+    url: str
+    due_at: datetime
+
+
 POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
 
 

@@ -41,8 +41,19 @@ async function run(button, mediation) {
   const publicKey = toOptions(JSON.parse(button.dataset.options));
   const credential = await navigator.credentials[button.dataset.passkey]({ publicKey, mediation, signal });
   if (signal.aborted) return;
-  button.form.elements.credential.value = toJson(credential);
-  button.form.submit();
+  const { form } = button;
+  form.elements.credential.value = toJson(credential);
+  if (button.hasAttribute("formaction")) form.action = button.formAction;
+  form.submit();
+}
+
+// After a sign-in with a password, the browser may create a passkey without asking. It must not delay the page.
+async function createInBackground(button) {
+  if (!(await PublicKeyCredential.getClientCapabilities?.())?.conditionalCreate) return;
+  const created = run(button, "conditional").catch(() => {});
+  const own = running;
+  setTimeout(() => own.abort(), BACKGROUND_LIMIT);
+  await created;
 }
 
 // The browser proposes passkeys in the field of the address, until one is chosen or a button is pressed.
@@ -57,8 +68,12 @@ for (const button of document.querySelectorAll("button[data-passkey]")) {
     if (!("proposes" in dataset)) say(UNSUPPORTED);
     continue;
   }
+  if ("background" in dataset) {
+    createInBackground(button);
+    continue;
+  }
   const start = async () => {
-    if (!form.reportValidity()) return;
+    if (!button.formNoValidate && !form.reportValidity()) return;
     say("");
     try {
       await run(button);
@@ -76,6 +91,12 @@ for (const button of document.querySelectorAll("button[data-passkey]")) {
     start();
   });
   if ("proposes" in dataset) propose(button);
+}
+
+// The sign-in form says whether this device can create a passkey, so that one is offered.
+const can = document.querySelector("input[name=can_passkey]");
+if (can) {
+  window.PublicKeyCredential?.isUserVerifyingPlatformAuthenticatorAvailable().then((able) => { can.value = able ? "yes" : ""; });
 }
 
 // A page that comes back from the history has a challenge that is used up.

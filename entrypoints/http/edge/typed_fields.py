@@ -46,7 +46,7 @@ def to_host(text: str) -> str:
 
 
 def to_routes(text: str) -> str:
-    """Return lines with a domain and more, each with its domain as `to_domain` returns it."""
+    """Return lines with a domain, and maybe more, each with its domain as `to_domain` returns it."""
     lines = (trim(line).split(maxsplit=1) for line in text.splitlines())
     return "\n".join(" ".join([to_domain(domain), *more]) for domain, *more in filter(None, lines))
 
@@ -70,6 +70,7 @@ READERS: Final[Mapping[str, Callable[[str], str]]] = {
     "email_code": to_code,
     "from_email": trim,
     "host": to_host,
+    "invited_domains": to_routes,
     "slo_certificate": to_certificate,
     "slug": to_slug,
 }

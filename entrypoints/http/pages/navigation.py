@@ -121,7 +121,7 @@ OF_PLATFORM: Final[Sequence[Group]] = (
         "People",
         (
             _page("People", "users", "/people"),
-            _page("Platform owners", "key", "/owners"),
+            Entry("Platform owners", "key", (Tab("Platform owners", "/owners"), Tab("Sign-in policy", "/sign-in-policy"))),
             _page("Service accounts", "cpu-chip", "/service-accounts"),
         ),
     ),

@@ -14,6 +14,7 @@ NOTICES: Final = {
     FORM_NOT_SENT: "Your session had ended, so nothing was saved.",
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",
+    "password-removed": "Password removed. You sign in with a passkey now.",
     "second-factor-off": "Two-factor authentication turned off.",
     "passkey-added": "Passkey added. You can now sign in with it.",
     "security-key-added": "Security key added.",

@@ -5,21 +5,20 @@ from typing import Final
 from pydantic import ValidationError
 
 from core.accounts.model.passkeys import Json
-from core.kernel.errors import Refusal
+from core.kernel.errors import Invalid, Refusal, refuse
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
 
 CREDENTIAL: Final = "credential"
 
 
-MISSING: Final = "Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."
+class CredentialMissing(Invalid):
+    """Your browser sent no passkey. Turn on JavaScript, reload this page, and try again."""
 
 
 def read_credential(form: Form, model: type[RequestModel], refusal: type[Refusal]) -> Json:
-    """Return the credential, in the form of the API. Raises: `refusal` if it is missing or malformed."""
-    text = form.get(CREDENTIAL, "")
-    if not text:
-        raise refusal(MISSING)
+    """Return the credential, in the form of the API. Raises: CredentialMissing; `refusal` if it is malformed."""
+    text = form.get(CREDENTIAL) or refuse(CredentialMissing)
     try:
         return model.model_validate_json(text).model_dump()
     except ValidationError:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, Rule, Rules
-from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyPreview, SignInPolicy
+from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyOfUser, PolicyPreview, SignInPolicy
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
@@ -38,7 +39,7 @@ LABELS: Final[Mapping[str, str]] = {
 M = TypeVar("M", bound=RequestModel)
 
 
-def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None) -> dict[str, Any]:
+def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
     return {
         "rules": [rule.value for rule in rules],
@@ -107,8 +108,8 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
     return refusal.field if isinstance(refusal, FieldInvalid) else None
 
 
-def describe(rules: Rules) -> list[tuple[str, str]]:
-    """Return the label and the value of each rule that asks for something."""
+def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
+    """Return the label and the value of each rule that asks for something, and its start if it starts later."""
     times = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}
     values = {
         Rule.METHODS: "" if rules.methods is None else ", ".join(_method_label(name) for name in METHODS if name in rules.methods),
@@ -120,7 +121,30 @@ def describe(rules: Rules) -> list[tuple[str, str]]:
         Rule.ADMIN_NETWORKS: ", ".join(str(network) for networks in rules.admin_networks for network in networks),
         Rule.INVITED_DOMAINS: ", ".join(sorted(rules.invited_domains or ())),
     }
-    return [(LABELS[rule], text) for rule, text in values.items() if text]
+    return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if text]
+
+
+def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
+    """Return the name of each organization whose rules concern the user, and these rules as `describe` returns them."""
+    values = [
+        {"name": source.name, "rules": describe(_rules_for(rules, is_admin=each.is_admin))}
+        for each in policies
+        for source, rules in each.policy.parts
+    ]
+    return sorted((each for each in values if each["rules"]), key=lambda each: each["name"])
+
+
+def _rules_for(rules: Rules, *, is_admin: bool) -> Rules:
+    """Return the rules about the sign-ins of a user. Those about networks are left out: they can be too many to read."""
+    others = frozenset() if is_admin else frozenset({Concerned.ADMINS})
+    return replace(
+        rules,
+        second_factor=rules.second_factor - others,
+        phishing_resistant=rules.phishing_resistant - others,
+        min_password_length=None,
+        admin_networks=(),
+        invited_domains=None,
+    )
 
 
 def _who(concerned: frozenset[Concerned]) -> str:

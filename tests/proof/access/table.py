@@ -510,7 +510,7 @@ PAGES: Final = """
 
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
-POST   /app/sign-in/passkey                          401  401  401  401  401
+POST   /app/sign-in/passkey                          400  400  400  400  400
 GET    /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/code                             303  303  303  303  303
 GET    /app/sign-in/email/code                       303  303  303  303  303
@@ -519,7 +519,7 @@ POST   /app/sign-in/email                            303  303  303  303  303
 GET    /app/flow/<flow_id>                           303  303  303  200  303
 GET    /app/flow/<flow_id>/sign-in                   200  303  303  200  200
 POST   /app/flow/<flow_id>/sign-in                   303  303  303  303  303
-POST   /app/flow/<flow_id>/sign-in/passkey           401  401  401  401  401
+POST   /app/flow/<flow_id>/sign-in/passkey           400  400  400  200  400
 GET    /app/flow/<flow_id>/code                      200  303  303  303  200
 POST   /app/flow/<flow_id>/code                      303  303  303  303  303
 POST   /app/flow/<flow_id>/sign-in/email             303  303  303  200  303
@@ -551,6 +551,8 @@ GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
 POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+GET    /app/passkey                                  303* 303  303  303  303*
+POST   /app/passkey                                  303* 303  303  303  303*
 GET    /app/enroll                                   303* 303  303  303  303*
 POST   /app/enroll                                   303* 303  303  303  303*
 GET    /app/signed-in                                303* 200  200  200  303*
@@ -587,6 +589,8 @@ GET    /app/account/security/sign-ins                303* 200  200  200  303*
 GET    /app/account/two-factor                       303* 303  303  303  303*
 GET    /app/account/two-factor/log                   303* 200  200  200  303*
 GET    /app/account/exports                          303* 200  200  200  303*
+GET    /app/account/password/remove                  303* 200  200  200  303*
+POST   /app/account/password/remove                  303* 303  303  303  303*
 GET    /app/account/passkeys/new                     303* 200  200  200  303*
 POST   /app/account/passkeys                         303* 303  303  303  303*
 GET    /app/account/passkeys/<passkey_id>            303* 200  200  200  303*
@@ -945,8 +949,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
     "POST /app/sign-in/code": Request(form={}),
     "POST /app/sign-in/email/code": Request(form={}),
-    "POST /app/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, cookies=BROWSER),
-    "POST /app/flow/<flow_id>/sign-in/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(UNKNOWN_CREDENTIAL)}, **IN_FLOW),
+    "POST /app/sign-in/passkey": Request(form=OF_THIS_BROWSER, cookies=BROWSER),
+    "POST /app/flow/<flow_id>/sign-in/passkey": Request(form=OF_THIS_BROWSER, **IN_FLOW),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "GET /app/flow/<flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
     "POST /app/flow/<flow_id>/email": Request(
@@ -979,6 +983,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/account/password": Request(
         form={**OF_THE_SESSION, "current_password": "{password}", "new_password": "another good password"}
     ),
+    "POST /app/account/password/remove": Request(form=OF_THE_SESSION),
+    "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
@@ -1073,6 +1079,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
+    "POST /app/platform/sign-in-policy": Request(
+        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+    ),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),

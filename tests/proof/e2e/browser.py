@@ -251,6 +251,15 @@ class Browser:
         """Return the result of a function body in the page."""
         return self._driver.execute_script(source)
 
+    @contextmanager
+    def on_new_pages(self, source: str) -> Iterator[None]:
+        """Run this script in each new page, before its own scripts."""
+        added = self._driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+        try:
+            yield
+        finally:
+            self._driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
     def wait_for_script(self, source: str, *arguments: Any) -> Any:
         """Return what a function body in the page passes to its last argument."""
         return self._driver.execute_async_script(source, *arguments)

@@ -4,11 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.values import digest
+from core.provisioning.model.directories import new_token
 from entrypoints.http.edge.client_address import NO_ADDRESS
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -25,8 +28,10 @@ from tests.proof.policy.world import (
     outcome_of_flow,
     outcome_of_page,
 )
-from tests.support.builders import PASSWORD, Api, sign_in
+from tests.support.builders import PASSWORD, Api, add_invitation, add_organization, run_sql, sign_in
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+from tests.support.programs import add_credential, add_service_account
+from tests.support.services import add_api_key
 
 ORGANIZATION: Final = "/api/organizations/acme"
 
@@ -227,7 +232,75 @@ async def _sign_in_with_passkey(world: World, authenticator: Any) -> str:
 
 
 RULES_WITH_WAIT: Final = tuple(name for name, rule in RULES.items() if rule.wait)
+# Paths that no policy of an organization concerns: sign-ins to the platform, the user's own account, and programs
+
+
+async def _sign_in_to_the_platform(world: World, _: object) -> str:
+    answer = await world.api.login(world.ada.email, PASSWORD)
+    if answer.json.get("mfa_required"):
+        return ALLOWED  # the platform asks for the second factor of the account
+    return outcome_of(answer)
+
+
+async def _use_own_account(world: World, _: object) -> str:
+    answers = [await world.api.get(path, token=world.token) for path in ("/api/user", "/api/organizations", "/api/user/personal-tokens")]
+    pages = [await world.browser.open(path) for path in ("/app/account", "/app/account/security", "/app/account/organizations")]
+    return ALLOWED if {answer.status for answer in (*answers, *pages)} == {200} else "not allowed"
+
+
+async def _accept_an_invitation(world: World, _: object) -> str:
+    globex = await add_organization(world.pool, "globex")
+    await world.put(STRICTEST, org=globex)
+    secret = str(uuid4())
+    await add_invitation(world.ports, globex, world.ada.email, token_hash=digest(secret))
+    return outcome_of(await world.api.post("/api/invitations/accept", {"token": secret}, token=world.token))
+
+
+async def _prepare_api_key(world: World) -> object:
+    return await add_api_key(world.pool, world.service)
+
+
+async def _use_api_key(world: World, key: Any) -> str:
+    return outcome_of(await world.api.get("/api/service/users", headers={"X-Api-Key": key}))
+
+
+async def _prepare_directory(world: World) -> object:
+    token, prefix = new_token()
+    await run_sql(
+        world.pool,
+        """
+        insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
+        values (%s, %s, 'Directory', %s, %s, %s, now())""",
+        uuid4(),
+        world.org,
+        prefix,
+        digest(token),
+        world.ada.id,
+    )
+    return token
+
+
+async def _provision(world: World, token: Any) -> str:
+    return outcome_of(await world.api.get("/scim/v2/Users", token=token))
+
+
+async def _prepare_service_account(world: World) -> object:
+    robot = await add_service_account(world.pool, world.org, world.ada.id)
+    return await add_credential(world.pool, world.api, robot, world.org)
+
+
+async def _use_service_account(world: World, robot: Any) -> str:
+    return outcome_of(await world.api.get(f"{ORGANIZATION}/members", token=await robot.token()))
+
+
+async def _introspect(world: World, refresh_token: Any) -> str:
+    answer = await world.send("/auth/introspect", token=refresh_token)
+    return ALLOWED if answer.json["active"] else "inactive"
+
+
+STRICTEST: Final = {"phishing_resistant": ["everyone"], "admin_networks": ["198.51.100.0/24"], "session_lifetime_minutes": 1}
 OF_CODE: Final = ("code left out", "code used")
+ALL: Final = tuple(RULES)
 ALWAYS_NEW: Final = (*OF_AGE, *OF_NETWORKS)
 INVALID_GRANT: Final = {STEP_UP: "invalid grant", ENROLL: "invalid grant"}
 PATHS: Final[Mapping[str, Path]] = {
@@ -249,6 +322,13 @@ PATHS: Final[Mapping[str, Path]] = {
     "passive SAML": Path(_sign_on_silently, ignores=OF_NETWORKS),
     "SAML without a request": Path(_sign_on_without_request, ignores=OF_NETWORKS),
     "SAML over the API": Path(_sign_on_over_the_api, ignores=OF_NETWORKS),
+    "sign-in to the platform": Path(_sign_in_to_the_platform, ignores=ALL, skips=("passkey used",)),
+    "own account": Path(_use_own_account, ignores=ALL),
+    "invitation": Path(_accept_an_invitation, ignores=ALL),
+    "API key": Path(_use_api_key, _prepare_api_key, ignores=ALL),
+    "SCIM": Path(_provision, _prepare_directory, ignores=ALL),
+    "service account": Path(_use_service_account, _prepare_service_account, ignores=ALL),
+    "introspection": Path(_introspect, _prepare_session_of_application, ignores=ALL),
     "password": Path(_sign_in_with_password, ignores=ALWAYS_NEW, skips=("code left out", "passkey used")),
     "passkey": Path(_sign_in_with_passkey, _prepare_passkey, ignores=ALWAYS_NEW, skips=("bare", *OF_CODE, "passkey left out")),
 }

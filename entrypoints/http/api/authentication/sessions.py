@@ -19,7 +19,17 @@ from entrypoints.http.base.context import app_context, caller, client, ports, si
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, absent_if_none
+from entrypoints.http.edge.bodies import (
+    EmailAddress,
+    Message,
+    Name,
+    PasswordText,
+    RequestModel,
+    ResponseModel,
+    Text,
+    Timestamp,
+    absent_if_none,
+)
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("sessions", __name__)
@@ -44,7 +54,17 @@ class TokenPairResponse(ResponseModel):
     expires_in: int = Field(description="The life of the access token in seconds.")
 
 
-class LoginResponse(TokenPairResponse):
+class SignInResponse(TokenPairResponse):
+    """The tokens of a new session, and what a rule of the sign-in policy asks for later."""
+
+    enrolment_url: str | None = absent_if_none(
+        "The page on which a browser sets up what a sign-in policy of the application requires from `enrolment_due_at` on. Only present in "
+        "a grace period."
+    )
+    enrolment_due_at: Timestamp | None = absent_if_none("The start of the rule.")
+
+
+class LoginResponse(SignInResponse):
     """The tokens of the new session, or a pre-auth token if `mfa_required` is true."""
 
     access_token: str = Field(
@@ -63,7 +83,7 @@ class LoginResponse(TokenPairResponse):
     )
 
 
-class MfaVerificationResponse(TokenPairResponse):
+class MfaVerificationResponse(SignInResponse):
     """The tokens of the new session."""
 
     device_token: str | None = absent_if_none(
@@ -116,7 +136,8 @@ async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationR
     credential = None if data.passkey is None else data.passkey.model_dump()
     second = second_factor.to_method(data.code, credential, trusts_device=data.trust_device is True)
     outcome = await sign_in_flow.complete_over_api(ports(), caller(), pre_auth_claims(), second, client(name=data.device_name))
-    return MfaVerificationResponse(**_to_fields(outcome.tokens), device_token=outcome.device_token, redirect_url=_redirect_url(outcome))
+    fields = {**_to_fields(outcome.tokens), **_enrolment(outcome)}
+    return MfaVerificationResponse(**fields, device_token=outcome.device_token, redirect_url=_redirect_url(outcome))
 
 
 class RefreshRequest(RequestModel):
@@ -157,7 +178,12 @@ def to_login_response(outcome: ApiSignIn | PreAuthToken) -> LoginResponse:
             methods=list(outcome.options.methods),
             passkey_options=None if outcome.options.passkey_options is None else dict(outcome.options.passkey_options),
         )
-    return LoginResponse(**_to_fields(outcome.tokens), redirect_url=_redirect_url(outcome))
+    return LoginResponse(**_to_fields(outcome.tokens), **_enrolment(outcome), redirect_url=_redirect_url(outcome))
+
+
+def _enrolment(outcome: ApiSignIn) -> dict[str, Any]:
+    due = outcome.enrollment
+    return {} if due is None else {"enrolment_url": due.url, "enrolment_due_at": due.due_at}
 
 
 def _redirect_url(outcome: ApiSignIn) -> str | None:

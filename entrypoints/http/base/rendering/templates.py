@@ -4,6 +4,7 @@ A page is complete: one response contains markup, style and icon, and its conten
 allows nothing else (security G-1). Pages work without scripts, but for ceremonies of passkeys; only the API page needs one.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from secrets import token_urlsafe
 from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from quart import Response, g, has_app_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
@@ -58,7 +59,15 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
-    environment.filters |= {"utc": format_utc, "ago": _ago, "exact": _exact, "label": label, "initials": initials, "hue": hue}
+    environment.filters |= {
+        "utc": format_utc,
+        "ago": _ago,
+        "exact": _exact,
+        "label": label,
+        "initials": initials,
+        "hue": hue,
+        "json": _json,
+    }
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,
@@ -78,6 +87,11 @@ def _environment() -> Environment:
     # After the values above, because the macros of ui.html use them.
     environment.globals["ui"] = environment.get_template("ui.html").module
     return environment
+
+
+def _json(value: object) -> Markup:
+    """Return a value as JSON in an attribute with double quotes."""
+    return escape(json.dumps(value, separators=(",", ":")))
 
 
 def _ago(time: datetime) -> str:

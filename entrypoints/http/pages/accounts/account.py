@@ -19,6 +19,7 @@ from core.billing import own_subscriptions
 from core.federation.oauth import consents
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
+from core.kernel.proofs import Method
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
@@ -30,7 +31,8 @@ from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
-from entrypoints.http.pages.consequences import Question, ask
+from entrypoints.http.pages.accounts.ways_in import remaining_ways
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -137,6 +139,44 @@ async def change_password(form: Form) -> Response:
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
     return redirect_with_notice("password-set" if current is None else "password-changed", SECURITY_PATH)
+
+
+async def _removal() -> Question:
+    return Question(
+        verb="Remove",
+        target="your password",
+        consequences=(
+            await remaining_ways(Method.PASSWORD),
+            "A link to set a new password still comes to your email address if you ask for one on the sign-in page.",
+        ),
+        button="Remove password",
+        keep="Keep it",
+        back=("Security", SECURITY_PATH),
+    )
+
+
+@routes.get(f"{PASSWORD}/remove")
+@page_session
+@describes_page({200: "The page."}, api=["DELETE /api/user/password"])
+async def show_removal() -> Response:
+    """Ask before you remove your password.
+
+    The page names the ways to sign in that remain.
+    """
+    return await ask(await _removal())
+
+
+@routes.post(f"{PASSWORD}/remove")
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
+@accepts("DELETE /api/user/password")
+@ask_on_refusal(_removal)
+async def remove_password(form: Form) -> Response:
+    """Remove your password.
+
+    You sign in with a passkey from now on.
+    """
+    await accounts.remove_password(ports(), signed_in())
+    return redirect_with_notice("password-removed", SECURITY_PATH)
 
 
 # The second factor

@@ -149,9 +149,10 @@ def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, 
     added = [
         (
             name := f"keep:{method.id}",
-            method.provider and names[method.provider],
+            method.passkey or (method.provider and names[method.provider]),
             format_utc(method.added_at),
             name in form if "asked" in form else not method.is_recent,
+            method.passkey is not None,
         )
         for method in reset.added
     ]

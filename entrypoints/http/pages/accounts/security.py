@@ -10,12 +10,13 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts import devices, mfa, passkeys
-from core.accounts.model.passkeys import MAX_PASSKEYS
+from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
 from core.kernel.display import PRODUCT
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.values import Page
+from core.tenancy import sign_in_policies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
 from entrypoints.http.edge.access import page_session
@@ -24,6 +25,7 @@ from entrypoints.http.pages.accounts.access import device_values, session_values
 from entrypoints.http.pages.accounts.passkeys import passkey_values, signals_of
 from entrypoints.http.pages.console import console_page, neighbors, shows
 from entrypoints.http.pages.console_forms import Form
+from entrypoints.http.pages.policy_forms import own_policy_values
 
 routes = Blueprint("account_security", __name__)
 
@@ -31,6 +33,7 @@ TEMPLATE: Final = "accounts/security.html"
 SHOWN: Final = 5  # devices and sessions, until the user asks for all
 SHOWN_ALL: Final = 25  # on a page of all, which stays below 100 KB with the longest names
 SHOWN_SIGN_INS: Final = 10
+SHOWN_POLICIES: Final = 10
 T = TypeVar("T")
 
 
@@ -54,9 +57,13 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
     live = await sessions.list_own(ports(), user)
     own_sessions = sorted(live.items, key=lambda session: session.id != user.session_id)
     sign_ins = await sign_in_log.list_own(ports(), user, Page(1, SHOWN_SIGN_INS))
+    policies = own_policy_values(await sign_in_policies.list_of_user(ports(), user)) if query.full is None else []
     return {
+        "policies": policies[:SHOWN_POLICIES],
+        "policy_count": len(policies),
         "has_password": own.account.password_hash is not None,
         "passkeys": [passkey_values(each, own) for each in own.passkeys],
+        "can_drop_password": any(each.kind is PasskeyKind.PASSKEY and each.user_verified for each in own.usable),
         "has_host": own.rp_id is not None,
         "is_full": len(own.passkeys) >= MAX_PASSKEYS,
         "second_since": second_factor.passkey_at,

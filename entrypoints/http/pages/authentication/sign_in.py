@@ -22,7 +22,7 @@ from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Unauthenticated
-from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import HOME_PATH, PASSKEY_OFFER_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
@@ -86,7 +86,7 @@ async def sign_in(flow: Flow) -> Response:
     form = await read_own_form()
     email = form.get("email", "")
     try:
-        return await sign_in_browser(Password(Email.parse(email), form.get("password", "")), flow)
+        return await sign_in_browser(Password(Email.parse(email), form.get("password", "")), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
         if isinstance(refusal, FlowEnded):
             raise
@@ -99,6 +99,7 @@ async def sign_in(flow: Flow) -> Response:
     {
         200: "The sign-in has ended. The page goes on.",
         303: "Signed in. Continue at the next step.",
+        400: "The passkey is missing.",
         401: "The passkey is not known here, or its answer is not valid.",
         403: "The form was not sent by our page.",
     },
@@ -161,7 +162,7 @@ async def sign_in_with_code(flow: Flow) -> Response:
     """
     form = await read_own_form()
     try:
-        return await sign_in_browser(_second_factor(form), flow)
+        return await sign_in_browser(_second_factor(form), flow, can_passkey=_can_passkey(form))
     except LastCodeWrong as refusal:
         return await sign_in_again(refusal, flow)
     except (CodeMalformed, CodeWrong, PasskeyRefused, Limited) as refusal:
@@ -169,6 +170,11 @@ async def sign_in_with_code(flow: Flow) -> Response:
         return refused_form_page(refusal, "authentication/sign_in_code.html", **values)
     except Unauthenticated as refusal:
         return await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), flow)
+
+
+def _can_passkey(form: Mapping[str, str]) -> bool:
+    """Return whether the script of the page has found an authenticator of the device."""
+    return form.get("can_passkey") == "yes"
 
 
 def _second_factor(form: Mapping[str, str]) -> Code | SecondPasskey:
@@ -205,10 +211,11 @@ for _path, _name in (("code", "code"), ("email/code", "email_code")):
     routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_form_at_{_name}", restart_by_form, methods=["POST"])
 
 
-async def sign_in_browser(method: SignInMethod, flow: Flow) -> Response:
-    """Verify one factor for this browser. Return a redirect to the next page of the flow."""
-    cookie = cookies.session_cookie()
-    return await sign_in_response(await sign_in_flow.sign_in_browser(ports(), caller(), flow, method, cookie, presented_browser()), flow)
+async def sign_in_browser(method: SignInMethod, flow: Flow, *, can_passkey: bool = False) -> Response:
+    """Verify one factor for this browser, which can create passkeys or not. Return a redirect to the next page of the flow."""
+    cookie, client = cookies.session_cookie(), presented_browser()
+    outcome = await sign_in_flow.sign_in_browser(ports(), caller(), flow, method, cookie, client, can_passkey=can_passkey)
+    return await sign_in_response(outcome, flow)
 
 
 def presented_browser() -> PresentedDevice:
@@ -225,7 +232,8 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
         await keep_taken(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
     await give_back_taken(cookies.device_cookie())
-    response = redirect(to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow)))
+    target = to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow))
+    response = redirect(with_next(PASSKEY_OFFER_PATH, target) if outcome.offers_passkey else target)
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.set_trust_cookie(response, outcome.device_token)

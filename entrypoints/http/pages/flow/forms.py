@@ -23,6 +23,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages import notices
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, refused_page, session_form_token
+from entrypoints.http.pages.passkey_forms import CredentialMissing
 
 SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
 NOTICES: Final = {
@@ -61,7 +62,7 @@ async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknow
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
-    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid)
+    is_wrong = isinstance(refusal, Invalid | CredentialsInvalid) and not isinstance(refusal, CredentialMissing)
     values = {"email": email, "notice": None, "is_unverified": is_unverified, "is_wrong": is_wrong, **await page_values(flow)}
     return refused_form_page(refusal, "authentication/sign_in.html", **values, **await _passkey_values(unknown_credential))
 
@@ -84,7 +85,7 @@ async def code_form(flow: Flow, destination: Destination | None = None) -> Respo
 async def second_factor_values(flow: Flow) -> dict[str, Any]:
     """Return the second factors that the flow accepts, with the options for a passkey. Raises: PreAuthInvalid."""
     options = await second_factor.load_options(ports(), flow)
-    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": options.passkey_options is not None}
+    return {"methods": options.methods, "passkey": options.passkey_options, "scripted": True}
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusal | None) -> Response:

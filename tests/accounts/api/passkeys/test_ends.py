@@ -1,8 +1,10 @@
 """The ends of passkeys: an undo, a squatter, an anonymization, and the sweep."""
 
+import re
 from datetime import timedelta
 
 import pytest
+from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
@@ -10,7 +12,8 @@ from core.accounts.model.email_queue import UNDO_TTL
 from ports import Ports
 from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.browser import FakeBrowser, hidden_fields
+from tests.support.builders import EMAIL, NEW_PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser
 
 
@@ -113,3 +116,37 @@ async def test_a_reset_at_an_address_that_was_never_proved_deletes_passkeys(
     token = await newest_link(ports, sent)
     assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(0, 0)]
+
+
+async def reset_page(holder: PasskeyUser, app: QuartTrio, ports: Ports, sent: FakeMailTransport) -> tuple[FakeBrowser, Answer]:
+    """Return the page of a reset link."""
+    assert (await holder.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
+    browser = FakeBrowser(app)
+    return browser, await browser.open(f"/auth/reset-password?token={await newest_link(ports, sent)}")
+
+
+async def test_the_page_of_a_reset_asks_about_recent_passkeys(
+    app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+) -> None:
+    await holder.add(name="Old")
+    newer = await later(holder, user, ports, clock)
+    await newer.add(name="<b>Of a thief</b>")
+    browser, page = await reset_page(holder, app, ports, sent)
+    [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
+    assert re.search(rf'name="{box}"[^>]* checked', page.text)
+    assert "Keep the passkey &lt;b&gt;Of a thief&lt;/b&gt;" in page.text
+    answer = await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
+    assert answer.status == 200, "it was not selected"
+    assert await run_sql(pool, "select name from passkeys") == [("Old",)]
+
+
+async def test_a_reset_does_not_ask_about_the_keys_of_an_older_second_factor(
+    app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, pool: Pool, clock: FakeClock
+) -> None:
+    """Otherwise the mailbox alone would be enough to sign in."""
+    await holder.add(second_factor=True)
+    clock.advance(UNDO_TTL)
+    newer = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
+    await newer.add()
+    _, page = await reset_page(holder, app, ports, sent)
+    assert "keep:" not in page.text

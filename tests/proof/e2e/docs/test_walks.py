@@ -40,6 +40,7 @@ PAGES: Final = [
     "guides/access.md",
     "guides/email-sign-in.md",
     "guides/passkeys.md",
+    "guides/require-a-second-factor.md",
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",

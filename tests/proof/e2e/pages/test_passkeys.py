@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.proof.e2e.browser import Authenticator, Browser
+from tests.proof.e2e.browser import Authenticator, Browser, name_of
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
@@ -13,6 +13,33 @@ pytestmark = pytest.mark.slow
 SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
 SECURITY: Final = "/app/account/security"
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
+
+# Chromium has conditional creation, but no virtual authenticator answers it.
+NEVER: Final = """
+const create = navigator.credentials.create.bind(navigator.credentials);
+navigator.credentials.create = (options) => options.mediation === "conditional" ? new Promise(() => {}) : create(options);
+"""
+# An answer of a password manager that was not asked to show or verify the user.
+AT_ONCE: Final = """
+navigator.credentials.create = async ({ publicKey, mediation }) => {
+  if (mediation !== "conditional") throw new Error("not this one");
+  const text = (bytes) => btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(publicKey.rp.id)));
+  const { publicKey: key } = await crypto.subtle.generateKey({ name: "ECDSA", namedCurve: "P-256" }, true, ["sign"]);
+  const point = new Uint8Array(await crypto.subtle.exportKey("raw", key)); // 4, x, y
+  const rawId = crypto.getRandomValues(new Uint8Array(32));
+  const head = [0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32];
+  const cose = [...head, ...point.slice(1, 33), 0x22, 0x58, 32, ...point.slice(33)];
+  const data = [...hash, 0x58, 0, 0, 0, 0, ...Array(16).fill(0), 0, 32, ...rawId, ...cose]; // BE, BS and AT; neither UP nor UV
+  const encode = (word) => [...new TextEncoder().encode(word)];
+  const name = (word) => [0x60 + word.length, ...encode(word)];
+  const attestation = [0xa3, ...name("fmt"), ...name("none"), ...name("attStmt"), 0xa0, ...name("authData"), 0x58, data.length, ...data];
+  const challenge = text(new Uint8Array(publicKey.challenge));
+  const client = encode(JSON.stringify({ type: "webauthn.create", challenge, origin: location.origin, crossOrigin: false }));
+  const response = { clientDataJSON: new Uint8Array(client), attestationObject: new Uint8Array(attestation) };
+  return { id: text(rawId), rawId, type: "public-key", response: { ...response, getTransports: () => ["internal"] } };
+};
+"""
 
 
 def open_sign_in(browser: Browser, running: Service) -> None:
@@ -115,8 +142,25 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(run
         browser.find("button[data-passkey]")[0].click()
         browser.wait_until(lambda: "Nothing was chosen." in browser.text)
         fill_in(browser)
+        browser.follow("Not now")
         assert browser.heading == "Security"
     assert complaints(browser) == []
+
+
+def test_without_scripts_the_pages_say_what_to_do(running: Service, browser: Browser) -> None:
+    sign_in(browser, running)
+    browser.let_scripts_run(False)
+    try:
+        browser.follow("Add a passkey")
+        assert "Adding a passkey needs JavaScript." in browser.text
+        assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
+        open_sign_in(browser, running)
+        assert "To use a passkey, turn on JavaScript. Or sign in with your password." in browser.text
+        assert not any(button.is_displayed() for button in browser.find("button[data-passkey]"))
+        fill_in(browser)
+        assert browser.heading == "Security"
+    finally:
+        browser.let_scripts_run(True)
 
 
 def test_a_security_key_is_the_second_factor(running: Service, browser: Browser) -> None:
@@ -136,4 +180,34 @@ def test_a_security_key_is_the_second_factor(running: Service, browser: Browser)
         check(browser, "sign-in-with-key")
         browser.press("Use a passkey or security key")
         assert "Security" in browser.heading
+    assert complaints(browser) == []
+
+
+def test_a_passkey_is_offered_once_after_a_password(running: Service, browser: Browser) -> None:
+    with browser.authenticator(), browser.on_new_pages(NEVER):
+        sign_in(browser, running)
+        assert browser.heading == "Sign in faster next time"
+        check(browser, "passkey-offer")
+        browser.follow("Not now")
+        assert "You have no passkeys yet." in browser.text
+        sign_in(browser, running)
+        assert browser.heading == "Security"
+    assert complaints(browser) == []
+
+
+def test_the_offer_creates_a_passkey_while_the_browser_waits_in_the_background(running: Service, browser: Browser) -> None:
+    with browser.authenticator() as authenticator, browser.on_new_pages(NEVER):
+        sign_in(browser, running)
+        browser.press("Create a passkey")
+        assert browser.heading == "Security"
+        assert len(authenticator.credentials()) == 1
+        assert "Manage Passkey" in [name_of(link) for link in browser.find("#passkeys a")]
+    assert complaints(browser) == []
+
+
+def test_the_browser_creates_a_passkey_without_asking(running: Service, browser: Browser) -> None:
+    with browser.authenticator(), browser.on_new_pages(AT_ONCE):
+        sign_in(browser, running)
+        browser.wait_until(lambda: browser.heading == "Security")
+        assert "Synced" in browser.find("#passkeys")[0].text
     assert complaints(browser) == []

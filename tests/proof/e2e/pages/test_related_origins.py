@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 OWNER, PASSWORD = "owner@example.com", "all the keys of the house"
 OLD, NEW, EVIL = "old.example", "new.example", "evil.example"
+PAGE = "/app/forgot-password"  # it starts no ceremony by itself
 
 
 class TlsFront:
@@ -107,7 +108,7 @@ def browser(front: TlsFront) -> Iterator[Browser]:
 def sign_in(running: Service, browser: Browser, host: str) -> Any:
     """Sign in with a passkey at a page of this host. Return the answer of the service, or the name of the browser's error."""
     options = running.post("/api/auth/passkey/options").json()["publicKey"]
-    browser.open(f"https://{host}/app/sign-in")
+    browser.open(f"https://{host}{PAGE}")
     credential = browser.use_passkey(options)
     return credential if isinstance(credential, str) else running.post("/api/auth/passkey", {"credential": credential})
 
@@ -118,7 +119,7 @@ def test_passkeys_of_the_old_host_work_at_the_new_one(
     owner = {"SSO_PLATFORM_OWNER_EMAIL": OWNER, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD}
     running = service(SSO_BASE_URL=f"https://{OLD}", **owner, **own_database).start()
     front.backends = dict.fromkeys((OLD, NEW, EVIL), running.port)
-    browser.open(f"https://{OLD}/app/sign-in")
+    browser.open(f"https://{OLD}{PAGE}")
     with browser.authenticator() as authenticator:
         token = running.login(OWNER, PASSWORD)["access_token"]
         options = running.post("/api/user/passkeys/options", token=token).json()["publicKey"]
@@ -142,10 +143,17 @@ def test_passkeys_of_the_old_host_work_at_the_new_one(
         token = answer.json()["access_token"]
         options = running.post("/api/user/passkeys/options", token=token).json()["publicKey"]
         authenticator.remove(authenticator.credentials()[0]["credentialId"])
-        browser.open(f"https://{NEW}/app/sign-in")
+        browser.open(f"https://{NEW}{PAGE}")
         added = running.post("/api/user/passkeys", {"credential": browser.create_passkey(options)}, token=token)
         assert (added.status_code, added.json()["rp_id"]) == (201, OLD)
         assert sign_in(running, browser, NEW).status_code == 200
+        browser.open(f"https://{NEW}/app/sign-in")
+        # The browser proposes the passkey in the address field, and the virtual authenticator accepts at once.
+        browser.wait_until(lambda: browser.address.startswith(f"https://{NEW}/app") and "/sign-in" not in browser.address)
+        browser.open(f"https://{EVIL}/app/sign-in")
+        [button] = [each for each in browser.find("button") if each.text == "Sign in with a passkey"]
+        button.click()
+        browser.wait_until(lambda: "Passkeys do not work at this address" in browser.text)
 
         commands = {"SSO_BASE_URL": f"https://{NEW}", **own_database}
         examined = gatehouse(home, "doctor", **commands).stdout

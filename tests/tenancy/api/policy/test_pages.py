@@ -77,10 +77,10 @@ async def test_a_preview_names_who_would_be_stopped(owner_browser: FakeBrowser, 
     await add_member(pool, acme, eve.id, confirmed=True)
     await run_sql(pool, "update users set name = '<b>Eve</b>' where id = %s", eve.id)
     at_once = text_of(await preview(owner_browser, second_factor="everyone"))
-    assert "2 concerned, 0 meet it. 2 need something new at once." in at_once
+    assert "2 concerned. 0 can go on as before. 2 would be stopped at once." in at_once
     assert "<b>Eve</b> eve@example.com Member Second factor At once" in at_once
     later = text_of(await preview(owner_browser, second_factor="everyone", grace_days="7"))
-    assert "2 need something new when a rule starts." in later
+    assert "2 would be stopped when a rule starts , unless they set up a factor by then." in later
     assert "At once" not in later.partition("Role Rule not met From")[2].partition("Allowed methods")[0]
 
 
@@ -145,3 +145,17 @@ async def test_a_policy_of_an_application_adds_to_that_of_its_organization(owner
     assert "Passkey" in text_of(await preview(owner_browser, page, phishing_resistant="everyone"))
     assert leads_to(await owner_browser.submit(f"{page}/remove", page)) == page
     assert await run_sql(pool, "select count(*) from sign_in_policies where service_id is not null") == [(0,)]
+
+
+async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
+    async def asked() -> str:
+        page = text_of(await owner_browser.open("/app/account/security"))
+        return page.partition("What your organizations ask for")[2].partition("Devices")[0]
+
+    assert await asked() == ""
+    rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
+    assert leads_to(await save(owner_browser, grace_days="14", **rules)) == PAGE
+    later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
+    assert f"Acme Second factor: For owners and admins, When the risk is high, {later}" in await asked()
+    await run_sql(pool, "update memberships set role = 'member'")
+    assert f"Acme Second factor: When the risk is high, {later}" in await asked()
