@@ -230,7 +230,7 @@ class _Judge:
             if monotonic() > ends:
                 return None, ()
             counted += len(batch)
-            for person in batch:
+            for person in (each for each in batch if each.account.is_usable):
                 concerned += self.policy.concerns(is_admin=person.is_admin)
                 one = self._stop(person)
                 if one is not None:
