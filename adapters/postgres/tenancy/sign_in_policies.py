@@ -64,35 +64,37 @@ PROVIDERS: Final = """
           and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
 NEWEST_ADDRESS: Final = """
     (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token order by s.created_at desc limit 1)"""
-IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"
 USES_SERVICE: Final = """
-    (%(service_id)s::uuid is null or exists (
-        select from service_users x where x.org_id = m.org_id and x.service_id = %(service_id)s and x.user_id = m.user_id))"""
-MEMBER: Final = f"""
-    select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from memberships m join users u on u.id = m.user_id
-    where m.org_id = %(org_id)s and m.confirmed_at is not null and {IS_USABLE}"""
-ONE_MEMBER: Final = f"{MEMBER} and m.user_id = %(user_id)s"
+    and exists (
+        select from service_users x where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.user_id = m.user_id)"""
+IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
+# Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
+THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
+MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
+ONE_MEMBER: Final = f"""
+    {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
     select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
-NEXT_MEMBERS: Final = f"""
-    {MEMBER} and (%(last)s::uuid is null or m.user_id > %(last)s) and {USES_SERVICE}
-    order by m.user_id limit %(limit)s"""
 
 
-def _next_end_users(table: LiteralString) -> LiteralString:
+def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
+    later = "" if last is None else "and m.user_id > %(last)s"
+    return f"""
+        {MEMBER} (
+            select m.user_id, m.role from memberships m
+            where m.org_id = %(org_id)s and m.confirmed_at is not null {later} {"" if service_id is None else USES_SERVICE}
+            order by m.user_id limit %(limit)s) m
+        {THE_ACCOUNT} order by m.user_id"""
+
+
+def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString:
+    later = "" if last is None else "and e.user_id > %(last)s"
+    users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
         select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
-            select e.user_id from {table} e
-            where e.org_id = %(org_id)s {"and e.service_id = %(service_id)s" if table == "service_users" else ""}
-              and not e.deactivated and (%(last)s::uuid is null or e.user_id > %(last)s)
-              and not exists (
-                select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null)
-            order by e.user_id limit %(limit)s) e
-        join users u on u.id = e.user_id order by u.id"""
-
-
-NEXT_END_USERS: Final = _next_end_users("end_users")
-NEXT_USERS_OF_SERVICE: Final = _next_end_users("service_users")
+            select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
+            order by e.user_id limit %(limit)s) m
+        {THE_ACCOUNT} order by m.user_id"""
 
 
 class SignInPolicies(Repository):
@@ -128,10 +130,11 @@ class SignInPolicies(Repository):
         return await self._exists(sql)
 
     async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        return await self._all(_to_person, NEXT_MEMBERS, org_id=org_id, service_id=service_id, last=last, limit=limit)
+        sql = _next_members(service_id, last)
+        return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = NEXT_END_USERS if service_id is None else NEXT_USERS_OF_SERVICE
+        sql = _next_end_users(service_id, last)
         return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
