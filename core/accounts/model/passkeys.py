@@ -18,6 +18,7 @@ OFFER_PAUSE: Final = timedelta(days=30)
 # COSE algorithms in the order of preference: EdDSA with Ed25519, ES256, RS256.
 ALGORITHMS: Final = (-8, -7, -257)
 HANDLE_BYTES: Final = 64  # of `user.id`
+MIN_CREDENTIAL_ID: Final = 16  # bytes (WebAuthn section 4, credential id)
 MAX_CREDENTIAL_ID: Final = 1023  # bytes (WebAuthn section 7.1, step 26)
 NO_AAGUID: Final = UUID(int=0)
 # WebAuthn section 5.8.4. Clients may report others, which are not stored.
@@ -171,6 +172,7 @@ class OwnPasskeys:
     passkeys: Sequence[Passkey]
     rp_id: str | None  # of new ones; None at a host of numbers
     handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+    restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     @property
     def usable(self) -> list[Passkey]:
@@ -217,6 +219,10 @@ class PasskeyRefused(Unauthenticated):
 
 class PasskeyUnknown(PasskeyRefused):
     """This passkey is not known here. Delete it from your device or password manager, and use another way."""
+
+
+class PasskeyDeleted(PasskeyRefused):
+    """This passkey was deleted here. If that wasn't you, open the link in our email about it. Otherwise use another way."""
 
 
 class PasskeyChanged(PasskeyRefused):
