@@ -171,8 +171,9 @@ async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
         try:
             rp_id = (await relying_party.load(ports, read)).id
         except NoPasskeysHere:
-            rp_id = None
-    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle)
+            return OwnPasskeys(account=account, passkeys=own, rp_id=None, handle=handle, restorable=[])
+        restorable = await read.passkeys.restorable(account.id, rp_id)
+    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle, restorable=restorable)
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:

@@ -89,6 +89,12 @@ class Passkeys(Repository):
         sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
 
+    async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
+        sql = """
+            select credential_id from former_passkeys
+            where user_id = %(user_id)s and rp_id = %(rp_id)s order by removed_at desc"""
+        return await self._all(lambda row: bytes(row[0]), sql, user_id=user_id, rp_id=rp_id)
+
     async def is_deleted(self, credential_id: bytes) -> bool:
         sql = "select 1 from former_passkeys where credential_id = %(credential_id)s limit 1"
         return await self._exists(sql, credential_id=credential_id)

@@ -172,6 +172,7 @@ class OwnPasskeys:
     passkeys: Sequence[Passkey]
     rp_id: str | None  # of new ones; None at a host of numbers
     handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+    restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     @property
     def usable(self) -> list[Passkey]:

@@ -65,11 +65,11 @@ def normalize_code(typed: str) -> str | None:
 
 
 class RecoveryRefused(Invalid):
-    """The link or the code is wrong, or this recovery has ended. Ask your admin for a new one. A code can be tried five times."""
+    """The link or the code is wrong, or this recovery has ended. Check both, or ask for a new recovery. A code can be tried five times."""
 
 
 class RecoveryEnded(Invalid):
-    """This recovery has ended, or began in another browser. Ask your admin for a new one."""
+    """This recovery has ended, or began in another browser. Ask for a new one."""
 
 
 class FactorNotEnough(Invalid):

@@ -26,6 +26,9 @@ class PasskeysRead(Protocol):
     async def handle_of(self, user_id: UUID) -> bytes | None:
         """Return what authenticators know of the user, or None if the account has never had a passkey."""
 
+    async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
+        """Return the credential ids of passkeys that an undo can restore, last deleted first."""
+
     async def is_deleted(self, credential_id: bytes) -> bool:
         """Return whether an undo can restore a passkey with this credential id."""
 

@@ -57,7 +57,7 @@ async def _person(user_id: UUID) -> tuple[str, str]:
     return (await platform_users.find(ports(), user_id)).email, f"/app/platform/people/{user_id}"
 
 
-def _start_question(find: Label) -> Callable[[UUID], Awaitable[Question]]:
+def _start_question(find: Label, others: str = "admins") -> Callable[[UUID], Awaitable[Question]]:
     async def load(user_id: UUID) -> Question:
         address, path = await find(user_id)
         return Question(
@@ -67,7 +67,7 @@ def _start_question(find: Label) -> Callable[[UUID], Awaitable[Question]]:
                 "For a user who has lost their second factor or passkey. We email them a link, and show you a code. With both, they set "
                 "up a new factor within 24 hours. All earlier factors then end.",
                 "Give them the code only when you are sure who asks: in person, or in a call that you started. Their sessions end now, "
-                "and the other admins get an email.",
+                f"and the other {others} get an email.",
             ),
             button="Start recovery",
             reason="Reason, for the audit log",
@@ -190,14 +190,14 @@ async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Re
 @shows("POST /api/platform/users/<user_id>/recovery")
 async def show_person_recovery(user_id: UUID) -> Response:
     """Ask for a reason before the recovery of a person starts."""
-    return await ask(await _start_question(_person)(user_id))
+    return await ask(await _start_question(_person, "platform owners")(user_id))
 
 
 @routes.post(f"{PERSON}/recovery")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(PERSON, "Back", ADVICE)
-@ask_on_refusal(_start_question(_person))
+@ask_on_refusal(_start_question(_person, "platform owners"))
 async def start_person_recovery(user_id: UUID, form: Form) -> Response:
     """Start the recovery of a person.
 
