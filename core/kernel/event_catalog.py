@@ -138,6 +138,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.passkey.refused"),
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
             *_kinds("Security", Target.USER, "security.changes.undone"),
+            *_kinds("Security", Target.USER, "security.recovery.issued", "security.recovery.canceled", "security.recovery.used"),
+            *_kinds("Security", Target.USER, "security.recovery.failed", approved_only=True),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused", "organization.sign_in_policy.updated"),
             *_kinds("Security", Target.SERVICE, "service.sign_in_policy.updated"),

@@ -167,7 +167,7 @@ async def _require_way_in(
     ports: Ports, tx: Transaction, caller: Member, application: PolicyApplication | None, effective: EffectivePolicy, now: datetime
 ) -> None:
     """Check that the caller meets the policy, or can do so by signing in again. Raises: WouldLockYouOut."""
-    person = await tx.sign_in_policies.person(effective.org_id or caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
+    person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
     person = replace(person, last_address=caller.address if application is None else None)
     decision = decide(effective, person.facts(effective.in_force(now), now, email_is_on=_offers_email(ports, application)))
     if decision.outcome in _STOPPED:
@@ -230,7 +230,7 @@ class _Judge:
             if monotonic() > ends:
                 return None, ()
             counted += len(batch)
-            for person in batch:
+            for person in (each for each in batch if each.account.is_usable):
                 concerned += self.policy.concerns(is_admin=person.is_admin)
                 one = self._stop(person)
                 if one is not None:

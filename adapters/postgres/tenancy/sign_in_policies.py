@@ -23,20 +23,30 @@ POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=la
 # The version comes from the sequence.
 COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded"
 VALUES: Final = "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s"
+# Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
+COPY_VERSION: Final = """
+    update organizations o set sign_in_policy_version = renewed.version
+    from renewed where o.id = renewed.org_id and renewed.service_id is null"""
 PUT: Final = f"""
-    insert into sign_in_policies ({COLUMNS}) values ({VALUES})
-    on conflict on constraint sign_in_policies_key do update
-    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
-        reminded = excluded.reminded
-    returning version"""
+    with renewed as (
+        insert into sign_in_policies ({COLUMNS}) values ({VALUES})
+        on conflict on constraint sign_in_policies_key do update
+        set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
+            reminded = excluded.reminded
+        returning org_id, service_id, version),
+    copied as ({COPY_VERSION})
+    select version from renewed"""
 ADD_OF_PLATFORM: Final = f"""
     insert into sign_in_policies ({COLUMNS}) select {VALUES} where not exists (select from sign_in_policies where org_id is null)
     on conflict do nothing"""
 # The version of the organization's policy stands for those of its applications, too.
-RENEW: Final = """
-    insert into sign_in_policies (id, org_id, rules, changed_at)
-    values (%(new_id)s, %(org_id)s, '{}', %(changed_at)s)
-    on conflict on constraint sign_in_policies_key do update set version = excluded.version"""
+RENEW: Final = f"""
+    with renewed as (
+        insert into sign_in_policies (id, org_id, rules, changed_at)
+        values (%(new_id)s, %(org_id)s, '{{}}', %(changed_at)s)
+        on conflict on constraint sign_in_policies_key do update set version = excluded.version
+        returning org_id, service_id, version)
+    {COPY_VERSION}"""
 EFFECTIVE: Final = """
     select p.service_id, coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
@@ -64,35 +74,37 @@ PROVIDERS: Final = """
           and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
 NEWEST_ADDRESS: Final = """
     (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token order by s.created_at desc limit 1)"""
-IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"
 USES_SERVICE: Final = """
-    (%(service_id)s::uuid is null or exists (
-        select from service_users x where x.org_id = m.org_id and x.service_id = %(service_id)s and x.user_id = m.user_id))"""
-MEMBER: Final = f"""
-    select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from memberships m join users u on u.id = m.user_id
-    where m.org_id = %(org_id)s and m.confirmed_at is not null and {IS_USABLE}"""
-ONE_MEMBER: Final = f"{MEMBER} and m.user_id = %(user_id)s"
+    and exists (
+        select from service_users x where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.user_id = m.user_id)"""
+IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
+# Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
+THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
+MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
+ONE_MEMBER: Final = f"""
+    {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
     select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
-NEXT_MEMBERS: Final = f"""
-    {MEMBER} and (%(last)s::uuid is null or m.user_id > %(last)s) and {USES_SERVICE}
-    order by m.user_id limit %(limit)s"""
 
 
-def _next_end_users(table: LiteralString) -> LiteralString:
+def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
+    later = "" if last is None else "and m.user_id > %(last)s"
+    return f"""
+        {MEMBER} (
+            select m.user_id, m.role from memberships m
+            where m.org_id = %(org_id)s and m.confirmed_at is not null {later} {"" if service_id is None else USES_SERVICE}
+            order by m.user_id limit %(limit)s) m
+        {THE_ACCOUNT} order by m.user_id"""
+
+
+def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString:
+    later = "" if last is None else "and e.user_id > %(last)s"
+    users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
         select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
-            select e.user_id from {table} e
-            where e.org_id = %(org_id)s {"and e.service_id = %(service_id)s" if table == "service_users" else ""}
-              and not e.deactivated and (%(last)s::uuid is null or e.user_id > %(last)s)
-              and not exists (
-                select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null)
-            order by e.user_id limit %(limit)s) e
-        join users u on u.id = e.user_id order by u.id"""
-
-
-NEXT_END_USERS: Final = _next_end_users("end_users")
-NEXT_USERS_OF_SERVICE: Final = _next_end_users("service_users")
+            select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
+            order by e.user_id limit %(limit)s) m
+        {THE_ACCOUNT} order by m.user_id"""
 
 
 class SignInPolicies(Repository):
@@ -128,10 +140,11 @@ class SignInPolicies(Repository):
         return await self._exists(sql)
 
     async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        return await self._all(_to_person, NEXT_MEMBERS, org_id=org_id, service_id=service_id, last=last, limit=limit)
+        sql = _next_members(service_id, last)
+        return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = NEXT_END_USERS if service_id is None else NEXT_USERS_OF_SERVICE
+        sql = _next_end_users(service_id, last)
         return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
@@ -154,10 +167,13 @@ class SignInPolicies(Repository):
         return await self._run(sql, number=number) == 1
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
-        sql = """
-            with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id)
-            update sign_in_policies p set version = nextval('sign_in_policy_versions')
-            from gone where p.org_id = gone.org_id and p.service_id is null"""
+        sql = f"""
+            with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id),
+            renewed as (
+                update sign_in_policies p set version = nextval('sign_in_policy_versions')
+                from gone where p.org_id = gone.org_id and p.service_id is null
+                returning p.org_id, p.service_id, p.version)
+            {COPY_VERSION}"""
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
 
 

@@ -42,6 +42,7 @@ class Ceremony(StrEnum):
     SIGN_IN = "sign_in"
     SECOND_FACTOR = "second_factor"
     REAUTHENTICATE = "reauthenticate"
+    RECOVER = "recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ChallengeBinding:
     """The ceremony and the client of a challenge, so that no other client can use it."""
 
     ceremony: Ceremony
-    # The id of the session, or at a second factor that of the flow. At a sign-in the hash of the device id, if there is one.
+    # The id of the session, of the flow at a second factor, or of the recovery. At a sign-in the hash of the device id, if there is one.
     holder: bytes = field(repr=False)
 
 
@@ -171,6 +172,7 @@ class OwnPasskeys:
     passkeys: Sequence[Passkey]
     rp_id: str | None  # of new ones; None at a host of numbers
     handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+    restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     @property
     def usable(self) -> list[Passkey]:

@@ -35,7 +35,7 @@ class SignInPoliciesRead(Protocol):
         """Return whether there is a session or a login record of a platform owner."""
 
     async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next confirmed members with a usable account, ordered by id. With an application: its users among them.
+        """Return the next confirmed members, ordered by id. With an application: its users among them.
 
         `last` is the user of the last one of the batch before, or None.
         """

@@ -140,3 +140,18 @@ async def test_a_page_of_a_large_organization_reads_few_other_rows(large_databas
                 # With `blocked`, also all blocks of the organization, and one row of end_users.
                 more = total + 50 if "blocked" in filters else 0
                 assert reads.rows.total() <= 50 * (1 + 2 + 3) + 20 + more, filters
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(large_database: str, mode: str) -> None:
+    async with await connect(large_database, timeout=5) as connection:
+        policies = Repositories(connection, make_vault(), NoSignals()).sign_in_policies
+        for service, last, size in ((None, None, 500), (None, UUID(int=2**127), 500), (SHOP, None, 500), (TINY, None, 60)):
+            people, reads = await count_reads(connection, mode, partial(policies.end_users, ORG, service, last, 500))
+            assert len(people) == size, (service, last, len(people))
+            assert not reads.scans.keys() & {"users", "service_users", "end_users", "memberships", "identities", "sessions"}, (
+                service,
+                last,
+            )
+            # For each user: the account, and a row of end_users or service_users.
+            assert reads.rows.total() <= 2 * 500 + 300, (service, last, reads)

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import rfc3339
+from core.tenancy import sign_in_policies
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, run_concurrently, run_sql, sign_in
@@ -194,3 +195,12 @@ async def test_a_preview_of_networks_names_admins_whose_newest_session_is_outsid
     seen = await preview(acme, {"admin_networks": ["203.0.113.0/24"]})
     assert [(one["user_id"], one["missing"]) for one in seen["people"]] == [(acme.id("admin"), "admin_networks")]
     assert seen["members"]["concerned"] == 2
+
+
+async def test_a_preview_stops_counting_at_its_limits(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_policies, "MAX_COUNTED", 2)
+    seen = await preview(acme, {"second_factor": ["everyone"]})
+    assert seen["members"] == {"concerned": 2, "meets": 0, "stopped_now": 2, "stopped_later": 0, "is_exact": False}
+    monkeypatch.setattr(sign_in_policies, "COUNTED_WITHIN", -1.0)
+    seen = await preview(acme, {"second_factor": ["everyone"]})
+    assert (seen["members"], seen["people"]) == (None, [])

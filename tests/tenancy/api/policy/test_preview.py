@@ -1,0 +1,91 @@
+"""The preview of a sign-in policy against what happens to each member after it was saved."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
+from core.kernel.proofs import Method, Proof, Proofs
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.support.builders import Api, add_account, add_member, one_factor, run_sql, sign_in, two_factors
+from tests.support.identities import add_identity
+from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import preview, save
+
+MEMBERS = 200
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class RandomMember:
+    id: UUID
+    token: str
+
+
+async def add_random_member(acme: Tenant, ports: Ports, pool: Pool, random: Random, number: int) -> RandomMember:
+    """Add a member with some of the factors, and a session that used all of them."""
+    has_password, has_app, has_passkey = random.random() < 0.8, random.random() < 0.5, random.random() < 0.3
+    now = ports.clock.now()
+    account = await add_account(
+        ports,
+        f"user{number}@example.com",
+        None,
+        mfa_enabled_at=now if has_app else None,
+        passkey_count=1 if has_passkey else 0,
+    )
+    hashed = "a hash" if has_password else None
+    await run_sql(pool, "update users set password_hash = %s, passkey_count = %s where id = %s", hashed, int(has_passkey), account.id)
+    await add_member(pool, acme.org, account.id, random.choice(["admin", "member", "member"]), confirmed=True)
+    session = await sign_in(ports, account, acme.org)
+    way = "password" if has_password else "websuite"
+    if not has_password:
+        await add_identity(pool, account.id, "websuite")
+    proofs: Proofs = two_factors(now, way) if has_app else one_factor(now, way)
+    if has_passkey:
+        proofs = (Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True),)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.session_sign_ins.reauthenticate(session.session_id, account.id, proofs)
+    return RandomMember(account.id, session.access_token)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rules", "grace_days"),
+    [
+        ({"methods": ["password", "passkey", "totp"], "second_factor": ["everyone"], "phishing_resistant": ["admins"]}, 0),
+        ({"methods": ["passkey", "provider:websuite"], "second_factor": ["high_risk"]}, 0),
+        ({"second_factor": ["admins"], "methods": ["password", "totp", "provider:websuite", "passkey"]}, 7),
+    ],
+    ids=["factors", "methods", "later"],
+)
+async def test_a_preview_names_the_members_who_are_then_stopped(
+    acme: Tenant, api: Api, ports: Ports, pool: Pool, clock: FakeClock, rules: dict[str, Any], grace_days: int
+) -> None:
+    random = Random(56)  # noqa: S311
+    members = [await add_random_member(acme, ports, pool, random, number) for number in range(MEMBERS)]
+    await run_sql(pool, "update users set passkey_count = 1 where id = any(%s)", [person.id for person in acme.people.values()])
+    seen = await preview(acme, {**rules, "grace_days": grace_days})
+    assert seen["members"]["concerned"] == MEMBERS + len(acme.people)
+    assert (await save(acme, {**rules, "grace_days": grace_days})).status == 200
+
+    async def stopped() -> set[str]:
+        answers = {str(member.id): await api.get(acme.path, token=member.token) for member in members}
+        assert {answer.status for answer in answers.values()} <= {200, 403}
+        return {user for user, answer in answers.items() if answer.status == 403 and answer.json["error_code"] == "ENROLMENT_REQUIRED"}
+
+    if grace_days:
+        assert await stopped() == set()
+        # The tokens have expired by then, so the policy starts at once instead.
+        await run_sql(pool, "update sign_in_policies set rules = rules - 'due_at' - 'until_due', version = version + 1")
+    at_last = await stopped()
+    assert 0 < len(at_last) < MEMBERS
+    assert len(at_last) == seen["members"]["stopped_later" if grace_days else "stopped_now"]
+    named = {person["user_id"] for person in seen["people"]}
+    assert named <= at_last
+    assert len(named) == min(100, len(at_last))
