@@ -47,7 +47,7 @@ def check_passkeys(url: str) -> Finding:
         advice = f"{parts.scheme}://{usual}" if is_on_loopback(url) else "a URL with a domain"
         text = f"passkeys need a host name, and {url} has numbers. Set SSO_BASE_URL to {advice}, and the issuer in applications"
         return Finding("passkeys", Health.WARNING, text)
-    if parts.scheme == "http" and host != LOCALHOST:
+    if parts.scheme == "http" and not f".{host}".endswith(f".{LOCALHOST}"):
         text = f"browsers allow passkeys only with https, and {url} has none. Set SSO_BASE_URL to the public https URL"
         return Finding("passkeys", Health.WARNING, text)
     return Finding("passkeys", Health.GOOD, f"browsers allow them at {host}")

@@ -104,7 +104,9 @@ def owner_create(email: str) -> None:
 
 @owner.command("recover", epilog="Example: gatehouse owner recover ada@example.com")
 @click.argument("email")
-def owner_recover(email: str) -> None:
+@click.option("--reset-factors", is_flag=True, help="The link also removes all passkeys and second factors. Asks for the address again.")
+@click.option("--yes", is_flag=True, help="With --reset-factors: do not ask.")
+def owner_recover(email: str, reset_factors: bool, yes: bool) -> None:
     """Print a link that signs the platform owner EMAIL in, once, within 15 minutes.
 
     The link replaces the password, but not the second factor. It is recorded in the platform's
@@ -112,7 +114,11 @@ def owner_recover(email: str) -> None:
     """
     from entrypoints.main import create_recovery_link
 
-    click.echo(_run(create_recovery_link, _settings(), email, _operator()))
+    if reset_factors and not yes:
+        typed = click.prompt("This removes all passkeys and second factors of the account. Type its address again", err=True)
+        if typed.strip().casefold() != email.strip().casefold():
+            raise click.ClickException("The addresses differ. Nothing was changed.")
+    click.echo(_run(create_recovery_link, _settings(), email, _operator(), reset_factors))
     click.echo("The link works once, for 15 minutes. All other platform owners get an email about it.", err=True)
 
 

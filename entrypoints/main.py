@@ -315,7 +315,7 @@ def create_first_owner(settings: Settings, email: str, password: str) -> None:
     _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 
 
-def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
+def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:
     """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
 
     Raises: NoInstallation, EmailInvalid.
@@ -324,7 +324,8 @@ def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
         raise NoInstallation(settings.data_dir)
 
     async def create(ports: Ports) -> str:
-        return _recovery_url(ports.tokens.issuer, await owner_recovery.create_link(ports, Email.parse(email), operator))
+        token = await owner_recovery.create_link(ports, Email.parse(email), operator, resets_factors=resets_factors)
+        return _recovery_url(ports.tokens.issuer, token)
 
     return _run_use_case(settings, create)
 

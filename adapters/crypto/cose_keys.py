@@ -12,6 +12,11 @@ _EDDSA, _ES256, _RS256 = ALGORITHMS
 _KTY, _ALG, _FIRST, _SECOND, _THIRD = 1, 3, -1, -2, -3  # the meaning of the last three depends on the type of the key
 _OKP, _EC2, _RSA = 1, 2, 3
 _ED25519, _P256 = 6, 1
+_ED25519_PRIME: Final = 2**255 - 19
+_WITHOUT_SIGN: Final = 2**255 - 1
+# The y coordinates of the points of order 1, 2, 4 and 8. With such a public key, signatures need no private key.
+_ORDER_8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER: Final = frozenset({0, 1, _ED25519_PRIME - 1, _ORDER_8, _ED25519_PRIME - _ORDER_8})
 _RSA_BITS: Final = range(2048, 4097)
 _RSA_EXPONENT: Final = b"\x01\x00\x01"
 
@@ -40,6 +45,9 @@ def check(encoded: bytes) -> tuple[bytes, int]:
 def _check_ed25519(key: Mapping[object, object]) -> None:
     [public] = _values(key, _OKP, {_FIRST: _ED25519}, _SECOND)
     ed25519.Ed25519PublicKey.from_public_bytes(public)
+    y = int.from_bytes(public, "little") & _WITHOUT_SIGN
+    if y >= _ED25519_PRIME or y in _SMALL_ORDER:
+        raise ValueError("the point is of a small order, or not in canonical form")
 
 
 def _check_p256(key: Mapping[object, object]) -> None:
@@ -52,7 +60,7 @@ def _check_p256(key: Mapping[object, object]) -> None:
 def _check_rsa(key: Mapping[object, object]) -> None:
     modulus, exponent = _values(key, _RSA, {}, _FIRST, _SECOND)
     number = int.from_bytes(modulus, "big")
-    if number.bit_length() not in _RSA_BITS or modulus[0] == 0 or exponent != _RSA_EXPONENT:
+    if number.bit_length() not in _RSA_BITS or number % 2 == 0 or modulus[0] == 0 or exponent != _RSA_EXPONENT:
         raise ValueError("the modulus or the exponent is not acceptable")
     rsa.RSAPublicNumbers(65537, number).public_key()
 

@@ -22,6 +22,7 @@ from core.accounts.model.passkeys import (
     ALGORITHMS,
     CHALLENGE_TTL,
     HANDLE_BYTES,
+    MIN_CREDENTIAL_ID,
     NO_AAGUID,
     TRANSPORTS,
     CeremonyRefused,
@@ -108,7 +109,7 @@ class WebAuthnPasskeys:
         attestation = passkey_json.decode(response.get("attestationObject"), passkey_json.MAX_ATTESTATION_OBJECT)
         data = _read_authenticator_data(_authenticator_data_of(attestation), attested=True)
         _check_flags(data, party, verification=verification, presence=presence)
-        if data.credential_id != credential_id:
+        if data.credential_id != credential_id or len(credential_id) < MIN_CREDENTIAL_ID:
             raise CeremonyRefused(PasskeyReason.MALFORMED)
         public_key, algorithm = cose_keys.check(data.public_key)
         _verify_attestation(credential_id, client_data, attestation, challenge, origin, party)

@@ -23,7 +23,7 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import ROLES
@@ -39,6 +39,7 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.RESET_PASSWORD: "/auth/reset-password",
         EmailKind.EMAIL_SIGN_IN: EMAIL_SIGN_IN_LINK_PATH,
         EmailKind.MEMBER_RESET: "/auth/reset-password",
+        EmailKind.RECOVERY_LINK: RECOVER_PATH,
         EmailKind.INVITATION: "/invitations/accept",
         EmailKind.WELCOME: "/auth/reset-password",
         EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
@@ -101,6 +102,10 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
+        EmailKind.OWNER_RESET: "A link that removes the factors of a platform owner",
+        EmailKind.RECOVERY_LINK: "Recover your account",
+        EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
+        EmailKind.RECOVERED: "Your account was recovered",
         EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
         EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",
         EmailKind.POLICY_DUE: "Set up a second factor",
@@ -218,8 +223,10 @@ class EmailTemplates:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:
                 return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
-            case EmailKind.OWNER_RECOVERY:
+            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
+            case EmailKind.RECOVERY_LINK:
+                return {"issuer": mail.detail}
             case kind if kind in OWNER_CHANGE_EMAILS:
                 return {"change": OwnerChange.parse(mail.token)}
             case kind if kind in ORGANIZATION_EMAILS:

@@ -34,6 +34,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "security_notices",
     "former_mfa",
     "former_passkeys",
+    "account_recoveries",
     "consents",  # with those to API resources
     "api_resource_assignments",
     "saml_sign_ons",

@@ -39,6 +39,7 @@ from adapters.postgres.authentication.organization_sessions import OrganizationS
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.policy_passes import PolicyPasses
 from adapters.postgres.authentication.reauthentications import Reauthentications
+from adapters.postgres.authentication.recoveries import Recoveries
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
 from adapters.postgres.authentication.sent_forms import SentForms
 from adapters.postgres.authentication.session_contexts import SessionContexts
@@ -160,6 +161,7 @@ class Repositories(Scope):
     personal_tokens = cached_property(PersonalTokens)
     policy_passes = cached_property(PolicyPasses)
     reauthentications = cached_property(Reauthentications)
+    recoveries = cached_property(Recoveries)
     refresh_tokens = cached_property(RefreshTokens)
     sent_forms = cached_property(SentForms)
     session_contexts = cached_property(SessionContexts)

@@ -249,14 +249,14 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
         added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
     if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > since):
         recent = [passkey for passkey in await read.passkeys.of_user(account.id) if passkey.created_at > since]
-        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=False, passkey=each.name) for each in recent]
+        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=True, passkey=each.name) for each in recent]
     return added
 
 
 async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
     """End the linked accounts, passkeys and app of a locked account that its user does not recognize (see `reset_password`)."""
     for method in await _added_methods(tx, account, now):
-        is_kept = not method.is_recent if kept is None else method.id in kept
+        is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
         if is_kept:
             continue
         if method.passkey is not None:

@@ -20,6 +20,7 @@ from core.accounts.model.mfa import (
     MfaStatus,
     NotEnabled,
     NotSetUp,
+    RecoveryNeeded,
     SetupCodeMalformed,
     SetupCodeWrong,
     attempt_subject,
@@ -30,7 +31,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, Method, Proof
+from core.kernel.proofs import FactorKind, Method, Proof, Strength
 from ports import Ports
 from ports.storage import Transaction
 
@@ -197,6 +198,21 @@ async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: 
         for event in events.mfa_disabled(account.id, factor):
             tx.record(event)
     return is_removed
+
+
+async def check_removable(tx: Transaction, user_id: UUID, now: datetime) -> None:
+    """Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8)."""
+    if await tx.sign_in_policies.strictest_of(user_id, now) >= Strength.TWO:
+        raise RecoveryNeeded
+
+
+async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
+    """Remove all passkeys and second factors of a locked account, and record it."""
+    for factor in await remove_factors(tx, account, now):
+        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
+        for event in events.mfa_disabled(account.id, factor):
+            tx.record(event)
+    await tx.passkeys.remove_all(account.id)
 
 
 async def remove_factors(

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from core.accounts.model.passkeys import (
     PasskeyNotFound,
     RelyingParty,
     TooManyPasskeys,
+    UsedChallenge,
     proof_of,
 )
 from core.accounts.notices import security_notices
@@ -82,33 +83,21 @@ async def register(
 
     Raises: PasskeyNotAdded; PasskeyTaken; NoPasskeysHere; TooManyPasskeys; AddressNotVerified.
     """
-    async with ports.storage.reading() as read:
-        party = await relying_party.load(ports, read)
-        status = await read.mfa.status(caller.user_id)
     if conditional:
         kind, second = PasskeyKind.PASSKEY, False
-    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
-    try:
-        created = await ports.passkeys.verify_registration(
-            credential, party, _binding(caller), now, verification=verification, presence=not conditional
-        )
-    except CeremonyRefused as refusal:
-        ports.metrics.passkey_ceremony(Ceremony.REGISTER, refusal.reason)
-        raise PasskeyNotAdded from None
-    passkey = _to_passkey(created, caller.user_id, name, kind, party, now)
+    verified = await verify_new(ports, credential, _binding(caller), kind, caller.user_id, name, conditional=conditional)
+    passkey, now = verified.passkey, verified.passkey.created_at
+    async with ports.storage.reading() as read:
+        status = await read.mfa.status(caller.user_id)
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
     codes = await _new_codes(ports, status) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         _check_account(account)
-        # Another process may have another base URL, and have added the first passkey.
-        if not await relying_party.adopt(ports, tx, party) or not await tx.passkeys.use_challenge(created.challenge):
-            raise PasskeyNotAdded
-        await tx.passkeys.add(passkey)
+        await add_verified(ports, tx, verified)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)
-        tx.record(events.passkey_added(passkey))
         # It makes the sign-in stronger, and not newer.
-        proof = proof_of(passkey, user_verified=created.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
+        proof = proof_of(passkey, user_verified=passkey.user_verified, at=now if caller.sign_in is None else caller.sign_in.at)
         if is_second and account.passkey_second_at is None:
             await _make_second(tx, caller, account, codes, proof, [MfaEvent.PASSKEY_ADDED], now)
         else:
@@ -117,6 +106,48 @@ async def register(
                 await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, proof)
     ports.metrics.passkey_ceremony(Ceremony.REGISTER, None)
     return passkey, codes.texts
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedNewPasskey:
+    """A passkey that a browser created, with its verified answer. It is not stored yet."""
+
+    passkey: Passkey
+    party: RelyingParty
+    challenge: UsedChallenge
+
+
+async def verify_new(
+    ports: Ports,
+    credential: Json,
+    binding: ChallengeBinding,
+    kind: PasskeyKind,
+    user_id: UUID,
+    name: str | None = None,
+    *,
+    conditional: bool = False,
+) -> VerifiedNewPasskey:
+    """Verify a passkey that a browser created. Pass the result to `add_verified`. Raises: PasskeyNotAdded; NoPasskeysHere."""
+    async with ports.storage.reading() as read:
+        party = await relying_party.load(ports, read)
+    now, verification = ports.clock.now(), kind is PasskeyKind.PASSKEY and not conditional
+    try:
+        created = await ports.passkeys.verify_registration(
+            credential, party, binding, now, verification=verification, presence=not conditional
+        )
+    except CeremonyRefused as refusal:
+        ports.metrics.passkey_ceremony(binding.ceremony, refusal.reason)
+        raise PasskeyNotAdded from None
+    return VerifiedNewPasskey(_to_passkey(created, user_id, name, kind, party, now), party, created.challenge)
+
+
+async def add_verified(ports: Ports, tx: Transaction, verified: VerifiedNewPasskey) -> None:
+    """Store a new passkey of a locked account, and record it. Raises: PasskeyNotAdded if its challenge was used; PasskeyTaken."""
+    # Another process may have another base URL, and have added the first passkey.
+    if not await relying_party.adopt(ports, tx, verified.party) or not await tx.passkeys.use_challenge(verified.challenge):
+        raise PasskeyNotAdded
+    await tx.passkeys.add(verified.passkey)
+    tx.record(events.passkey_added(verified.passkey))
 
 
 async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], bool]:
@@ -140,8 +171,9 @@ async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
         try:
             rp_id = (await relying_party.load(ports, read)).id
         except NoPasskeysHere:
-            rp_id = None
-    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle)
+            return OwnPasskeys(account=account, passkeys=own, rp_id=None, handle=handle, restorable=[])
+        restorable = await read.passkeys.restorable(account.id, rp_id)
+    return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle, restorable=restorable)
 
 
 async def rename(ports: Ports, caller: Person, passkey_id: UUID, name: str) -> Passkey:

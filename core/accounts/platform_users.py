@@ -70,7 +70,7 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     organizations of their confirmed memberships get an event and an audit entry, and the platform's
     log gets the reason.
 
-    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound.
+    Raises: CannotRemoveOwnMfa; NotAPlatformOwner; AccountNotFound; RecoveryNeeded.
     """
     if user_id == caller.actor_id:
         raise CannotRemoveOwnMfa
@@ -81,6 +81,7 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
             raise NotAPlatformOwner
         if account is None:
             raise AccountNotFound
+        await mfa.check_removable(tx, account.id, now)
         removed = await mfa.remove_factors(tx, account, now)
         if not removed:
             return False

@@ -46,10 +46,14 @@ async def load_cached(ports: Ports, stored: StoredId) -> RelyingParty:
 
 async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
     """Store the RP ID of a passkey that is added now. Return False if another process has stored another one since `load`."""
-    stored, url = await tx.passkeys.rp_id(), ports.tokens.issuer
+    url = ports.tokens.issuer
+    await tx.passkeys.lock_rp_id(url)
+    stored = await tx.passkeys.rp_id()
     if choose_id(ports.policy, url, stored) != party.id:
         return False
-    return stored == party.id or await tx.passkeys.replace_rp_id(stored, party.id, url)
+    if stored != party.id:
+        await tx.passkeys.set_rp_id(party.id)
+    return True
 
 
 async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:

@@ -101,7 +101,7 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
     All sessions of the user end, and the user gets an email.
 
-    Raises: EndUserNotFound, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged.
+    Raises: EndUserNotFound, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged, RecoveryNeeded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -113,6 +113,7 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
             raise EndUserDeactivated
         if not control.controls_account:
             raise SecondFactorNotManaged
+        await mfa.check_removable(tx, account.id, now)
         removed = await mfa.remove_factors(tx, account, now)
         if not removed:
             return False

@@ -46,14 +46,15 @@ async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> 
 
 
 async def authenticate_member(
-    ports: Ports, caller: Caller, cookie: str, slug: str, capability: Capability, *, inactive: bool = False
+    ports: Ports, caller: Caller, cookie: str, slug: str, capability: Capability, *, inactive: bool = False, reminds: bool = False
 ) -> Member:
     """Return the user of `authenticate_in_console`, acting in the organization of `slug` with this capability.
 
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
     does not exist for users who are not members. `inactive` accepts an organization
-    that is not active. Otherwise, admins are told why it is not.
+    that is not active. Otherwise, admins are told why it is not. `reminds` leads users to the page
+    about a rule that starts later. It is for requests that can be repeated.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,
     OrganizationNotActive, ImpersonatedElsewhere; the errors of `policy_checks.require`.
@@ -79,7 +80,9 @@ async def authenticate_member(
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
     assert state is not None, "without a membership, the organization is not found"
-    await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
+    admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
+    if reminds:
+        admission.remind(ports, user)
     return to_member(user, organization)
 
 

@@ -7,12 +7,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.applications.model.services import Service
+from core.authentication.model.recovery import AccountRecovery
 from core.authentication.model.sessions import Session
 from core.authentication.model.sign_in_log import FailedLogin
 from core.authentication.model.tokens import PersonalToken, SigningKey
 from core.kernel.callers import Member, ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.proofs import FactorKind
 from core.kernel.values import rfc3339
 
 # Sign-ins to a service have no entry in the audit log: a service can have any number of end users,
@@ -68,6 +70,32 @@ def all_sessions_revoked(user_id: UUID) -> Event:
 def password_reset_sent_by_platform(user_id: UUID) -> Event:
     """A platform owner sent a user an email with a link to set a new password."""
     return Event(EVENT_KINDS["security.password.reset_sent"], str(user_id), of_person=user_id, details={"by_platform": True})
+
+
+def recovery_issued(recovery: AccountRecovery, reason: str | None = None) -> Event:
+    """An admin or a platform owner started the recovery of an account. The reason of a platform owner is only in the platform's log."""
+    details = {"expires_at": rfc3339(recovery.expires_at)} | ({} if reason is None else {"reason": reason})
+    return _about_recovery("security.recovery.issued", recovery.user_id, recovery.org_id, details)
+
+
+def recovery_canceled(user_id: UUID, org_id: UUID | None = None) -> Event:
+    """An admin of the organization, or a platform owner, ended a recovery."""
+    return _about_recovery("security.recovery.canceled", user_id, org_id, {})
+
+
+def recovery_failed(user_id: UUID) -> Event:
+    """A wrong code was sent with the link of a recovery."""
+    return replace(_about_recovery("security.recovery.failed", user_id, None, {}), success=False)
+
+
+def recovery_used(user_id: UUID, factor: FactorKind) -> Event:
+    """A user finished a recovery with this new factor. All earlier ones are gone."""
+    return _about_recovery("security.recovery.used", user_id, None, {"factor": factor.value})
+
+
+def _about_recovery(name: str, user_id: UUID, org_id: UUID | None, details: Mapping[str, str]) -> Event:
+    of_person = user_id if org_id is None else None
+    return Event(EVENT_KINDS[name], str(user_id), org_id=org_id, of_person=of_person, details=details)
 
 
 def impersonated(session: Session) -> Event:
@@ -128,9 +156,11 @@ def _about_token(name: str, token: PersonalToken, facts: Mapping[str, Any]) -> E
     return Event(EVENT_KINDS[name], str(token.id), org_id=token.org_id, of_person=of_person, details=details)
 
 
-def owner_recovery_created(user_id: UUID, operator: str) -> Event:
+def owner_recovery_created(user_id: UUID, operator: str, *, resets_factors: bool = False) -> Event:
     """The operator of the machine created a sign-in link for a platform owner. `operator` is their name in the operating system."""
-    return Event(EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator})
+    return Event(
+        EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator, "factors_reset": resets_factors}
+    )
 
 
 def signing_key_rotated(key: SigningKey, operator: str | None) -> Event:

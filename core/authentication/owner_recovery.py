@@ -14,6 +14,7 @@ from ports.storage import Transaction
 
 LIFETIME: Final = timedelta(minutes=15)
 FIRST_LIFETIME: Final = timedelta(minutes=10)
+PURPOSES: Final = (TokenPurpose.RECOVER_OWNER, TokenPurpose.RESET_OWNER)
 FIRST_START: Final = "first start"  # the operator that the platform's log names for the link of the first start
 
 
@@ -25,25 +26,26 @@ class RecoveryLinkInvalid(Invalid):
     """This link is incomplete, has expired, or has already been used. Create a new one on the server: gatehouse owner recover EMAIL."""
 
 
-async def create_link(ports: Ports, email: Email, operator: str) -> str:
+async def create_link(ports: Ports, email: Email, operator: str, *, resets_factors: bool = False) -> str:
     """Return a token that signs this platform owner in once within LIFETIME. Earlier ones become invalid.
 
-    `operator` is the name of the operator in the operating system, for the platform's log. All
-    other platform owners get an email.
+    `operator` is the name of the operator in the operating system, for the platform's log. With `resets_factors`, the sign-in
+    removes all passkeys and second factors of the account. All other platform owners get an email.
 
     Raises: NoSuchPlatformOwner.
     """
     token, now = new_secret(), ports.clock.now()
+    kind = EmailKind.OWNER_RESET if resets_factors else EmailKind.OWNER_RECOVERY
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock_platform_owners()  # an owner who is demoted now gets no link
         account = await tx.accounts.lock_by_email(email)
         if account is None or not account.is_usable or not account.is_platform_owner:
             raise NoSuchPlatformOwner
-        await _replace_link(tx, account, token, now, LIFETIME)
+        await _replace_link(tx, account, token, now, LIFETIME, TokenPurpose.RESET_OWNER if resets_factors else TokenPurpose.RECOVER_OWNER)
         for address in await tx.accounts.platform_owner_addresses():
             if address != account.email:
-                await tx.email_queue.add(new_email(EmailKind.OWNER_RECOVERY, address, now, token=account.email))
-        tx.record(events.owner_recovery_created(account.id, operator))
+                await tx.email_queue.add(new_email(kind, address, now, token=account.email))
+        tx.record(events.owner_recovery_created(account.id, operator, resets_factors=resets_factors))
     return token
 
 
@@ -66,16 +68,18 @@ async def create_first_link(ports: Ports, email: Email) -> str | None:
     return token
 
 
-async def _replace_link(tx: Transaction, account: Account, token: str, now: datetime, lifetime: timedelta) -> None:
-    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_OWNER)
-    await tx.one_time_tokens.add(
-        digest(token), TokenPurpose.RECOVER_OWNER, account.id, account.email, created_at=now, expires_at=now + lifetime
-    )
+async def _replace_link(
+    tx: Transaction, account: Account, token: str, now: datetime, lifetime: timedelta, purpose: TokenPurpose = TokenPurpose.RECOVER_OWNER
+) -> None:
+    for each in PURPOSES:
+        await tx.one_time_tokens.void(account.id, each)
+    await tx.one_time_tokens.add(digest(token), purpose, account.id, account.email, created_at=now, expires_at=now + lifetime)
 
 
 async def lacks_name(ports: Ports, token: str) -> bool:
     """Return whether the owner has no name yet. The link must work now, and is not used up. Raises: RecoveryLinkInvalid."""
     async with ports.storage.reading() as read:
-        email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_OWNER, ports.clock.now())
-        account = await read.accounts.by_email(email or refuse(RecoveryLinkInvalid))
+        now, token_hash = ports.clock.now(), digest(token)
+        emails = [await read.one_time_tokens.live_email(token_hash, purpose, now) for purpose in PURPOSES]
+        account = await read.accounts.by_email(next(filter(None, emails), None) or refuse(RecoveryLinkInvalid))
     return account is not None and account.profile.name is None

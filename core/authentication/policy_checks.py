@@ -143,6 +143,13 @@ class Admission:
             return False
         return not covers(self.subject.session.proofs, self.subject.account.factors)
 
+    def remind(self, ports: Ports, user: Person) -> None:
+        """Lead the user once a day to what a rule that starts later asks for. Raises: EnrolmentRequired."""
+        if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()):
+            refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+            refusal.caller = user
+            raise refusal
+
     def require(self, ports: Ports, path: PolicyPath, user: Person) -> None:
         """Check that the sign-in meets the policy. Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy."""
         if self.subject is not None and not self.is_allowed:
@@ -178,15 +185,16 @@ async def judge_session(
     return Admission(subject, decision)
 
 
-async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person) -> None:
-    """Check that the user's session meets the policy. No policy of an organization binds an impersonator.
+async def require(ports: Ports, path: PolicyPath, org_id: UUID | None, service_id: UUID | None, user: Person) -> Admission:
+    """Check that the user's session meets the policy, and return the decision. No policy of an organization binds an impersonator.
 
     Raises: EnrolmentRequired, StepUpNeeded, PolicyRefused, TokenBelowPolicy.
     """
     if user.impersonator_id is not None:
-        return
+        return NO_ADMISSION
     admission = await judge_session(ports, path, org_id, service_id, user)
     admission.require(ports, path, user)
+    return admission
 
 
 async def require_in_transaction(
@@ -200,11 +208,13 @@ async def require_in_transaction(
         Admission(subject, judge(ports, path, subject, ports.clock.now(), user.address)).require(ports, path, user)
 
 
-async def require_in(ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None) -> None:
+async def require_in(
+    ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
+) -> Admission:
     """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
     if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
-        return
-    await require(ports, path, organization.id, None, user)
+        return NO_ADMISSION
+    return await require(ports, path, organization.id, None, user)
 
 
 async def require_on_platform(ports: Ports, user: Person) -> None:

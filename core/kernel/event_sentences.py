@@ -92,6 +92,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         ),
         "security.email_change.requested": ("{target} asked to change their email address",),
         "security.email_change.undone": ("The change of the email address of {target} was undone",),
+        "security.recovery.issued": ("{target} can recover the account until {expires_at}",),
+        "security.recovery.canceled": ("The recovery of {target} was canceled",),
+        "security.recovery.used": ("{target} recovered the account with a new {factor}",),
+        "security.recovery.failed": ("A wrong recovery code was sent for {target}",),
         "security.changes.undone": ("Changes to the security of {target} were undone",),
         "access.refused": ("{actor} was refused: {error}", "{actor} was refused a change"),
         # The platform

@@ -10,6 +10,7 @@ REAUTHENTICATION_PATH: Final = "/app/reauthenticate"
 ENROLL_PATH: Final = "/app/enroll"
 FORGOT_PASSWORD_PATH: Final = "/app/forgot-password"  # noqa: S105  (a path)
 UNDO_PATH: Final = "/auth/undo"
+RECOVER_PATH: Final = "/auth/recover"
 RECOVER_OWNER_PATH: Final = "/auth/recover-owner"
 ACCOUNT_PATH: Final = "/app/account"
 SECURITY_PATH: Final = "/app/account/security"

@@ -22,6 +22,7 @@ from core.accounts.model.email_queue import (
     MEMBER_RESET_EMAILS,
     ORGANIZATION_EMAILS,
     REAUTHENTICATION_EMAILS,
+    RECOVERY_EMAILS,
     SIGN_IN_EMAILS,
     WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
@@ -34,6 +35,7 @@ from core.accounts.model.email_queue import (
 )
 from core.authentication.methods import email as email_method
 from core.authentication.model.login import IssuedEmailSignIn, new_code
+from core.authentication.model.recovery import RECOVERY_TTL
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
@@ -100,6 +102,8 @@ async def _prepare_by_kind(
     match email.kind:
         case EmailKind.VERIFY_EMAIL | EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET | EmailKind.WELCOME:
             return await _prepare_link(ports, tx, email, welcome, now)
+        case EmailKind.RECOVERY_LINK:
+            return await _prepare_recovery(ports, tx, email, now)
         case EmailKind.EMAIL_SIGN_IN:
             return await _prepare_sign_in(ports, tx, email, now)
         case EmailKind.INVITATION:
@@ -124,6 +128,8 @@ async def _prepare_link(
         purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
     elif email.kind is EmailKind.WELCOME:
         ttl = ports.policy.welcome_ttl
+    elif email.kind is EmailKind.RECOVERY_LINK:
+        purpose, ttl = TokenPurpose.RECOVER_ACCOUNT, RECOVERY_TTL
     if email.token is None:
         return await _add_token(ports, tx, email, purpose, ttl, welcome, now) or DROPPED
     if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
@@ -144,9 +150,13 @@ async def _add_token(
     """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
     locked = tx.accounts.lock_by_email_deferred(email.address)
     is_replaced = None
-    if purpose is TokenPurpose.RESET_PASSWORD:
+    if purpose is not TokenPurpose.VERIFY_EMAIL:
         is_replaced = tx.one_time_tokens.newer_exists_deferred(email.address, purpose, email.created_at)
-    own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
+    own_limits = {
+        EmailKind.WELCOME: WELCOME_EMAILS,
+        EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS,
+        EmailKind.RECOVERY_LINK: RECOVERY_EMAILS,
+    }
     is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
     account = locked.value
     if account is None or is_limited:
@@ -157,7 +167,7 @@ async def _add_token(
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
     if is_replaced is not None:
-        # A new reset link cancels earlier ones (security A-5). The requests decide the order,
+        # A new link cancels earlier ones (security A-5, M-8). The requests decide the order,
         # because another process may already have sent a later one.
         if is_replaced.value:
             return None
@@ -175,6 +185,19 @@ async def _add_token(
     )
     await tx.email_queue.save_token(email, token, now)
     return replace(email, token=token)
+
+
+async def _prepare_recovery(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its link and the name of the issuer, or its result if the recovery has ended or was replaced."""
+    recovery = await tx.recoveries.of_address(email.address, now)
+    if recovery is None or recovery.created_at != email.created_at:
+        return DROPPED
+    issuer = await tx.accounts.by_id(recovery.issuer_id)
+    name = "An admin" if issuer is None else issuer.profile.name or issuer.email
+    organization = None if recovery.org_id is None else await tx.organizations.by_id(recovery.org_id)
+    of_organization = "" if organization is None else f" of {organization.name}"
+    named = replace(email, link_until=recovery.expires_at, detail=f"{name}{of_organization}")
+    return await _prepare_link(ports, tx, named, None, now)
 
 
 async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:

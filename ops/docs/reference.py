@@ -258,9 +258,13 @@ def operations(*, of_organizations: bool) -> str:
     return table(("operation", "id", "caller", "scope", "request", "responses"), rows)
 
 
-def models(*, of_requests: bool) -> str:
-    """Return the table of the models of requests, or of all others."""
-    return table(("model", "fields"), [row for row in model_rows() if row[0].strip("`").endswith("Request") == of_requests])
+_SUFFIXES: Final = ("Request", "Response")
+
+
+def models(suffix: str | None) -> str:
+    """Return the table of the models with names that end with `suffix`, or with None of all others."""
+    rows = [row for row in model_rows() if next((each for each in _SUFFIXES if row[0].strip("`").endswith(each)), None) == suffix]
+    return table(("model", "fields"), rows)
 
 
 # Rate limits
@@ -295,8 +299,9 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
     "operations.md": {"operations": partial(operations, of_organizations=False)},
     "operations-of-organizations.md": {"operations": partial(operations, of_organizations=True)},
-    "request-models.md": {"models": partial(models, of_requests=True)},
-    "response-models.md": {"models": partial(models, of_requests=False)},
+    "request-models.md": {"models": partial(models, "Request")},
+    "response-models.md": {"models": partial(models, "Response")},
+    "types.md": {"models": partial(models, None)},
 }
 
 

@@ -8,6 +8,7 @@ from ports.storage.applications.services import ApiKeyUse, ClientCharges
 from ports.storage.authentication.credentials import PersonalTokenUse, UsedProofs
 from ports.storage.authentication.flows import FlowSteps
 from ports.storage.authentication.policies import PolicyPassUse
+from ports.storage.authentication.recoveries import RecoveryAttempts
 from ports.storage.authentication.sessions import RefreshTokenRotation
 from ports.storage.authentication.sign_ins import FailedLogins, ReauthenticationCodeAttempts
 from ports.storage.eventing import AuditOutcomes
@@ -57,6 +58,8 @@ class Autocommit(Protocol):
     def policy_passes(self) -> PolicyPassUse: ...
     @property
     def reauthentications(self) -> ReauthenticationCodeAttempts: ...
+    @property
+    def recoveries(self) -> RecoveryAttempts: ...
     @property
     def refresh_tokens(self) -> RefreshTokenRotation: ...
     # federation

@@ -12,6 +12,7 @@ from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, End
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
 from ports.storage.authentication.policies import PolicyPassesRead
+from ports.storage.authentication.recoveries import RecoveriesRead
 from ports.storage.authentication.sessions import (
     ImpersonationsRead,
     OpenIdFactsRead,
@@ -127,6 +128,8 @@ class Reading(Protocol):
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
     @property
     def openid_facts(self) -> OpenIdFactsRead: ...
+    @property
+    def recoveries(self) -> RecoveriesRead: ...
     @property
     def organization_sessions(self) -> OrganizationSessionsRead: ...
     @property

@@ -15,6 +15,7 @@ from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
 from ports.storage.authentication.policies import PolicyPasses
+from ports.storage.authentication.recoveries import Recoveries
 from ports.storage.authentication.sessions import (
     Impersonations,
     OpenIdFacts,
@@ -156,6 +157,8 @@ class Transaction(Protocol):
     def policy_passes(self) -> PolicyPasses: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
+    @property
+    def recoveries(self) -> Recoveries: ...
     @property
     def refresh_tokens(self) -> RefreshTokens: ...
     @property

@@ -87,6 +87,7 @@ PATHS = {
     EmailKind.VERIFY_EMAIL: "/auth/verify-email",
     EmailKind.RESET_PASSWORD: "/auth/reset-password",
     EmailKind.MEMBER_RESET: "/auth/reset-password",
+    EmailKind.RECOVERY_LINK: "/auth/recover",
     EmailKind.INVITATION: "/invitations/accept",
     EmailKind.WELCOME: "/auth/reset-password",
     EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",

@@ -189,6 +189,13 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It was used.",
         "change_email": "/app/account/email",
     },
+    "authentication/recover.html": {"form_token": "c4ca4238", "token": "8f14e45f", "problem": "It is wrong."},
+    "authentication/recover_factor.html": {
+        **{"form_token": "c4ca4238", "path": "/auth/recover/8f14e45f", "email": "ada@example.org", "options": CEREMONY, "allows_app": True},
+        **{"qr": "data:image/svg+xml;base64,AAAA", "secret": "ABCD EFGH", "uri": "otpauth://totp/Gatehouse", "problem": "It is wrong."},
+        "with_app": True,
+    },
+    "authentication/recovered.html": {"codes": ["ABCD-EFGH"], "email": "ada@example.org", "with_passkey": True},
     "authentication/recover_owner.html": {
         "form_token": "c4ca4238",
         "token": "8f14e45f",
@@ -493,9 +500,10 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
-# The script of passkeys
+# The script of passkeys, or of the console
 WITH_PASSKEYS = {
     *("accounts/new_passkey.html", "accounts/security.html", "authentication/reauthentication.html"),
+    *("authentication/recover_factor.html", "authentication/recovered.html"),
     *("authentication/sign_in.html", "authentication/sign_in_code.html", "tenancy/sign_in_preview.html"),
     "authentication/passkey_offer.html",
 }
@@ -526,6 +534,8 @@ ENDING_HERE = {
     "accounts/reset_password.html",
     "accounts/undo.html",
     "authentication/kept_form.html",
+    "authentication/recover.html",
+    "authentication/recover_factor.html",
     "authentication/recover_owner.html",
     "authentication/session_ended.html",
     "error_impersonated.html",
@@ -545,6 +555,7 @@ WITHOUT_FORMS = {
     "authentication/flow_ended.html",
     "authentication/kept_form_ended.html",
     "authentication/not_confirmed.html",
+    "authentication/recovered.html",
     "authentication/signed_in.html",
     "error.html",
     "federation/device_done.html",

@@ -203,6 +203,16 @@ async def test_one_end_user_of_each_organization_has_a_passkey(api: Api, ports: 
 
 
 @pytest.mark.slow
+async def test_people_of_the_demo_open_their_security_page(app: QuartTrio, seeded: Demo) -> None:
+    """Their recorded sign-ins have no address and no device."""
+    for user in (seeded.first.owner, seeded.first.end_users[0]):
+        browser = FakeBrowser(app)
+        await browser.sign_in(user.email, user.password)
+        page = await browser.open("/app/account/security")
+        assert (page.status, factors.PASSKEY_NAME in page.text) == (200, user.email.startswith(demo.PASSKEY_USER)), page.text
+
+
+@pytest.mark.slow
 async def test_one_organization_asks_its_admins_for_a_second_factor(api: Api, ports: Ports, clock: FakeClock, seeded: Demo) -> None:
     async def read_policy(demo_data: Demo) -> Any:
         owner = demo_data.first.owner

@@ -208,6 +208,7 @@ def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
     ("url", "advice"),
     [
         ("http://localhost:8080", None),
+        ("http://sso.localhost:8080", None),
         ("https://id.example.com", None),
         ("http://127.0.0.1:8080", "Set SSO_BASE_URL to http://localhost:8080,"),
         ("http://[::1]:9090", "Set SSO_BASE_URL to http://localhost:9090,"),

@@ -126,5 +126,5 @@ async def test_platform_owners_see_health_checks_and_settings(platform: Platform
 
 def test_a_recovery_creates_no_installation(tmp_path: Path) -> None:
     with pytest.raises(NoInstallation, match="Set SSO_DATABASE_URL or SSO_DATA_DIR"):
-        create_recovery_link(Settings(data_dir=tmp_path / "none"), "ada@example.com", "root")
+        create_recovery_link(Settings(data_dir=tmp_path / "none"), "ada@example.com", "root", False)
     assert list(tmp_path.iterdir()) == []

@@ -89,6 +89,19 @@ class Passkeys(Repository):
         sql = "select passkey_handle from users where id = %(user_id)s and passkey_handle is not null"
         return await self._one(lambda row: bytes(row[0]), sql, user_id=user_id)
 
+    async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
+        sql = """
+            select credential_id from former_passkeys
+            where user_id = %(user_id)s and rp_id = %(rp_id)s order by removed_at desc"""
+        return await self._all(lambda row: bytes(row[0]), sql, user_id=user_id, rp_id=rp_id)
+
+    async def is_deleted(self, credential_id: bytes) -> bool:
+        sql = "select 1 from former_passkeys where credential_id = %(credential_id)s limit 1"
+        return await self._exists(sql, credential_id=credential_id)
+
+    async def is_used(self, challenge: UsedChallenge) -> bool:
+        return await self._exists("select 1 from used_passkey_challenges where challenge_hash = %(hash)s", hash=challenge.hash)
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         sql = """
             select 1 from users
@@ -97,7 +110,9 @@ class Passkeys(Repository):
         return await self._exists(sql, user_id=user_id, before=before)
 
     async def rp_id(self) -> str | None:
-        return await self._one(lambda row: row[0], "select rp_id from issuer")
+        # Almost all passkeys have it, so one is found at once.
+        sql = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
+        return await self._one(lambda row: row[0], sql)
 
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
         sql = """
@@ -112,12 +127,14 @@ class Passkeys(Repository):
             group by k.rp_id order by k.rp_id"""
         return dict(await self._all(lambda row: (str(row[0]), int(row[1])), sql, rp_id=rp_id))
 
-    async def replace_rp_id(self, stored: str | None, rp_id: str, url: str) -> bool:
+    async def lock_rp_id(self, url: str) -> None:
         sql = """
-            insert into issuer (url, rp_id) values (%(url)s, %(rp_id)s)
-            on conflict (is_only) do update set rp_id = excluded.rp_id
-            where issuer.rp_id is not distinct from %(stored)s or issuer.rp_id = excluded.rp_id"""
-        return await self._run(sql, stored=stored, rp_id=rp_id, url=url) == 1
+            with added as (insert into issuer (url) values (%(url)s) on conflict do nothing)
+            select from issuer for update"""
+        await self._run(sql, url=url)
+
+    async def set_rp_id(self, rp_id: str) -> None:
+        await self._run("update issuer set rp_id = %(rp_id)s", rp_id=rp_id)
 
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         sql = "insert into used_passkey_challenges values (%(hash)s, %(expires_at)s) on conflict do nothing"
@@ -150,6 +167,9 @@ class Passkeys(Repository):
         return await self._run(sql, user_id=user_id, id=passkey_id, before=before, now=now) == 1
 
     async def add(self, passkey: Passkey) -> None:
+        sql = "select 1 from former_passkeys where credential_id = %(credential_id)s and user_id <> %(user_id)s limit 1"
+        if await self._exists(sql, credential_id=passkey.credential_id, user_id=passkey.user_id):
+            raise PasskeyTaken
         await self._run(ADD, **PASSKEY.values(passkey))
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None:

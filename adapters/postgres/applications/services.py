@@ -31,7 +31,7 @@ CONTEXT: Final = Record(
     org_id="vo.id",
     org_slug="vo.slug",
     status=Column(sql="vo.status", read=OrganizationStatus),
-    has_sign_in_policy="exists (select from sign_in_policies vp where vp.org_id = vo.id)",
+    has_sign_in_policy="vo.sign_in_policy_version is not null",
     required_strength=Column(sql=REQUIRED_STRENGTH, read=tuple(Strength).__getitem__),
 )
 ACCESS: Final = Record(AccessSettings, "v", policy=Column(sql="v.access_policy", read=AccessPolicy))

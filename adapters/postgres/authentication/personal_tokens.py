@@ -5,7 +5,6 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.authentication.policy_passes import STATE_JOINS
 from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
@@ -51,8 +50,7 @@ class PersonalTokens(Repository):
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
             left join memberships am on am.org_id = a.id and am.user_id = u.id
-            {STATE_JOINS}
-            where t.token_hash = %(token_hash)s and {LIVE}"""
+                    where t.token_hash = %(token_hash)s and {LIVE}"""
         return await self._one(PERSONAL_TOKEN_RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:

@@ -17,26 +17,23 @@ from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
-# Joins of a session `s`, an organization `a` and a membership `am`
-STATE_JOINS: Final = """
-    left join sign_in_policies ap on ap.org_id = a.id and ap.service_id is null
-    left join policy_passes ay on ay.session_id = s.id and ay.org_id = a.id"""
+# Whether the session `s` has a live pass of the organization `o` for the role of its user. A new version asks for a new one.
+_IS_ALLOWED: Final = """
+    exists (select from policy_passes y
+            where y.session_id = s.id and y.org_id = o.id and y.version = o.sign_in_policy_version and y.valid_until > %(now)s
+              and y.role is not distinct from (select m.role from memberships m where m.org_id = o.id and m.user_id = s.user_id))"""
+# Of a session `s` and an organization `a`. Without a policy, no other table is read.
 STATE: Final = Columns(
-    """
-    ap.version, ap.rules -> 'admin_networks',
-    coalesce(ay.version = ap.version and ay.role is not distinct from am.role and ay.valid_until > %(now)s, false)""",
+    f"""
+    a.sign_in_policy_version,
+    case when a.sign_in_policy_version is not null then (
+        select p.rules -> 'admin_networks' from sign_in_policies p where p.org_id = a.id and p.service_id is null) end,
+    case when a.sign_in_policy_version is not null then (select {_IS_ALLOWED} from (select a.id, a.sign_in_policy_version) o) end""",
     3,
     lambda row: to_state(row),
 )
-# Whether the session `s` has a pass, or needs none. Also a new version and another role ask for a new one.
-POLICY_MET: Final = """
-    (s.impersonator_id is not null
-     or not exists (select from sign_in_policies sp where sp.org_id = s.org_id and sp.service_id is null)
-     or exists (
-        select from policy_passes sy
-        join sign_in_policies sp on sp.org_id = sy.org_id and sp.service_id is null and sp.version = sy.version
-        where sy.session_id = s.id and sy.org_id = s.org_id and sy.valid_until > %(now)s
-          and sy.role is not distinct from (select sm.role from memberships sm where sm.org_id = s.org_id and sm.user_id = s.user_id)))"""
+# Whether the session `s`, in the organization `o` if any, has a pass, or needs none
+POLICY_MET: Final = f"(o.sign_in_policy_version is null or s.impersonator_id is not null or {_IS_ALLOWED})"
 PROOFS: Final = proof_columns("s")
 SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
 SESSION_WIDTH: Final = 8 + PROOFS.width

@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
-from adapters.postgres.authentication.policy_passes import STATE, STATE_JOINS
+from adapters.postgres.authentication.policy_passes import STATE
 from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns
 from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
@@ -90,7 +90,6 @@ LOAD_SESSION_CONTEXT_IN: Final = f"""
     select {SESSION_CONTEXT_IN.columns} {SESSION_JOINS}
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
-    {STATE_JOINS}
     {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
 LOAD_WITH_PROFILE: Final = f"""
     select {SESSION_CONTEXT.columns}, {OWN_PROFILE.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""

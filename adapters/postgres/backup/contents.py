@@ -12,9 +12,9 @@ TABLES_LEFT_OUT: Final = frozenset(
         # sessions, with their tokens and their state
         "sessions",
         "refresh_tokens",
+        "policy_passes",
         "impersonated_organizations",
         "personal_tokens",
-        "policy_passes",
         "saml_sessions",
         "logout_notices",
         # unfinished sign-ins and sign-outs

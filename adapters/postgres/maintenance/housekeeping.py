@@ -82,6 +82,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.EMAIL_CHANGES: _past("email_changes", "requested_at"),
     Sweep.SECURITY_NOTICES: _past("security_notices", "undo_until"),
     Sweep.FORMER_MFA: _past("former_mfa", "removed_at"),
+    Sweep.ACCOUNT_RECOVERIES: _past("account_recoveries", "expires_at"),
     Sweep.FORMER_PASSKEYS: _past("former_passkeys", "removed_at"),
     Sweep.PASSKEY_CHALLENGES: _past("used_passkey_challenges", "expires_at", key="challenge_hash"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,

@@ -9,7 +9,7 @@ from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import ADMINS
-from core.kernel.roles import RoleName
+from core.kernel.roles import Capability, RoleName, names_with
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
@@ -128,6 +128,15 @@ class Members(Repository):
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"
         return await self._one(MEMBERSHIP.read, sql, org_id=org_id, user_id=user_id)
+
+    async def admin_addresses(self, org_id: UUID) -> list[Email]:
+        sql = """
+            select u.email from memberships m join users u on u.id = m.user_id
+            where m.org_id = %(org_id)s and m.role = any(%(roles)s) and m.confirmed_at is not null
+              and u.deactivated_at is null and u.anonymized_at is null
+            order by u.id"""
+        roles = list(names_with(Capability.MEMBERS_MANAGE))
+        return await self._all(lambda row: Email(row[0]), sql, org_id=org_id, roles=roles)
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         sql = f"""

@@ -23,20 +23,30 @@ POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=la
 # The version comes from the sequence.
 COLUMNS: Final = "id, org_id, service_id, rules, changed_at, changed_by, reminded"
 VALUES: Final = "%(id)s, %(org_id)s, %(service_id)s, %(rules)s, %(changed_at)s, %(changed_by)s, %(reminded)s"
+# Copies the version of an organization's policy, from the rows `renewed`, to where each request reads it.
+COPY_VERSION: Final = """
+    update organizations o set sign_in_policy_version = renewed.version
+    from renewed where o.id = renewed.org_id and renewed.service_id is null"""
 PUT: Final = f"""
-    insert into sign_in_policies ({COLUMNS}) values ({VALUES})
-    on conflict on constraint sign_in_policies_key do update
-    set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
-        reminded = excluded.reminded
-    returning version"""
+    with renewed as (
+        insert into sign_in_policies ({COLUMNS}) values ({VALUES})
+        on conflict on constraint sign_in_policies_key do update
+        set rules = excluded.rules, version = excluded.version, changed_at = excluded.changed_at, changed_by = excluded.changed_by,
+            reminded = excluded.reminded
+        returning org_id, service_id, version),
+    copied as ({COPY_VERSION})
+    select version from renewed"""
 ADD_OF_PLATFORM: Final = f"""
     insert into sign_in_policies ({COLUMNS}) select {VALUES} where not exists (select from sign_in_policies where org_id is null)
     on conflict do nothing"""
 # The version of the organization's policy stands for those of its applications, too.
-RENEW: Final = """
-    insert into sign_in_policies (id, org_id, rules, changed_at)
-    values (%(new_id)s, %(org_id)s, '{}', %(changed_at)s)
-    on conflict on constraint sign_in_policies_key do update set version = excluded.version"""
+RENEW: Final = f"""
+    with renewed as (
+        insert into sign_in_policies (id, org_id, rules, changed_at)
+        values (%(new_id)s, %(org_id)s, '{{}}', %(changed_at)s)
+        on conflict on constraint sign_in_policies_key do update set version = excluded.version
+        returning org_id, service_id, version)
+    {COPY_VERSION}"""
 EFFECTIVE: Final = """
     select p.service_id, coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
@@ -157,10 +167,13 @@ class SignInPolicies(Repository):
         return await self._run(sql, number=number) == 1
 
     async def remove(self, org_id: UUID, service_id: UUID) -> bool:
-        sql = """
-            with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id)
-            update sign_in_policies p set version = nextval('sign_in_policy_versions')
-            from gone where p.org_id = gone.org_id and p.service_id is null"""
+        sql = f"""
+            with gone as (delete from sign_in_policies where org_id = %(org_id)s and service_id = %(service_id)s returning org_id),
+            renewed as (
+                update sign_in_policies p set version = nextval('sign_in_policy_versions')
+                from gone where p.org_id = gone.org_id and p.service_id is null
+                returning p.org_id, p.service_id, p.version)
+            {COPY_VERSION}"""
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
 
 

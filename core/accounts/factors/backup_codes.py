@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
+from core.accounts.model.mfa import CODE_ALPHABET, FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
@@ -17,9 +17,6 @@ from ports import Ports
 from ports.storage import Transaction
 
 BACKUP_CODES: Final = 10
-# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security
-# M-4).
-ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _FORMAT: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
@@ -70,7 +67,7 @@ async def generate(ports: Ports) -> BackupCodes:
     """Return a new set of backup codes. Raises: Limited if too many hashes are queued."""
     codes: dict[str, None] = {}
     while len(codes) < BACKUP_CODES:
-        letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
+        letters = "".join(secrets.choice(CODE_ALPHABET) for _ in range(8))  # 40 bits (security M-4)
         codes[f"{letters[:4]}-{letters[4:]}"] = None
     salt = ports.passwords.new_salt()
     return BackupCodes([*codes], salt, [await ports.passwords.derive(code, salt) for code in codes])

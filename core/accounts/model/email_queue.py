@@ -22,7 +22,9 @@ class TokenPurpose(StrEnum):
 
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a purpose, not a secret)
-    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it
+    RECOVER_ACCOUNT = "recover_account"  # with a code (security M-8)
+    RECOVER_OWNER = "recover_owner"  # the command line shows this link, and no email contains it; so is the next one
+    RESET_OWNER = "reset_owner"  # it also removes the factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,10 @@ class EmailKind(StrEnum):
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
+    OWNER_RESET = "owner_reset"  # the same, with a removal of the factors
+    RECOVERY_LINK = "recovery_link"
+    RECOVERY_ISSUED = "recovery_issued"  # to the other admins, or platform owners
+    RECOVERED = "recovered"
     PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
     PLATFORM_OWNER_REMOVED = "platform_owner_removed"
     POLICY_DUE = "policy_due"  # to platform owners without a second factor
@@ -97,6 +103,7 @@ SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
+RECOVERY_EMAILS = frozenset({EmailKind.RECOVERY_LINK})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
 WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
@@ -169,9 +176,9 @@ class QueuedEmail:
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
-    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
-    # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE
-    # the day on which the rule starts.
+    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY and OWNER_RESET
+    # the address of the platform owner who gets the link, for RECOVERY_ISSUED that of the account, for OWNER_CHANGE_EMAILS an
+    # OwnerChange, for POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization

@@ -8,12 +8,16 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.errors import Forbidden, Invalid, Unauthenticated
 from core.kernel.proofs import FactorKind, Method
 from core.kernel.values import digest
 
 # The time to confirm a new secret (security M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
+
+
+# Of backup codes and recovery codes. It leaves out characters that look alike: I and 1, O and 0.
+CODE_ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 class MfaEvent(StrEnum):
@@ -36,9 +40,12 @@ class MfaEvent(StrEnum):
     PASSKEY_ENABLED = "passkey_mfa_enabled"
     PASSKEY_DISABLED = "passkey_mfa_disabled"
     PASSKEY_USED = "passkey_used"
+    RECOVERY_ISSUED = "recovery_issued"
+    RECOVERY_FAILED = "recovery_failed"
+    RECOVERED = "recovered"
 
 
-FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED})
+FAILURES: Final = frozenset({MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED})
 
 
 # The entry when this factor becomes the second factor, and when it stops being one.
@@ -130,6 +137,10 @@ class NotSetUp(Invalid):
 
 class AlreadyEnabled(Invalid):
     """Two-factor authentication is already on. To move it to another app, turn it off first."""
+
+
+class RecoveryNeeded(Forbidden):
+    """A sign-in policy asks this user for a second factor, so it is not removed. Start a recovery, with which they set up a new one."""
 
 
 class NotEnabled(Invalid):

@@ -18,6 +18,7 @@ OFFER_PAUSE: Final = timedelta(days=30)
 # COSE algorithms in the order of preference: EdDSA with Ed25519, ES256, RS256.
 ALGORITHMS: Final = (-8, -7, -257)
 HANDLE_BYTES: Final = 64  # of `user.id`
+MIN_CREDENTIAL_ID: Final = 16  # bytes (WebAuthn section 4, credential id)
 MAX_CREDENTIAL_ID: Final = 1023  # bytes (WebAuthn section 7.1, step 26)
 NO_AAGUID: Final = UUID(int=0)
 # WebAuthn section 5.8.4. Clients may report others, which are not stored.
@@ -41,6 +42,7 @@ class Ceremony(StrEnum):
     SIGN_IN = "sign_in"
     SECOND_FACTOR = "second_factor"
     REAUTHENTICATE = "reauthenticate"
+    RECOVER = "recover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class ChallengeBinding:
     """The ceremony and the client of a challenge, so that no other client can use it."""
 
     ceremony: Ceremony
-    # The id of the session, or at a second factor that of the flow. At a sign-in the hash of the device id, if there is one.
+    # The id of the session, of the flow at a second factor, or of the recovery. At a sign-in the hash of the device id, if there is one.
     holder: bytes = field(repr=False)
 
 
@@ -170,6 +172,7 @@ class OwnPasskeys:
     passkeys: Sequence[Passkey]
     rp_id: str | None  # of new ones; None at a host of numbers
     handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
+    restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
 
     @property
     def usable(self) -> list[Passkey]:
@@ -216,6 +219,10 @@ class PasskeyRefused(Unauthenticated):
 
 class PasskeyUnknown(PasskeyRefused):
     """This passkey is not known here. Delete it from your device or password manager, and use another way."""
+
+
+class PasskeyDeleted(PasskeyRefused):
+    """This passkey was deleted here. If that wasn't you, open the link in our email about it. Otherwise use another way."""
 
 
 class PasskeyChanged(PasskeyRefused):

@@ -19,7 +19,15 @@ from core.authentication.flow.methods import Proved, SignInMethod, record_failur
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn, failure_of
+from core.authentication.model.login import (
+    AccountClosed,
+    AccountDeleted,
+    LoginFailure,
+    PreAuthInvalid,
+    SignedIn,
+    VerifiedSignIn,
+    failure_of,
+)
 from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
 from core.authentication.policy_checks import judge_sign_in
 from core.authentication.session_start import start_session
@@ -122,7 +130,7 @@ def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicyS
 
 
 def _closed(account: Account) -> AccountClosed:
-    refusal = AccountClosed()
+    refusal = AccountClosed() if account.closed_at is None else AccountDeleted()
     refusal.user_id = account.id
     return refusal
 

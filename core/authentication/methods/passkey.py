@@ -17,6 +17,7 @@ from core.accounts.model.passkeys import (
     Json,
     KnownPasskey,
     PasskeyChanged,
+    PasskeyDeleted,
     PasskeyKind,
     PasskeyReason,
     PasskeyRefused,
@@ -90,7 +91,7 @@ async def verify(
 
     `verification`: it must be a passkey that verified its user.
 
-    Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged.
+    Raises: PasskeyUnknown, PasskeyDeleted, PasskeyRefused, PasskeyChanged.
     """
     now, known = ports.clock.now(), None
     try:
@@ -106,11 +107,19 @@ async def verify(
         seen = await ports.passkeys.verify_assertion(presented, known.passkey, party, binding, now, verification=verification)
     except CeremonyRefused as refusal:
         await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
-        raise (PasskeyUnknown if refusal.reason is PasskeyReason.CREDENTIAL else PasskeyRefused) from None
+        if refusal.reason is not PasskeyReason.CREDENTIAL:
+            raise PasskeyRefused from None
+        async with ports.storage.reading() as read:
+            raise (PasskeyDeleted if await read.passkeys.is_deleted(presented.credential_id) else PasskeyUnknown) from None
     try:
         check_use(known.passkey, seen)
     except CeremonyRefused as refusal:
-        await _record(ports, caller, flow, known, binding.ceremony, refusal.reason)
+        # The same answer again, for example after a lost response, is no copy.
+        async with ports.storage.reading() as read:
+            is_again = await read.passkeys.is_used(seen.challenge)
+        await _record(ports, caller, flow, known, binding.ceremony, PasskeyReason.CHALLENGE if is_again else refusal.reason)
+        if is_again:
+            raise PasskeyRefused from None
         await _report(ports, caller, known, refusal.reason, now)
         raise PasskeyChanged from None
     ports.metrics.passkey_ceremony(binding.ceremony, None)
@@ -159,12 +168,13 @@ async def _record(
 
 
 async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:
-    """Record an impossible change of a passkey, and tell its user, at most once a day."""
+    """Record an impossible change of a passkey. Its user gets an email, at most once a day."""
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(known.account.id)
         passkey = known.passkey
-        if account is None or not await tx.passkeys.mark_refused(account.id, passkey.id, now - EMAIL_PAUSE, now):
+        if account is None:
             return
+        if await tx.passkeys.mark_refused(account.id, passkey.id, now - EMAIL_PAUSE, now):
+            await tx.email_queue.add(new_email(EmailKind.PASSKEY_REFUSED, account.email, now))
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REFUSED], caller, now)
-        await tx.email_queue.add(new_email(EmailKind.PASSKEY_REFUSED, account.email, now))
         tx.record(events.passkey_refused(account.id, passkey.id, reason))

@@ -1,8 +1,9 @@
 """The link that the operator of the machine creates for a platform owner (security I-7)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from core.accounts import profiles
+from core.accounts import mfa, profiles
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose
@@ -10,9 +11,8 @@ from core.accounts.model.profiles import ProfileChanges
 from core.authentication import events
 from core.authentication.flow.methods import Proved
 from core.authentication.flow.model import Flow
-from core.authentication.owner_recovery import RecoveryLinkInvalid
+from core.authentication.owner_recovery import PURPOSES, RecoveryLinkInvalid
 from core.kernel.causes import Caller
-from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import KEEP, digest
 from ports import Ports
@@ -21,7 +21,7 @@ from ports.storage import Transaction
 
 @dataclass(frozen=True, slots=True)
 class RecoveryLink:
-    """The token of a link. It replaces the password; the second factor stays required (security A-10).
+    """The token of a link. It replaces the password, and not the second factor (security A-10), unless it removes it (security I-7).
 
     An owner without a name gets the name, unless it is empty.
     """
@@ -34,14 +34,26 @@ class RecoveryLink:
         changes, now = ProfileChanges.parse(name=self.name.strip() or KEEP), ports.clock.now()
 
         async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
-            token_hash = digest(self.token)
-            account = await tx.accounts.lock_by_token(token_hash, TokenPurpose.RECOVER_OWNER) or refuse(RecoveryLinkInvalid)
-            sent_for = await tx.one_time_tokens.redeem(token_hash, TokenPurpose.RECOVER_OWNER, now)
+            account, purpose = await self._lock(tx)
+            sent_for = await tx.one_time_tokens.redeem(digest(self.token), purpose, now)
             if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
                 raise RecoveryLinkInvalid
             tx.record(events.owner_recovered(account.id))
             if account.profile.name is None:
                 await profiles.apply_changes(tx, account, changes, now)
-            return account, None
+            return (await _reset(tx, caller, account, now) if purpose is TokenPurpose.RESET_OWNER else account), None
 
         return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)
+
+    async def _lock(self, tx: Transaction) -> tuple[Account, TokenPurpose]:
+        """Lock the account of the link, and return what the link is for. Raises: RecoveryLinkInvalid."""
+        for purpose in PURPOSES:
+            if (account := await tx.accounts.lock_by_token(digest(self.token), purpose)) is not None:
+                return account, purpose
+        raise RecoveryLinkInvalid
+
+
+async def _reset(tx: Transaction, caller: Caller, account: Account, now: datetime) -> Account:
+    """Remove all factors of a locked account but the password, and return the account as it is now."""
+    await mfa.reset_factors(tx, caller, account, now)
+    return replace(account, mfa_enabled_at=None, passkey_second_at=None, passkey_count=0, security_key_count=0)

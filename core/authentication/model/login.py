@@ -45,8 +45,12 @@ class AccountClosed(Unauthenticated):
     user_id: UUID | None = None  # of the account
 
 
+class AccountDeleted(AccountClosed):
+    """This account was deleted. The link in our email about this opens it again, within 72 hours."""
+
+
 class NeedsCodeFlow(Invalid):
-    """This application cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
+    """This application signs users in only in a browser. Use the authorization code flow with PKCE."""
 
 
 class PreAuthInvalid(Unauthenticated):

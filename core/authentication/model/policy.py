@@ -10,11 +10,12 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.errors import Forbidden
+from core.kernel.policy import PROVIDER_NAMES
 from core.kernel.proofs import Acr, Proofs, Strength
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rule
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule
 
 # A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
 PASS_TTL: Final = timedelta(hours=1)
@@ -93,7 +94,10 @@ class PolicyPass:
     used_at: datetime
 
 
-_METHOD_NAMES: Final[Mapping[str, str]] = {"password": "password", "email": "email", "passkey": "passkey", "totp": "authenticator app"}
+_METHOD_NAMES: Final[Mapping[str, str]] = {
+    **{"password": "password", "email": "email", "passkey": "passkey", "totp": "authenticator app"},
+    **{PROVIDER_PREFIX + slug: name for slug, name in PROVIDER_NAMES.items()},
+}
 _FACTS: Final = {
     Rule.SECOND_FACTOR: "{} requires a second factor.",
     Rule.PHISHING_RESISTANT: "{} requires a passkey.",
@@ -107,7 +111,7 @@ _FACTS: Final = {
 def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
-    methods = ", ".join(_METHOD_NAMES.get(name, name.removeprefix("provider:")) for name in sorted(decision.methods or ()))
+    methods = ", ".join(_METHOD_NAMES[name] for name in METHODS if name in (decision.methods or ()))
     return _FACTS[decision.rule].format(_name(decision), methods)
 
 

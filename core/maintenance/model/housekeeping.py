@@ -81,6 +81,7 @@ class Sweep(StrEnum):
     EMAIL_CHANGES = "email_changes", EMAIL_CHANGES_KEPT
     SECURITY_NOTICES = "security_notices", EMAIL_CHANGES_KEPT
     FORMER_MFA = "former_mfa", UNDO_TTL
+    ACCOUNT_RECOVERIES = "account_recoveries"
     FORMER_PASSKEYS = "former_passkeys", UNDO_TTL
     PASSKEY_CHALLENGES = "used_passkey_challenges"
     MFA_SETUPS = "mfa_setups", SETUP_TTL
@@ -117,6 +118,7 @@ class SealedColumn(StrEnum):
     FLOW_IDENTITIES = "sign_in_flows.identity"
     FLOW_CODES = "sign_in_flows.challenge_code"
     KEPT_FORM_FIELDS = "kept_forms.fields"
+    RECOVERY_SECRETS = "account_recoveries.secret"
     FORMER_MFA_SECRETS = "former_mfa.secret"
     SMTP_PASSWORDS = "smtp_settings.password"
     SIEM_TOKENS = "siem_configurations.token"

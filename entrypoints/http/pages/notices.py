@@ -16,6 +16,7 @@ NOTICES: Final = {
     "password-set": "Password set.",
     "password-removed": "Password removed. You sign in with a passkey now.",
     "second-factor-off": "Two-factor authentication turned off.",
+    "recovery-canceled": "Recovery canceled.",
     "passkey-added": "Passkey added. You can now sign in with it.",
     "security-key-added": "Security key added.",
     "passkey-renamed": "Name saved.",

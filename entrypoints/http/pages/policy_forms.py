@@ -10,6 +10,7 @@ from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, Rule, Rules
 from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyOfUser, PolicyPreview, SignInPolicy
+from entrypoints.http.base.context import signed_in
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.pages.console_forms import Form
@@ -53,6 +54,7 @@ def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None
         "version": str(policy.version),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
+        "address": signed_in().address or "",
     }
 
 
@@ -148,8 +150,10 @@ def _rules_for(rules: Rules, *, is_admin: bool) -> Rules:
 
 
 def _who(concerned: frozenset[Concerned]) -> str:
-    texts = [text for value, text in CONCERNED if value and value == _chosen(concerned)]
-    return ", ".join([*texts, *(["When the risk is high"] if Concerned.HIGH_RISK in concerned else [])])
+    if Concerned.EVERYONE in concerned:
+        return "for everyone"
+    texts = {Concerned.ADMINS: "for owners and admins", Concerned.HIGH_RISK: "when the risk is high"}
+    return " and ".join(text for who, text in texts.items() if who in concerned)
 
 
 def _method_label(name: str) -> str:

@@ -26,11 +26,20 @@ class PasskeysRead(Protocol):
     async def handle_of(self, user_id: UUID) -> bytes | None:
         """Return what authenticators know of the user, or None if the account has never had a passkey."""
 
+    async def restorable(self, user_id: UUID, rp_id: str) -> list[bytes]:
+        """Return the credential ids of passkeys that an undo can restore, last deleted first."""
+
+    async def is_deleted(self, credential_id: bytes) -> bool:
+        """Return whether an undo can restore a passkey with this credential id."""
+
+    async def is_used(self, challenge: UsedChallenge) -> bool:
+        """Return whether a ceremony has used the challenge up."""
+
     async def may_offer(self, user_id: UUID, before: datetime) -> bool:
         """Return whether the account has a verified address, no passkey, and no offer of one since `before`."""
 
     async def rp_id(self) -> str | None:
-        """Return the RP ID of the installation, or None before its first passkey."""
+        """Return the RP ID of the installation, or None if it has no passkeys for it."""
 
     async def users_by_rp_id(self, rp_id: str) -> Mapping[str, int]:
         """Return the number of users with passkeys for this RP ID, and for each other one that of users who have none for this one.
@@ -45,8 +54,11 @@ class Passkeys(PasskeysRead, Protocol):
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
         """Return what authenticators know of the user. It is `proposed` if the account has none yet."""
 
-    async def replace_rp_id(self, stored: str | None, rp_id: str, url: str) -> bool:
-        """Store the RP ID, unless the stored one is neither `stored` nor this one. Return whether it is stored. `url` is the base URL."""
+    async def lock_rp_id(self, url: str) -> None:
+        """Let no other transaction change the RP ID. `url` is the base URL. Call this before `rp_id` and `set_rp_id`."""
+
+    async def set_rp_id(self, rp_id: str) -> None:
+        """Store the RP ID."""
 
     async def use_challenge(self, challenge: UsedChallenge) -> bool:
         """Use a challenge up. Exactly one caller gets True."""
@@ -72,7 +84,7 @@ class Passkeys(PasskeysRead, Protocol):
         """Store the time of an impossible change, and return whether the last time was before `before`, or there was none."""
 
     async def add(self, passkey: Passkey) -> None:
-        """Raises: PasskeyTaken."""
+        """Add a passkey. A credential id that another account deleted is taken until no undo restores it. Raises: PasskeyTaken."""
 
     async def rename(self, user_id: UUID, passkey_id: UUID, name: str) -> None: ...
 

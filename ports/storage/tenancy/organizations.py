@@ -133,6 +133,9 @@ class Members(MembersRead, Confirmations, Protocol):
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
 
+    async def admin_addresses(self, org_id: UUID) -> list[Email]:
+        """Return the addresses of the members who manage members, and can sign in."""
+
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
 

@@ -163,12 +163,19 @@ async def test_the_status_of_a_second_factor_is_returned(platform: Platform, por
         "email": "ada@example.com",
         "mfa_enabled": True,
         "mfa_enabled_at": enabled_at,
+        "methods": ["totp", "backup_code"],
         "backup_codes_remaining": 2,
         "last_mfa_challenge": rfc3339(clock.now()),
     }
     assert (await mfa_status(platform, user.id)).json == status
     other_user = await add_account(ports, "eve@example.com", None)
-    empty_status = {"mfa_enabled": False, "mfa_enabled_at": None, "backup_codes_remaining": 0, "last_mfa_challenge": None}
+    empty_status: dict[str, object] = {
+        "mfa_enabled": False,
+        "mfa_enabled_at": None,
+        "methods": [],
+        "backup_codes_remaining": 0,
+        "last_mfa_challenge": None,
+    }
     assert (await mfa_status(platform, other_user.id)).json == {"user_id": str(other_user.id), "email": "eve@example.com", **empty_status}
 
 

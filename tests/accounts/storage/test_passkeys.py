@@ -12,6 +12,7 @@ from adapters.postgres.storage import Postgres
 from core.accounts.model.passkeys import KnownPasskey, Passkey, PasskeyKind, PasskeyTaken, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id
+from ports.storage import Transaction
 from tests.support.builders import run_sql
 from tests.support.rows import within
 
@@ -86,21 +87,26 @@ async def test_the_handle_stays(storage: Postgres, users: tuple[UUID, UUID]) -> 
     assert await within(storage, lambda tx: tx.passkeys.handle(users[1], second)) == second
 
 
-async def test_the_rp_id_is_replaced_by_a_caller_who_knows_it(storage: Postgres) -> None:
-    async def replace_with(stored: str | None, rp_id: str) -> bool:
-        return await within(storage, lambda tx: tx.passkeys.replace_rp_id(stored, rp_id, f"https://{rp_id}"))
+async def test_the_rp_id_stays_as_long_as_passkeys_have_it(storage: Postgres, users: tuple[UUID, UUID]) -> None:
+    async def store(rp_id: str) -> str | None:
+        async def change(tx: Transaction) -> None:
+            await tx.passkeys.lock_rp_id(f"https://{rp_id}")
+            await tx.passkeys.set_rp_id(rp_id)
 
-    async with storage.reading() as read:
-        assert await read.passkeys.rp_id() is None
-    assert await replace_with(None, "old.test")
-    assert await replace_with(None, "old.test"), "another process stored the same one"
-    assert not await replace_with(None, "new.test")
-    assert not await replace_with("another.test", "new.test")
-    async with storage.reading() as read:
-        assert await read.passkeys.rp_id() == "old.test"
-    assert await replace_with("old.test", "new.test")
-    async with storage.reading() as read:
-        assert await read.passkeys.rp_id() == "new.test"
+        await within(storage, change)
+        return await read_rp_id()
+
+    async def read_rp_id() -> str | None:
+        async with storage.reading() as read:
+            return await read.passkeys.rp_id()
+
+    assert await read_rp_id() is None
+    mine = passkey(users[0], rp_id="old.test")
+    await add(storage, mine)
+    assert await store("typo.test") is None, "no passkey has it"
+    assert await store("old.test") == "old.test"
+    await within(storage, lambda tx: tx.passkeys.remove(users[0], mine.id, NOW))
+    assert await read_rp_id() is None
 
 
 async def test_users_are_counted_by_rp_id(storage: Postgres, users: tuple[UUID, UUID]) -> None:

@@ -92,6 +92,23 @@ def test_a_binding_cannot_be_split_in_another_way() -> None:
 
 
 OFF_CURVE = {1: 2, 3: -7, -1: 1, -2: b"\1" * 32, -3: b"\2" * 32}
+# Of order 1, 2, 4 and 8, with either sign, and encodings of y that are not reduced
+SMALL_POINTS = [
+    bytes.fromhex(text)
+    for text in (
+        "0100000000000000000000000000000000000000000000000000000000000000",
+        "0100000000000000000000000000000000000000000000000000000000000080",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "0000000000000000000000000000000000000000000000000000000000000080",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    )
+]
 KEYS = [
     (4, PasskeyReason.KEY),
     ([1, 2, 3], PasskeyReason.KEY),
@@ -105,6 +122,8 @@ KEYS = [
     ({1: 3, 3: -257, -1: b"\xff" * 128, -2: b"\1\0\1"}, PasskeyReason.KEY),  # 1024 bits
     ({1: 3, 3: -257, -1: b"\xff" * 2048, -2: b"\1\0\1"}, PasskeyReason.KEY),  # 16384 bits
     ({1: 3, 3: -257, -1: b"", -2: b"\1\0\1"}, PasskeyReason.KEY),
+    ({1: 3, 3: -257, -1: b"\xff" * 255 + b"\xfe", -2: b"\1\0\1"}, PasskeyReason.KEY),  # an even modulus
+    *(({1: 1, 3: -8, -1: 6, -2: point}, PasskeyReason.KEY) for point in SMALL_POINTS),
     ({1: 1, 3: -8, -2: b"\1" * 32}, PasskeyReason.KEY),
     ({1: 1, 3: -8, -1: 6, -2: b"\1" * 31}, PasskeyReason.KEY),
     ({1: 1, 3: -8, -1: 7, -2: b"\1" * 57}, PasskeyReason.KEY),  # Ed448
@@ -157,3 +176,10 @@ async def test_the_credential_id_is_that_of_the_attestation() -> None:
     assert await reason_of({**credential, "rawId": other}) is PasskeyReason.MALFORMED
     assert await reason_of({**credential, "type": "password"}) is PasskeyReason.MALFORMED
     assert await reason_of(with_response(credential, attestationObject=None)) is PasskeyReason.MALFORMED
+
+
+async def test_a_credential_id_has_at_least_16_bytes() -> None:
+    """Ids are random, and only their holder knows them (WebAuthn section 4)."""
+    for length, reason in ((1, PasskeyReason.MALFORMED), (15, PasskeyReason.MALFORMED)):
+        assert await reason_of(new_credential(SoftAuthenticator(origin=ORIGIN, next_id=bytes(length)))) is reason
+    await register(new_credential(SoftAuthenticator(origin=ORIGIN, next_id=bytes(16))))

@@ -18,6 +18,7 @@ from adapters.postgres.storage import Postgres, Transaction
 from core.accounts import events
 from core.accounts.model.accounts import AccountOrigin
 from core.accounts.model.email_queue import EmailOutcome, TokenPurpose
+from core.authentication.model.recovery import AccountRecovery
 from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
@@ -101,6 +102,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await tx.accounts.add(account(f"unverified-{time.microsecond}@example.com", email_verified_at=None, created_at=time))
             await tx.accounts.add(pending := account(f"pending-{time.microsecond}@example.com"))
             await tx.mfa.save_pending_secret(pending.id, "SECRET", time)
+            recovery = AccountRecovery(
+                id=uuid4(), user_id=pending.id, org_id=None, issuer_id=uuid4(), code_salt=b"salt", created_at=NOW, expires_at=time
+            )
+            await tx.recoveries.put(recovery, b"hash")
             await tx.accounts.add(confirmed := account(f"confirmed-{time.microsecond}@example.com"))
             await tx.mfa.save_pending_secret(confirmed.id, "SECRET", time)
             await tx.mfa.use_step(confirmed.id, time, 1)
@@ -211,6 +216,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
 SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
     Sweep.SIGN_IN_FLOWS: ("sign_in_flows", 1),
+    Sweep.ACCOUNT_RECOVERIES: ("account_recoveries", 1),
     Sweep.PRE_AUTHS: ("pre_auths", 1),
     Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
     Sweep.KEPT_FORMS: ("kept_forms", 1),

@@ -14,6 +14,7 @@ from core.accounts.model.mfa import MfaEvent
 from core.authentication.browser import form_token
 from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, FlowTarget, new_flow
 from core.authentication.model.login import new_code
+from core.authentication.model.recovery import RECOVERY_TTL, AccountRecovery
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL
@@ -87,10 +88,20 @@ class Belongings:
             authenticator = await add_mfa(ports, account, backup_codes=backup_codes(slug))
         else:
             authenticator = Authenticator(ports.codes.new_secret(), ports.clock)
+        recovery = AccountRecovery(
+            id=new_id(),
+            user_id=account.id,
+            org_id=None,
+            issuer_id=new_id(),
+            code_salt=digest(f"{name} salt"),
+            created_at=now,
+            expires_at=now + RECOVERY_TTL,
+        )
         session = await sign_in(ports, account, agent=f"tablet of {name}")
         by = Anonymous(address=f"{slug}:3", agent=f"television of {name}")
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.devices.save(device)
+            await tx.recoveries.put(recovery, digest(f"{name} code"))
             if not guarded:
                 await tx.mfa.save_pending_secret(account.id, authenticator.secret, now)
             await tx.mfa.log(account.id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], by, now, reason=f"why {name} was asked")
@@ -124,6 +135,7 @@ class Belongings:
             "session_id": str(session.session_id),
             "personal_token_id": str(token.id),
             "passkey_id": str(passkey_id),
+            "recovery_id": str(recovery.id),
             **{"new_credential_id": "AAAA", "client_data": "AAAA", "attestation": "AAAA"},  # of no session
             "mfa_secret": authenticator.secret,
             "code": authenticator.code(),

@@ -45,6 +45,8 @@ PATCH  {org}/members/<user_id>                403  403  403  200  403  403*
 PATCH  {org}/members/<user_id>#of-admin       403  403  403  200  403  403*
 POST   {org}/members/<user_id>                403  403  403  200  403  403*
 POST   {org}/members/<user_id>/password-reset 403  403  403  200  403  403*
+POST   {org}/members/<user_id>/recovery       403  403  403  403  403  403*
+DELETE {org}/members/<user_id>/recovery       403  403  403  403  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
 
@@ -155,6 +157,8 @@ POST   {org}/users/<user_id>/password-reset   403  403  403  200  403  403*
 PUT    {org}/users/<user_id>/block            403  403  403  204  403  403*
 DELETE {org}/users/<user_id>/block            403  403  403  204  403  403*
 DELETE {org}/users/<user_id>/mfa              403  403  403  204  403  403*
+POST   {org}/users/<user_id>/recovery         403  403  403  403  403  403*
+DELETE {org}/users/<user_id>/recovery         403  403  403  403  403  403*
 
 GET    {org}/overview                         200  200  200  200  403  403*
 GET    {org}/analytics/login-trends           200  200  200  200  403  403*
@@ -242,6 +246,8 @@ POST   {platform}/users/<user_id>/end-sessions 403  200  403
 POST   {platform}/users/<user_id>/password-reset 403  200  403
 GET    {platform}/users/<user_id>/mfa/status  200  200  200
 DELETE {platform}/users/<user_id>/mfa         403  200  403
+POST   {platform}/users/<user_id>/recovery    403  403  403
+DELETE {platform}/users/<user_id>/recovery    403  403  403
 POST   {platform}/users/<user_id>/deactivate  403  200  403
 POST   {platform}/users/<user_id>/reactivate  403  200  403
 GET    {platform}/users/<user_id>/mfa/events  200  200  200

@@ -183,6 +183,8 @@ PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200 
 PATCH  {org}/members/<user_id>#of-admin       401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/members/<user_id>/recovery       401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/members/<user_id>/recovery       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
@@ -307,6 +309,8 @@ POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200 
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/users/<user_id>/mfa              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/users/<user_id>/recovery         401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/users/<user_id>/recovery         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/overview                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -390,6 +394,8 @@ POST   {platform}/users/<user_id>/end-sessions 401 403 403 403 403 403 403 200 4
 POST   {platform}/users/<user_id>/password-reset 401 403 403 403 403 403 403 200 403 403 403 403 403 403 403 403 403 401 403
 GET    {platform}/users/<user_id>/mfa/status  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/users/<user_id>/mfa         401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/users/<user_id>/recovery    401  403  403  403  403  403  403  201  403  403  403  403  403  403  403  403  403  401  403
+DELETE {platform}/users/<user_id>/recovery    401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/users/<user_id>/deactivate  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/users/<user_id>/reactivate  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/users/<user_id>/mfa/events  401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -546,6 +552,11 @@ GET    /app/resend-verification                      200  200  200  200  200
 POST   /app/resend-verification                      200  200  200  200  200
 GET    /auth/recover-owner                           200  200  200  200  200
 POST   /auth/recover-owner                           303  303  303  303  303
+GET    /auth/recover                                 200  200  200  200  200
+POST   /auth/recover                                 400  400  400  400  400
+GET    /auth/recover/<recovery_id>                   400  400  400  400  400
+POST   /auth/recover/<recovery_id>/app               400  400  400  400  400
+POST   /auth/recover/<recovery_id>/passkey           400  400  400  400  400
 
 GET    /app/reauthenticate                           303* 303  303  303  303*
 POST   /app/reauthenticate                           303* 303  401  303  303*
@@ -664,6 +675,8 @@ PERSON_ACTIONS: Final = (
     "end-sessions",
     "password-reset",
     "second-factor",
+    "recovery",
+    "recovery/cancel",
     "deactivate",
     "reactivate",
     "impersonate",
@@ -700,6 +713,14 @@ BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
+MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
+# Each user has a recovery that the platform issued (belongings.py).
+RECOVERED_BY_ORGANIZATION: Final = (
+    "with recovered as (update account_recoveries set org_id = '{org_id}' where user_id = '{end_user_id}') " + MADE_BY_ORGANIZATION  # noqa: S608  (no input)
+)
+MEMBER_RECOVERED_BY_ORGANIZATION: Final = RECOVERED_BY_ORGANIZATION.replace("end_user_id", "user_id")
+END_USER: Final = {"user_id": "{end_user_id}"}
+LOST: Final = {"reason": "a lost telephone"}
 SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
 IN_FLOW: Final[dict[str, Any]] = {"things": {"flow_id": "{flow}"}, "cookies": BROWSER}
 WITH_CODE: Final[dict[str, Any]] = {"things": {"flow_id": "{code_flow}"}, "cookies": BROWSER}
@@ -866,6 +887,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/block": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {ORG}/users/<user_id>/mfa": Request(things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION),
+    f"POST {ORG}/users/<user_id>/recovery": Request(LOST, things=END_USER, setup_sql=MADE_BY_ORGANIZATION),
+    f"DELETE {ORG}/users/<user_id>/recovery": Request(things=END_USER, setup_sql=RECOVERED_BY_ORGANIZATION),
+    f"POST {ORG}/members/<user_id>/recovery": Request(LOST, setup_sql=MEMBER_MADE_BY_ORGANIZATION),
+    f"DELETE {ORG}/members/<user_id>/recovery": Request(setup_sql=MEMBER_RECOVERED_BY_ORGANIZATION),
     f"POST {ORG}/siem": Request({"provider": "http", "endpoint_url": "https://siem.anywhere.example/collect", "token": "a-token"}),
     f"POST {ORG}/webhooks": Request({"name": "Another", "url": "https://hooks.anywhere.example/in", "events": ["user.invited"]}),
     f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
@@ -913,6 +938,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
+    "POST /api/platform/users/<user_id>/recovery": Request(LOST, things=GUARDED),
+    "DELETE /api/platform/users/<user_id>/recovery": Request(things=GUARDED),
     "GET /api/platform/users/<user_id>": Request(things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/end-sessions": Request({"reason": "a lost laptop"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/password-reset": Request({"reason": "a lost password"}, things={"user_id": "{guarded_id}"}),
@@ -926,6 +953,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),
     "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
     "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
+    "GET /auth/recover": Request(query={"token": "made up"}),
+    "POST /auth/recover": Request(form={**OF_THIS_BROWSER, "token": "made up", "code": "ABCDE-ABCDE"}, cookies=BROWSER),
+    "POST /auth/recover/<recovery_id>/app": Request(form={**OF_THIS_BROWSER, "code": "{code}"}, cookies=BROWSER),
+    "POST /auth/recover/<recovery_id>/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(NEW_CREDENTIAL)}, cookies=BROWSER),
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
     "GET /app/flow/<flow_id>": Request(**IN_FLOW),
     "GET /app/flow/<flow_id>/sign-in": Request(**IN_FLOW),
@@ -1064,7 +1095,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     **{
         f"GET {PAGES_OF_ORG}/users/<user_id>/{action}": Request(things={"user_id": "{end_user_id}"})
-        for action in ("end-sessions", "password-reset", "block", "unblock", "second-factor")
+        for action in ("end-sessions", "password-reset", "block", "unblock", "second-factor", "recovery", "recovery/cancel")
     },
     **{
         f"POST {PAGES_OF_ORG}/users/<user_id>/{action}": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"})
@@ -1073,9 +1104,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/users/<user_id>/second-factor": Request(
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=MADE_BY_ORGANIZATION
     ),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/recovery": Request(form=WITH_REASON, things=END_USER, setup_sql=MADE_BY_ORGANIZATION),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/recovery/cancel": Request(
+        form=OF_THE_SESSION, things=END_USER, setup_sql=RECOVERED_BY_ORGANIZATION
+    ),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/recovery": Request(form=WITH_REASON, setup_sql=MEMBER_MADE_BY_ORGANIZATION),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/recovery/cancel": Request(form=OF_THE_SESSION, setup_sql=MEMBER_RECOVERED_BY_ORGANIZATION),
     f"POST {PAGES_OF_ORG}/applications/new": Request(form={**OF_THE_SESSION, "kind": "web", "name": "Another One"}),
     **{
-        f"POST {page}/sign-in-policy{action}": Request(form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "version": "0"})
+        f"POST {page}/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "method:passkey": "yes", "grace_days": "14", "invited_domains": "anywhere.example", "version": "0"}
+        )
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
@@ -1110,6 +1149,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PEOPLE_PAGES}/end-sessions": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/password-reset": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/second-factor": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/recovery": Request(form=WITH_REASON, things=GUARDED),
+    f"POST {PEOPLE_PAGES}/recovery/cancel": Request(form=OF_THE_SESSION, things=GUARDED),
     f"POST {PEOPLE_PAGES}/deactivate": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/reactivate": Request(form=WITH_REASON, things=GUARDED),
     f"POST {PEOPLE_PAGES}/impersonate": Request(form=WITH_REASON, things=GUARDED),

@@ -103,6 +103,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "refresh_tokens": never,
     "passkeys": never,
     "former_passkeys": never,
+    "account_recoveries": never,
     "identities": never,
     "consents": never,
     "memberships": may_set_role,

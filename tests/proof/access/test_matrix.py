@@ -175,6 +175,11 @@ ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
     **{
+        f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
+        for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")
+        for method in ("POST", "DELETE")
+    },
+    **{
         route: "must not lock the user out"
         for of in ("", "/services/<service_slug>")
         for route in (

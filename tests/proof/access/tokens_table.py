@@ -40,6 +40,7 @@ PERSONS_ONLY: Final = frozenset(
         f"DELETE {ORG}/services/<service_slug>/sign-in-policy",
         f"POST {ORG}/services/<service_slug>/sign-in-policy/preview",
         f"DELETE {ORG}/users/<user_id>/mfa",
+        *(f"{method} {ORG}/{users}/<user_id>/recovery" for method in ("POST", "DELETE") for users in ("users", "members")),
         f"GET {ORG}/services/<service_slug>/sign-in-preview",
         f"POST {ORG}/services/<service_slug>/checkout",
         f"GET {ORG}/service-accounts",

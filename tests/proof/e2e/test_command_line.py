@@ -99,6 +99,13 @@ def test_an_owner_is_recovered_by_a_link_while_the_service_runs(own_database: di
         [form] = browser.forms
         browser.submit(form)
         assert EMAIL in browser.text
+    reset = ("owner", "recover", EMAIL, "--reset-factors")
+    refused = gatehouse(home, *reset, typed="eve@example.com\n", **settings)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "The addresses differ. Nothing was changed." in refused.stderr
+    for more, typed in (((), f"{EMAIL.upper()}\n"), (("--yes",), "")):
+        result = gatehouse(home, *reset, *more, typed=typed, **settings)
+        assert (result.returncode, result.stdout.count("/auth/recover-owner?token=")) == (0, 1), result.stderr
     refused = gatehouse(home, "owner", "recover", "eve@example.com", **settings)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("gatehouse: No active account with this email address is a platform owner.")

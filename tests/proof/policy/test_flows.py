@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.builders import PASSWORD, Answer, Api, run_sql
 from tests.support.mfa import Authenticator
 
 CONSOLE = "/app/organizations/acme"
-DUE = {"second_factor": ["everyone"], "due_at": {"second_factor": "2026-04-01T00:00:00Z"}}
+DUE: dict[str, Any] = {"second_factor": ["everyone"], "due_at": {"second_factor": "2026-04-01T00:00:00Z"}}
 
 
 @pytest.fixture
@@ -157,6 +158,28 @@ async def test_rules_about_admins_concern_no_members(api: Api, app: QuartTrio, p
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "refused"
     await world.put({"phishing_resistant": ["admins"]})
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
+
+
+async def test_a_sign_in_with_a_high_risk_needs_a_second_factor(world: World) -> None:
+    await world.enter(STATES["bare"])
+    await world.put({"second_factor": ["high_risk"]})
+    target = {"email": world.ada.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
+    assert outcome_of(await world.api.post("/api/auth/login", target)) == "allowed"
+    token = (await world.api.login(world.ada.email, PASSWORD)).json["access_token"]
+    assert outcome_of(await world.api.get("/api/organizations/acme/members", token=token)) == "allowed"
+    await run_sql(world.pool, "update devices set risk_score = 100")
+    await run_sql(world.pool, "delete from policy_passes")
+    assert outcome_of(await world.api.get("/api/organizations/acme/members", token=token)) == "enroll"
+
+
+async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world: World) -> None:
+    await world.enter(STATES["bare"])
+    await world.put(DUE)
+    target = {"email": world.ada.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
+    answer = await world.api.post("/api/auth/login", target)
+    assert answer.json["enrolment_url"].endswith("/app/enroll?org=acme")
+    assert answer.json["enrolment_due_at"] == DUE["due_at"]["second_factor"]
+    assert "enrolment_url" not in (await world.api.login(world.ada.email, PASSWORD)).json
 
 
 async def test_a_changed_policy_asks_again(world: World) -> None:

@@ -306,7 +306,7 @@ INVALID_GRANT: Final = {STEP_UP: "invalid grant", ENROLL: "invalid grant"}
 PATHS: Final[Mapping[str, Path]] = {
     "API": Path(_call_the_api),
     "selection": Path(_select),
-    "console": Path(_open_the_console),
+    "console": Path(_open_the_console, says={DUE: ENROLL}),
     "creation of a personal token": Path(_create_personal_token, skips=("code left out", *RULES_WITH_WAIT)),
     "personal token": Path(
         _use_personal_token, _prepare_personal_token, ignores=OF_AGE, skips=("code left out",), says={STEP_UP: REFUSED, ENROLL: REFUSED}

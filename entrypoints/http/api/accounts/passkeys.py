@@ -41,7 +41,7 @@ class PasskeyResponse(ResponseModel):
     rp_id: str = Field(description="The host that it was made for. If that is no longer the host of passkeys here, it does not work.")
     backup_eligible: bool = Field(description="Whether the authenticator can sync the passkey to other devices.")
     created_at: Timestamp = Field(description="The time when the passkey was added.")
-    last_used_at: Timestamp | None = Field(description="The time of the last sign-in with it, or null.")
+    last_used_at: Timestamp | None = Field(description="The time of its last use, to sign in or to confirm that it is you, or null.")
 
 
 class PasskeyListResponse(ResponseModel):

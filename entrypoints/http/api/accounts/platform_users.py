@@ -98,6 +98,7 @@ class UserMfaStatusResponse(ResponseModel):
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
     mfa_enabled: bool = Field(description="Whether two-factor authentication is on.")
     mfa_enabled_at: Timestamp | None = Field(description="The time when it was turned on, or null.")
+    methods: list[str] = Field(description="The second factors that a sign-in accepts.", examples=[["totp", "passkey", "backup_code"]])
     backup_codes_remaining: int = Field(description="The number of unused backup codes.", examples=[9])
     last_mfa_challenge: Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
 
@@ -116,6 +117,7 @@ async def get_mfa_status(user_id: UUID) -> UserMfaStatusResponse:
         email=status.email,
         mfa_enabled=status.enabled_at is not None,
         mfa_enabled_at=status.enabled_at,
+        methods=list(status.methods),
         backup_codes_remaining=status.backup_codes,
         last_mfa_challenge=status.last_challenge_at,
     )

@@ -7,7 +7,7 @@ from core.authentication.methods import passkey
 from core.authentication.methods.passkey import DiscoveredPasskey
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiTarget
-from core.kernel.rate_limits import LOGIN
+from core.kernel.rate_limits import PASSKEY_OPTIONS, PASSKEY_SIGN_IN
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest, RequestOptionsResponse
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
 from entrypoints.http.base.context import app_context, caller, client, ports
@@ -21,7 +21,7 @@ PATH = "/api/auth/passkey"
 
 
 @routes.post(f"{PATH}/options")
-@anyone(limit=LOGIN)
+@anyone(limit=PASSKEY_OPTIONS)
 @refuses(400)
 async def start() -> RequestOptionsResponse:
     """Start a sign-in with a passkey.
@@ -43,7 +43,7 @@ class PasskeyLoginRequest(RequestModel):
 
 
 @routes.post(PATH)
-@anyone(limit=LOGIN)
+@anyone(limit=PASSKEY_SIGN_IN)
 @refuses(401, 403, 404)
 async def login(data: PasskeyLoginRequest) -> LoginResponse:
     """Sign in with a passkey.

@@ -38,6 +38,8 @@ class UserDetailsResponse(FoundUserResponse):
     email_verified_at: Timestamp | None = Field(description="The time when the email address was verified, or null.")
     anonymized_at: Timestamp | None = Field(description="The time when the account was anonymized, or null.")
     has_password: bool = Field(description="Whether the account has a password.")
+    passkeys: int = Field(description="The number of passkeys, which sign in alone.", examples=[2])
+    security_keys: int = Field(description="The number of security keys, which are a second factor only.", examples=[0])
     mfa_enabled_at: Timestamp | None = Field(description="The time when two-factor authentication was turned on, or null.")
     backup_codes_remaining: int = Field(description="The number of unused backup codes.", examples=[9])
     last_mfa_challenge: Timestamp | None = Field(description="The time when the user last entered a code, right or wrong, or null.")
@@ -61,6 +63,8 @@ async def get_user(user_id: UUID) -> UserDetailsResponse:
         email_verified_at=details.account.email_verified_at,
         anonymized_at=details.account.anonymized_at,
         has_password=details.account.password_hash is not None,
+        passkeys=details.account.passkey_count,
+        security_keys=details.account.security_key_count,
         mfa_enabled_at=details.mfa.enabled_at,
         backup_codes_remaining=details.mfa.backup_codes,
         last_mfa_challenge=details.mfa.last_challenge_at,

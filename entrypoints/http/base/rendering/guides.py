@@ -9,7 +9,10 @@ from entrypoints.http.base.rendering.documentation import HOME
 # By template. A page without an entry explains itself.
 _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "accounts/new_passkey.html": "guides/passkeys",
+        "accounts/passkey.html": "guides/passkeys",
         "accounts/personal_tokens.html": "guides/personal-access-tokens",
+        "accounts/security.html": "guides/passkeys#for-users",
         "applications/access.html": "guides/access",
         "applications/analytics.html": "guides/analytics",
         "applications/figures.html": "guides/analytics",

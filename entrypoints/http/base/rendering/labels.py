@@ -94,6 +94,9 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             MfaEvent.PASSKEY_ENABLED: "Passkeys became a second factor",
             MfaEvent.PASSKEY_DISABLED: "Passkeys are no second factor now",
             MfaEvent.PASSKEY_USED: "Passkey used",
+            MfaEvent.RECOVERY_ISSUED: "Recovery started",
+            MfaEvent.RECOVERY_FAILED: "Wrong recovery code",
+            MfaEvent.RECOVERED: "Account recovered",
         },
         MfaAlertType: {
             MfaAlertType.REPEATED_FAILURES: "Many wrong codes",

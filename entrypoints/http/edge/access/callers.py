@@ -135,7 +135,9 @@ async def as_browser_of_member(access: Access) -> Response | None:
         return await to_sign_in_again()
     request_record().organization = slug
     try:
-        user = await browser.authenticate_member(ports(), anonymous(), cookie, slug, access.capability, inactive=access.inactive)
+        user = await browser.authenticate_member(
+            ports(), anonymous(), cookie, slug, access.capability, inactive=access.inactive, reminds=request.method == "GET"
+        )
     except SessionEnded:
         return await to_sign_in_again()
     except OwnMembershipNotConfirmed:

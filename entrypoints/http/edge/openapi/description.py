@@ -56,6 +56,7 @@ ERRORS = {
 SIGN_IN_REDIRECT = {303: {"description": "The browser is not signed in, and is redirected to the sign-in page."}}
 
 PATH_PARAMETERS = {
+    "recovery_id": "The id of the recovery.",
     "flow_id": "The id of a sign-in in progress.",
     "org_slug": "The slug of the organization.",
     "service_slug": "The slug of the service.",

@@ -182,7 +182,8 @@ async def remove_password(form: Form) -> Response:
 # The second factor
 
 
-def _setup_values(setup: MfaSetup) -> dict[str, Any]:
+def setup_values(setup: MfaSetup) -> dict[str, Any]:
+    """Return the values of a page with the secret for an authenticator app."""
     svg = qr_svg(setup.uri, "").encode()
     groups = (setup.secret[start : start + 4] for start in range(0, len(setup.secret), 4))
     return {"qr": f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", "secret": " ".join(groups), "uri": setup.uri}
@@ -210,7 +211,7 @@ async def start_two_factor_setup(form: Form) -> Response:
     The page shows a secret, and asks for a code within 15 minutes.
     """
     setup = await mfa.start_setup(ports_once(), signed_in())
-    return await console_page("accounts/two_factor_setup.html", **_setup_values(setup))
+    return await console_page("accounts/two_factor_setup.html", **setup_values(setup))
 
 
 @routes.post("/app/account/two-factor/confirm")
@@ -231,7 +232,7 @@ async def confirm_two_factor(form: Form) -> Response:
         setup = await mfa.find_pending_setup(ports(), user)
         if setup is None:
             return await refused_console_page(refusal, TEMPLATE, **await security_values({}))
-        return await refused_console_page(refusal, "accounts/two_factor_setup.html", **_setup_values(setup))
+        return await refused_console_page(refusal, "accounts/two_factor_setup.html", **setup_values(setup))
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
 
 

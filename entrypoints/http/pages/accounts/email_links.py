@@ -10,6 +10,7 @@ from quart import Blueprint, Response
 from core.accounts import accounts, undo
 from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
+from core.accounts.model.passkeys import SECURITY_KEY_MARK
 from core.authentication import joining
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.methods.sign_up import is_of_browser
@@ -237,10 +238,13 @@ CHANGES: Final = {
 def _to_lines(notices: Sequence[SecurityNotice]) -> list[tuple[str, str, str]]:
     """Return the id, time and sentence of each change."""
     names = ports().policy.provider_names
-    return [
-        (str(notice.id), format_utc(notice.created_at), label(notice.kind, CHANGES).format(notice.detail and label(notice.detail, names)))
-        for notice in notices
-    ]
+
+    def to_sentence(notice: SecurityNotice) -> str:
+        product = (notice.detail or "").removeprefix(SECURITY_KEY_MARK)
+        more = f": {product}" if product and notice.kind in (EmailKind.PASSKEY_ADDED, EmailKind.PASSKEY_REMOVED) else ""
+        return label(notice.kind, CHANGES).format(notice.detail and label(notice.detail, names)) + more
+
+    return [(str(notice.id), format_utc(notice.created_at), to_sentence(notice)) for notice in notices]
 
 
 @routes.post(UNDO_PATH)

@@ -41,6 +41,7 @@ LIST: Final = "/app/account/passkeys"
 SECOND: Final = f"{LIST}/second-factor"
 API: Final = "/api/user/passkeys"
 NEW_TEMPLATE: Final = "accounts/new_passkey.html"
+DELETED: Final = "passkey-deleted", "last-key-deleted"  # notices
 SECTION: Final = f"{SECURITY_PATH}#passkeys"
 CODES_ADVICE: Final = "The backup codes were shown once. If you didn't save them, replace them on the security page."
 
@@ -60,14 +61,18 @@ def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
     }
 
 
-def signals_of(own: OwnPasskeys) -> dict[str, Any] | None:
-    """Return what the browser tells password managers about the account, by the method of PublicKeyCredential, or None for nothing."""
+def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
+    """Return what the browser tells password managers about the account, by the method of PublicKeyCredential, or None for nothing.
+
+    They keep passkeys that an undo can restore, but for the one that the user `has_deleted` in this browser just now.
+    """
     if own.rp_id is None or own.handle is None:
         return None
     user = {"rpId": own.rp_id, "userId": base64url(own.handle)}
     email, name = own.account.email, own.account.profile.name
+    kept = [each.credential_id for each in own.usable] + list(own.restorable)[has_deleted:]
     return {
-        "signalAllAcceptedCredentials": {**user, "allAcceptedCredentialIds": [base64url(each.credential_id) for each in own.usable]},
+        "signalAllAcceptedCredentials": {**user, "allAcceptedCredentialIds": [base64url(each) for each in kept]},
         "signalCurrentUserDetails": {**user, "name": email, "displayName": name or email},
     }
 
@@ -97,7 +102,7 @@ async def _new_values(typed: Form, kind: PasskeyKind | None = None) -> dict[str,
         options, problem = await passkeys.start(ports(), user, kind), None
     except Refusal as refusal:
         options, problem = None, refusal
-    return {"kind": kind, "options": options, "refusal": problem, "is_second": status.passkey_at is not None, "typed": typed}
+    return {"kind": kind, "options": options, "blocker": problem, "is_second": status.passkey_at is not None, "typed": typed}
 
 
 @routes.get(f"{LIST}/new")
@@ -110,8 +115,8 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
     Its script runs the ceremony of the browser. The page works for 10 minutes.
     """
     values = await _new_values({}, PasskeyKind(query_args.kind))
-    if values["refusal"] is not None:
-        return await refused_console_page(values["refusal"], NEW_TEMPLATE, **values)
+    if values["blocker"] is not None:
+        return await refused_console_page(values["blocker"], NEW_TEMPLATE, **values)
     return await console_page(NEW_TEMPLATE, **values)
 
 
@@ -213,7 +218,7 @@ async def delete(passkey_id: UUID, form: Form) -> Response:
     The only way to sign in stays.
     """
     has_ended = await passkeys.delete(ports(), signed_in(), passkey_id)
-    return redirect_with_notice("last-key-deleted" if has_ended else "passkey-deleted", SECURITY_PATH)
+    return redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
 
 
 # The second factor

@@ -17,12 +17,13 @@ from core.kernel.display import PRODUCT
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.values import Page
 from core.tenancy import sign_in_policies
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.queries import Limit, PageQuery
 from entrypoints.http.pages.accounts.access import device_values, session_values
-from entrypoints.http.pages.accounts.passkeys import passkey_values, signals_of
+from entrypoints.http.pages.accounts.passkeys import DELETED, passkey_values, signals_of
 from entrypoints.http.pages.console import console_page, neighbors, shows
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.policy_forms import own_policy_values
@@ -68,7 +69,9 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         "is_full": len(own.passkeys) >= MAX_PASSKEYS,
         "second_since": second_factor.passkey_at,
         # The browser of an impersonator is not that of the user. A page of all devices or sessions is long enough.
-        "signals": signals_of(own) if user.impersonator_id is None and query.full is None else None,
+        "signals": None
+        if user.impersonator_id is not None or query.full is not None
+        else signals_of(own, has_deleted=cookies.notice_cookie() in DELETED),
         "linked": [ports().policy.provider_names[provider] for provider in await identities.list_sign_in_providers(ports(), user)],
         "since": second_factor.enabled_at,
         "app_since": second_factor.totp_at,

@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 
 from core.applications import end_user_actions, end_users
 from core.applications.model.users import EndUserDetails
+from core.authentication import account_recovery
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
@@ -65,13 +66,13 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         "applications/user.html",
         details=details,
         path=organization_path("/users"),
-        actions=_actions(details),
+        actions=_actions(details, recovers=await account_recovery.is_open(ports(), user_id, acting_member().acts_in.id)),
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 
 
-def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
+def _actions(details: EndUserDetails, *, recovers: bool) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on an end user: label, path and whether it is dangerous."""
     if not may(Capability.END_USERS_MANAGE):
         return []
@@ -81,6 +82,8 @@ def _actions(details: EndUserDetails) -> list[tuple[str, str, bool]]:
         ("End sessions", f"{path}/end-sessions", False),
         ("Send reset link", f"{path}/password-reset", False),
         *([("Remove second factor", f"{path}/second-factor", True)] if removes_factor else []),
+        *([("Recover account", f"{path}/recovery", False)] if details.may_remove_second_factor else []),
+        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if recovers else []),
         ("Unblock", f"{path}/unblock", False) if details.blocked_at else ("Block", f"{path}/block", True),
     ]
 

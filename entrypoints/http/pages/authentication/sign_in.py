@@ -23,7 +23,7 @@ from core.federation.sign_in import BrowserSignIn
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Unauthenticated
 from core.kernel.page_paths import HOME_PATH, PASSKEY_OFFER_PATH, SIGN_IN_PATH
-from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
+from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION, PASSKEY_SIGN_IN
 from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
 from entrypoints.http.base import cookies
@@ -94,7 +94,7 @@ async def sign_in(flow: Flow) -> Response:
 
 
 @flow_route(routes, "/sign-in/passkey", "POST")
-@anyone(limit=LOGIN)
+@anyone(limit=PASSKEY_SIGN_IN)
 @describes_page(
     {
         200: "The sign-in has ended. The page goes on.",

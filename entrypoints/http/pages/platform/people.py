@@ -7,7 +7,7 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.accounts import platform, platform_users
-from core.authentication import user_access
+from core.authentication import account_recovery, user_access
 from core.authentication.user_access import UserDetails
 from core.eventing import timeline
 from core.kernel.callers import Person
@@ -70,13 +70,13 @@ async def show_person(user_id: UUID) -> Response:
         details=details,
         person=details.user,
         path=f"{LIST}/{details.user.id}",
-        actions=_actions(details),
+        actions=_actions(details, recovers=await account_recovery.is_open(ports(), user_id)),
         entries=list_entries(await timeline.load_on_platform(ports(), user_id, MOST), details.devices),
         **await failure_values(None, details.user.id),
     )
 
 
-def _actions(details: UserDetails) -> list[tuple[str, str, bool]]:
+def _actions(details: UserDetails, *, recovers: bool) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on a person: label, path and whether it is dangerous."""
     person, is_owner = details.user, details.user.is_platform_owner
     is_active = person.deactivated_at is None
@@ -86,6 +86,8 @@ def _actions(details: UserDetails) -> list[tuple[str, str, bool]]:
         ("Impersonate", "impersonate", False, bool(person.email) and is_active and not is_owner),
         ("Export data", "export", False, True),
         ("Remove second factor", "second-factor", True, person.mfa_enabled and person.id != signed_in().user_id),
+        ("Recover account", "recovery", False, is_active and bool(person.email) and not is_owner),
+        ("Cancel recovery", "recovery/cancel", False, recovers),
         ("Make platform owner", "promote", True, not is_owner),
         ("Reactivate account", "reactivate", False, person.deactivated_by_platform and not is_owner),
         ("Deactivate account", "deactivate", True, not person.deactivated_by_platform and not is_owner),

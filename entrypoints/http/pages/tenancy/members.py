@@ -6,6 +6,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.authentication import account_recovery
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
@@ -120,7 +121,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
-        actions=_actions(details.account.member),
+        actions=_actions(details.account.member, recovers=await account_recovery.is_open(ports(), user_id, acting_member().acts_in.id)),
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
@@ -131,14 +132,16 @@ def _with_picture(listed: Iterable[ListedMember]) -> list[UUID]:
     return [member.user_id for member in listed if member.membership.confirmed_at is not None]
 
 
-def _actions(member: ListedMember) -> list[tuple[str, str, bool]]:
+def _actions(member: ListedMember, *, recovers: bool) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on a member: label, path and whether it is dangerous."""
     path = organization_path(f"/members/{member.user_id}")
     is_other = not member.membership.is_owner and member.user_id != acting_member().user_id
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
         ("End sessions", f"{path}/end-sessions", False),
-        *([("Send reset link", f"{path}/password-reset", False), ("Remove member", f"{path}/remove", True)] if is_other else []),
+        *([("Send reset link", f"{path}/password-reset", False), ("Recover account", f"{path}/recovery", False)] if is_other else []),
+        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if recovers else []),
+        *([("Remove member", f"{path}/remove", True)] if is_other else []),
     ]
 
 

@@ -12,7 +12,7 @@ import segno
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mfa
-from core.accounts.factors.backup_codes import ALPHABET
+from core.accounts.model.mfa import CODE_ALPHABET
 from tests.accounts.api.mfa.mfa_user import PATH, MfaUser, logged_events, queued_emails
 from tests.fakes.outside import FakeClock
 from tests.support.builders import run_sql, sign_in
@@ -167,7 +167,7 @@ async def test_verifying_without_a_setup_is_refused(user: MfaUser, pool: Pool) -
 async def test_setup_gives_ten_backup_codes_of_unambiguous_characters(user: MfaUser) -> None:
     codes = (await user.enable()).backup_codes
     assert len(set(codes)) == len(codes) == 10
-    assert all(re.fullmatch(f"[{ALPHABET}]{{4}}-[{ALPHABET}]{{4}}", code) for code in codes)
+    assert all(re.fullmatch(f"[{CODE_ALPHABET}]{{4}}-[{CODE_ALPHABET}]{{4}}", code) for code in codes)
 
 
 async def test_setup_and_verify_are_refused_while_the_second_factor_is_on(user: MfaUser, pool: Pool, clock: FakeClock) -> None:

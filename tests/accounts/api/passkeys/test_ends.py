@@ -133,11 +133,18 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
     await newer.add(name="<b>Of a thief</b>")
     browser, page = await reset_page(holder, app, ports, sent)
     [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
-    assert re.search(rf'name="{box}"[^>]* checked', page.text)
+    assert re.search(rf'name="{box}"[^>]* checked', page.text) is None
     assert "Keep the passkey &lt;b&gt;Of a thief&lt;/b&gt;" in page.text
     answer = await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
     assert answer.status == 200, "it was not selected"
     assert await run_sql(pool, "select name from passkeys") == [("Old",)]
+    newer.token = (await sign_in(ports, user)).access_token
+    await newer.add(name="Mine")
+    browser, page = await reset_page(holder, app, ports, sent)
+    [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
+    fields = {**hidden_fields(page), "new_password": NEW_PASSWORD, box: "yes"}
+    assert (await browser.send("/auth/reset-password", **fields)).status == 200
+    assert await run_sql(pool, "select name from passkeys order by name") == [("Mine",), ("Old",)]
 
 
 async def test_a_reset_does_not_ask_about_the_keys_of_an_older_second_factor(

@@ -98,8 +98,10 @@ async def test_the_host_of_the_setting_is_stored_and_stays(app: QuartTrio, holde
     assert {passkey["rp_id"] for passkey in await holder.listed()} == {RP_ID, "test"}
 
 
-async def test_operators_are_warned_about_passkeys_of_another_host(ports: Ports, pool: Pool) -> None:
+async def test_operators_are_warned_about_passkeys_of_another_host(holder: PasskeyUser, ports: Ports, pool: Pool) -> None:
+    await holder.add()
     assert await relying_party.find_foreign_host(ports) is None
-    await run_sql(pool, "insert into issuer (url, rp_id) values ('http://old.test', 'old.test')")
+    for table in ("passkeys", "issuer"):
+        await run_sql(pool, f"update {table} set rp_id = 'old.test'")  # noqa: S608  (a name)
     expected = f"Passkeys are for old.test. They work at {BASE_URL} only if https://old.test/.well-known/webauthn lists these."
     assert await relying_party.find_foreign_host(ports) == expected

@@ -226,11 +226,21 @@ async def test_an_installation_at_an_address_of_numbers_has_no_passkeys(
 
 
 async def test_the_rp_id_of_the_first_passkey_stays(holder: PasskeyUser, pool: Pool) -> None:
-    await run_sql(pool, "insert into issuer (url, rp_id) values ('http://old.test', 'old.test')")
+    first = await holder.add()
+    holder.authenticator.credentials.clear()
+    for table in ("passkeys", "issuer"):
+        await run_sql(pool, f"update {table} set rp_id = 'old.test'")  # noqa: S608  (a name)
     options = await holder.options()
     assert options["rp"]["id"] == "old.test"
     assert (await holder.send(holder.authenticator.create(options))).status == 201, "our origin, with related origins of the old host"
-    assert await run_sql(pool, "select rp_id from passkeys") == [("old.test",)]
+    assert await run_sql(pool, "select rp_id from passkeys") == [("old.test",)] * 2
+    await run_sql(pool, "delete from passkeys where id <> %s", first["id"])
+    assert (await holder.options())["rp"]["id"] == "old.test"
+    await run_sql(pool, "delete from passkeys")
+    assert (await holder.options())["rp"]["id"] == RP_ID, "an attempt at a wrong address binds nothing once its passkeys are deleted"
+    holder.authenticator.credentials.clear()
+    assert (await holder.add())["rp_id"] == RP_ID
+    assert await run_sql(pool, "select rp_id from issuer") == [(RP_ID,)]
 
 
 async def test_challenges_of_another_installation_do_not_work(holder: PasskeyUser, user: Account, ports: Ports) -> None:

@@ -173,3 +173,10 @@ async def test_a_personal_token_has_the_proofs_of_the_session_that_made_it(
     [session, token] = await run_sql(pool, stored)
     assert session == token
     assert [proof["method"] for proof in token[0]] == ["password", "passkey"]
+
+
+async def test_platform_owners_see_how_many_keys_a_user_has(api: Api, holder: PasskeyUser, user: Account, platform: Platform) -> None:
+    await holder.add()
+    await PasskeyUser(api, holder.token).add_key()
+    details = (await api.get(f"/api/platform/users/{user.id}", token=platform.token)).json
+    assert (details["passkeys"], details["security_keys"]) == (1, 1)

@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import CHALLENGE_TTL
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
-from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, deliver, run_concurrently, run_sql
+from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, deliver, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator, unb64
 from tests.support.passkeys.users import PASSKEYS, RP_ID, PasskeyUser, sign_in_options, sign_in_with_passkey
@@ -88,6 +88,7 @@ async def test_an_unknown_passkey_is_told_apart(api: Api, holder: PasskeyUser, p
     options = await sign_in_options(api)
     other = await add_second(holder)
     assert (await api.delete(f"{PASSKEYS}/{passkey['id']}", token=holder.token)).status == 204
+    await run_sql(pool, "delete from former_passkeys")  # no undo restores it any longer
     answer = await api.post("/api/auth/passkey", {"credential": holder.authenticator.get(options)})
     assert (answer.status, answer.json["error"]) == (401, UNKNOWN)
     assert other["id"] != passkey["id"]
@@ -217,8 +218,52 @@ async def test_an_impossible_change_refuses_and_tells_the_user_once_a_day(
     assert len(refused) == 2, "one a day"
     assert await run_sql(pool, "select sign_count from passkeys") == [(11,)]
     events = await run_sql(pool, "select success, details ->> 'reason' from audit_log where action = 'security.passkey.refused'")
-    assert events == [(False, reason)] * 2
+    assert events == [(False, reason)] * 3
     assert await run_sql(pool, "select count(*) from login_events where reason = 'passkey'") == [(3,)]
+
+
+async def test_the_same_answer_again_is_no_copy(api: Api, holder: PasskeyUser, pool: Pool, metrics: FakeMetrics) -> None:
+    """A client or a proxy may repeat a request whose response was lost."""
+    authenticator = holder.authenticator = SoftAuthenticator(origin=BASE_URL, backup_eligible=False, backed_up=False, step=1)
+    await holder.add()
+    credential = authenticator.get(await sign_in_options(api))
+    answers = [await api.post("/api/auth/passkey", {"credential": credential}) for _ in range(2)]
+    assert [answers[0].status, (answers[1].status, answers[1].json["error"])] == [200, (401, REFUSED)]
+    assert metrics.passkey_ceremonies["sign_in", "challenge"] == 1
+    assert await run_sql(pool, "select refused_at from passkeys") == [(None,)]
+
+
+async def test_a_refusal_of_a_user_without_an_organization_is_in_the_log_of_the_platform(api: Api, holder: PasskeyUser, pool: Pool) -> None:
+    await holder.add()
+    holder.authenticator.backup_eligible = holder.authenticator.backed_up = False
+    assert (await sign_in_with_passkey(api, holder.authenticator)).status == 401
+    entries = await run_sql(pool, "select org_id, action from audit_log where action like 'security.passkey.re%%'")
+    assert entries == [(None, "security.passkey.refused")]
+
+
+async def test_a_deleted_passkey_is_not_to_be_forgotten_while_an_undo_can_restore_it(
+    api: Api, holder: PasskeyUser, ports: Ports, pool: Pool
+) -> None:
+    """Nor can another account take its credential id."""
+    passkey = await holder.add()
+    await add_second(holder)
+    assert (await api.delete(f"{PASSKEYS}/{passkey['id']}", token=holder.token)).status == 204
+    deleted = await sign_in_with_passkey(api, holder.authenticator)
+    assert (deleted.status, deleted.json["error"].startswith("This passkey was deleted here. If that wasn't you,")) == (401, True)
+    eve = PasskeyUser(api, (await sign_in(ports, await add_account(ports, "eve@example.com"))).access_token)
+    eve.authenticator.next_id = holder.authenticator.credentials[0].id
+    options = await eve.options()
+    assert (await eve.send(eve.authenticator.create(options))).status == 400
+    await run_sql(pool, "delete from former_passkeys")
+    assert (await sign_in_with_passkey(api, holder.authenticator)).json["error"] == UNKNOWN
+    assert (await eve.send(eve.authenticator.create(await eve.options()))).status == 201
+
+
+async def test_a_user_who_deleted_the_account_is_told_how_to_open_it(api: Api, holder: PasskeyUser, pool: Pool) -> None:
+    await holder.add()
+    await run_sql(pool, "update users set closed_at = now(), deactivated_at = now(), erase_at = now()")
+    answer = await sign_in_with_passkey(api, holder.authenticator)
+    assert (answer.status, answer.json["error"].startswith("This account was deleted. The link in our email")) == (401, True)
 
 
 async def test_a_synced_passkey_need_not_count(api: Api, holder: PasskeyUser, pool: Pool) -> None:

@@ -18,8 +18,9 @@ from ports.storage import Transaction
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, form_token, is_step, leads_to
-from tests.support.builders import Answer, add_account, add_platform_owner, deliver, run_concurrently, run_sql
+from tests.support.builders import Answer, Api, add_account, add_platform_owner, deliver, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
+from tests.support.passkeys.users import PasskeyUser
 
 PATH = "/auth/recover-owner"
 ADA, EVE = Email("ada@platform.example"), Email("eve@platform.example")
@@ -47,7 +48,7 @@ async def test_a_link_signs_the_owner_in_and_is_recorded(browser: FakeBrowser, o
     assert await run_sql(pool, "select user_id, provider from sessions") == [(owner.id, "owner_recovery")]
     log = "select action, target_id, actor_id, org_id, details from audit_log where action like 'platform%%' order by action desc"
     assert await run_sql(pool, log) == [
-        ("platform.owner.recovery_created", str(owner.id), None, None, {"operator": "root"}),
+        ("platform.owner.recovery_created", str(owner.id), None, None, {"operator": "root", "factors_reset": False}),
         ("platform.owner.recovered", str(owner.id), owner.id, None, {}),
     ]
 
@@ -101,6 +102,45 @@ async def test_the_second_factor_stays_required(browser: FakeBrowser, owner: Acc
     assert await browser.ends_at(await browser.show_code(factor.code())) == HOME_PATH
     assert await count_sessions(pool) == 1
     assert await run_sql(pool, "select count(*) from mfa where setup_at is not null") == [(1,)]
+
+
+async def test_a_link_that_resets_the_factors_needs_none_and_removes_all(
+    api: Api, browser: FakeBrowser, owner: Account, ports: Ports, pool: Pool, sent: FakeMailTransport
+) -> None:
+    await add_platform_owner(ports, EVE)
+    await PasskeyUser(api, (await sign_in(ports, owner)).access_token).add_key()
+    await add_mfa(ports, owner)
+    token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=True)
+    assert (await browser.open(f"{PATH}?token={token}")).status == 200
+    assert await factors_of(pool, owner) == [(True, True, 1, 10)], "only its use removes them"
+    assert await browser.ends_at(await use(browser, token)) in (HOME_PATH, "/app/enroll")
+    assert await factors_of(pool, owner) == [(False, False, 0, 0)]
+    assert (await use(browser, token)).status == 400, "once"
+    await deliver(ports)
+    [email] = [email for email in sent.emails if email.to == EVE]
+    assert email.subject == "A link that removes the factors of a platform owner - Gatehouse"
+    assert ADA in email.text
+    assert token not in email.text
+    log = "select details from audit_log where action = 'platform.owner.recovery_created'"
+    assert await run_sql(pool, log) == [({"operator": "root", "factors_reset": True},)]
+
+
+async def factors_of(pool: Pool, account: Account) -> list[tuple[object, ...]]:
+    statement = """
+        select mfa_enabled_at is not null, passkey_second_at is not null, (select count(*) from passkeys),
+               (select count(*) from backup_codes)
+        from users where id = %s"""
+    return await run_sql(pool, statement, account.id)
+
+
+@pytest.mark.parametrize("resets_factors", [False, True])
+async def test_a_link_of_either_kind_replaces_one_of_the_other(
+    browser: FakeBrowser, owner: Account, ports: Ports, *, resets_factors: bool
+) -> None:
+    token = await owner_recovery.create_link(ports, ADA, "root", resets_factors=resets_factors)
+    newer = await owner_recovery.create_link(ports, ADA, "root", resets_factors=not resets_factors)
+    assert (await use(browser, token)).status == 400
+    assert (await use(browser, newer)).status == 303
 
 
 async def test_a_link_that_is_not_valid_gets_one_page_and_signs_in_to_nothing(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+import pyotp
 import pytest
 
 from tests import ROOT
@@ -50,6 +51,7 @@ PAGES: Final = [
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
     "operating/stolen-accounts.md",
+    "operating/lost-phone.md",
 ]
 
 
@@ -82,6 +84,7 @@ class Reader:
             "approve": self.approve,
             "create_passkey": lambda shell: self.answer(shell, self._authenticator.create),
             "use_passkey": lambda shell: self.answer(shell, self._authenticator.get),
+            "recover": self.recover,
             "receiver": self.start_receiver,
             "received": lambda _: self.wait_for("received.txt", "webhook.ping"),
             "collector": self.start_collector,
@@ -110,6 +113,18 @@ class Reader:
             browser.submit(form, user_code=codes[0])
             browser.answer("action", "approve")
             assert browser.response.status_code == 200
+        return {}
+
+    def recover(self, shell: Shell) -> dict[str, str]:
+        """Open the link of a recovery, enter the code, and set up an app."""
+        with FormBrowser(self._service.address) as browser:
+            browser.open(shell.variable("recover"))
+            [form] = [form for form in browser.forms if "code" in form.fields]
+            browser.submit(form, code=shell.variable("code"))
+            [secret] = re.findall(r'<code class="secret">([^<]+)</code>', browser.text)
+            [form] = [form for form in browser.forms if form.action.endswith("/app")]
+            browser.submit(form, code=pyotp.TOTP(secret.replace(" ", "")).now())
+            assert "Save your backup codes" in browser.text
         return {}
 
     def answer(self, shell: Shell, ceremony: Callable[[Any], Any]) -> dict[str, str]:

@@ -1,17 +1,28 @@
 """Passkeys and security keys on our pages, in Chromium with its virtual authenticators."""
 
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 import pytest
 
 from tests.proof.e2e.browser import Authenticator, Browser, name_of
+from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
 pytestmark = pytest.mark.slow
 
-SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+SETTINGS: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_RATE_LIMITS": "off"}
+EVE: Final = "eve@example.com"
 SECURITY: Final = "/app/account/security"
+NEW: Final = "/app/account/passkeys/new"
+TRANSPORTS: Final = ("internal", "usb", "hybrid")
+# Transport of an authenticator, and whether it keeps passkeys, verifies its user, and syncs. Each two values are in one row.
+AUTHENTICATORS: Final = [
+    (transport, resident, verified, (number + index) % 2 == 0)
+    for number, transport in enumerate(TRANSPORTS)
+    for index, (resident, verified) in enumerate([(True, True), (True, False), (False, True), (False, False)])
+]
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
 
 # Chromium has conditional creation, but no virtual authenticator answers it.
@@ -49,15 +60,28 @@ def open_sign_in(browser: Browser, running: Service) -> None:
     assert browser.heading == "Sign in"
 
 
-def fill_in(browser: Browser) -> None:
-    browser.fill("Email address", ADA)
+def fill_in(browser: Browser, email: str = ADA) -> None:
+    browser.fill("Email address", email)
     browser.fill("Password", PASSWORD)
     browser.press("Sign in")
 
 
-def sign_in(browser: Browser, running: Service) -> None:
+def sign_in(browser: Browser, running: Service, email: str = ADA) -> None:
     open_sign_in(browser, running)
-    fill_in(browser)
+    fill_in(browser, email)
+
+
+def use_passkey(browser: Browser, running: Service) -> None:
+    """Press the button of the sign-in page. Its field proposes nothing: a virtual authenticator would take the first passkey at once."""
+    with browser.on_new_pages("PublicKeyCredential.isConditionalMediationAvailable = async () => false;"):
+        open_sign_in(browser, running)
+        browser.press("Sign in with a passkey")
+
+
+def forget_keys(shared: SharedService) -> None:
+    with psycopg.connect(shared.conninfo) as connection:
+        connection.execute("delete from passkeys")
+        connection.execute("update users set passkey_count = 0, security_key_count = 0, passkey_second_at = null")
 
 
 def add_passkey(browser: Browser, running: Service, label: str = "Add a passkey") -> None:
@@ -66,7 +90,7 @@ def add_passkey(browser: Browser, running: Service, label: str = "Add a passkey"
     browser.press(label.replace("Add a", "Create the"))
 
 
-def take_away(authenticator: Authenticator) -> dict[str, object]:
+def take_away(authenticator: Authenticator) -> dict[str, Any]:
     """Remove the only credential from the authenticator, and return it."""
     [credential] = authenticator.credentials()
     authenticator.remove(credential["credentialId"])
@@ -114,7 +138,9 @@ def test_a_passkey_is_added_renamed_and_deleted(running: Service, browser: Brows
     assert complaints(browser) == []
 
 
-def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(running: Service, browser: Browser) -> None:
+def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(
+    running: Service, browser: Browser, shared: SharedService
+) -> None:
     sign_in(browser, running)
     with browser.authenticator() as authenticator:
         add_passkey(browser, running)
@@ -128,14 +154,17 @@ def test_the_sign_in_page_takes_a_passkey_from_its_button_and_from_its_field(run
         with browser.leaving():  # the browser proposes the passkey, and the virtual authenticator takes it at once
             browser.open(f"{running.address}/app/sign-in?next={SECURITY}")
         browser.wait_until(lambda: browser.heading == "Security")
-        # Deleted elsewhere: the page says so, and the password manager forgets it.
         credential = take_away(authenticator)
         browser.follow("Manage Passkey")
         browser.follow("Delete")
         browser.press("Delete")
-        open_sign_in(browser, running)
         authenticator.add(credential)
-        browser.press("Sign in with a passkey")
+        use_passkey(browser, running)
+        assert "was deleted" in browser.text
+        assert authenticator.credentials() != []  # an undo can restore it
+        with psycopg.connect(shared.conninfo) as connection:
+            connection.execute("delete from former_passkeys")
+        use_passkey(browser, running)
         assert "This passkey is not known here." in browser.text
         check(browser, "sign-in-with-unknown-passkey")
         browser.wait_until(lambda: authenticator.credentials() == [])
@@ -210,4 +239,97 @@ def test_the_browser_creates_a_passkey_without_asking(running: Service, browser:
         sign_in(browser, running)
         browser.wait_until(lambda: browser.heading == "Security")
         assert "Synced" in browser.find("#passkeys")[0].text
+    assert complaints(browser) == []
+
+
+def test_each_kind_of_authenticator_is_a_passkey_or_a_security_key(running: Service, browser: Browser, shared: SharedService) -> None:
+    for transport, resident, verified, syncs in AUTHENTICATORS:
+        options = {"transport": transport, "hasResidentKey": resident, "hasUserVerification": verified, "isUserVerified": verified}
+        row = (transport, resident, verified, syncs)
+        with browser.authenticator(**options, defaultBackupEligibility=syncs, defaultBackupState=syncs):
+            forget_keys(shared)
+            sign_in(browser, running)
+            browser.open(running.address + NEW)
+            browser.find("button[data-passkey]")[0].click()
+            if resident and verified:
+                browser.wait_until(lambda: browser.heading == "Security")
+                use_passkey(browser, running)
+            else:
+                browser.wait_until(lambda: "Nothing was chosen." in browser.text)
+                browser.open(f"{running.address}{NEW}?kind=security_key")
+                browser.press("Create the security key")
+                sign_in(browser, running)
+                browser.press("Use a passkey or security key")
+            assert browser.heading == "Security", row
+            with psycopg.connect(shared.conninfo) as connection:
+                found = connection.execute("select kind, backup_eligible, backed_up, user_verified, transports from passkeys").fetchall()
+        kind = "passkey" if resident and verified else "security_key"
+        [(*facts, transports)] = found
+        assert (facts, transport in transports) == ([kind, syncs, syncs, verified], True), (row, transports)
+
+
+def test_a_copy_of_a_passkey_and_a_counter_that_goes_back_are_refused(running: Service, browser: Browser, shared: SharedService) -> None:
+    sign_in(browser, running)
+    with browser.authenticator() as authenticator:
+        add_passkey(browser, running)
+        [copy] = authenticator.credentials()
+        use_passkey(browser, running)
+        assert browser.heading == "Security"
+        used = take_away(authenticator)
+        assert used["signCount"] > copy["signCount"]
+        for wrong in (copy, {**used, "signCount": 0}):
+            authenticator.add(wrong)
+            use_passkey(browser, running)
+            assert "it may be a copy" in browser.text
+            take_away(authenticator)
+        authenticator.add(used)
+        use_passkey(browser, running)
+        assert browser.heading == "Security"
+    browser.wait_until(lambda: any("refused" in str(each.message["Subject"]) for each in shared.sink.emails_to(ADA)))
+
+
+def test_one_authenticator_has_passkeys_of_two_accounts(running: Service, browser: Browser, shared: SharedService) -> None:
+    running.register(EVE, PASSWORD)
+    browser.open(shared.sink.wait_for(EVE).link)
+    with browser.authenticator() as authenticator:
+        sign_in(browser, running)
+        add_passkey(browser, running)
+        ada = take_away(authenticator)
+        sign_in(browser, running, EVE)
+        authenticator.add(ada)
+        add_passkey(browser, running)
+        both = {str(each["userName"]): each for each in authenticator.credentials()}
+        assert both.keys() == {ADA, EVE}
+        for email, other in ((ADA, EVE), (EVE, ADA)):
+            authenticator.remove(both[other]["credentialId"])
+            use_passkey(browser, running)
+            assert email in str(browser.find(".drop-account")[0].get_attribute("textContent"))
+            authenticator.add(both[other])
+
+
+def test_the_sign_in_page_is_not_shown_in_a_frame(running: Service, browser: Browser) -> None:
+    browser.open(f"{running.address}/openapi.json")  # a document of the same host that may have frames
+    is_empty = """
+        const [path, done] = arguments;
+        const frame = document.createElement("iframe");
+        frame.onload = () => done(frame.contentDocument === null);
+        frame.src = path;
+        document.body.append(frame);"""
+    assert [browser.wait_for_script(is_empty, path) for path in ("about:blank", "/app/sign-in")] == [False, True]
+
+
+def test_a_passkey_confirms_that_it_is_the_user(running: Service, browser: Browser, shared: SharedService) -> None:
+    sign_in(browser, running)
+    with browser.authenticator():
+        add_passkey(browser, running)
+        with psycopg.connect(shared.conninfo) as connection:
+            connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null, proofs = null")
+        browser.follow("Manage Passkey")
+        browser.fill("Name", "Laptop")
+        browser.press("Save name")
+        assert browser.heading == "Confirm that it's you"
+        check(browser, "reauthenticate-with-passkey")
+        browser.press("Use a passkey")
+        browser.press("Continue: Rename one of your passkeys or security keys")
+        assert "Manage Laptop" in [name_of(link) for link in browser.find("#passkeys a")]
     assert complaints(browser) == []

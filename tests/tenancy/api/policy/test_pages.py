@@ -1,13 +1,15 @@
 """The pages of sign-in policies: the same form saves and previews, and each refusal stands beside its field."""
 
 import re
+from datetime import timedelta
 from html import unescape
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
-from tests.support.browser import FakeBrowser, hidden_fields, leads_to
+from tests.fakes.outside import FakeClock
+from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_sql
 from tests.support.services import add_service
 
@@ -29,6 +31,13 @@ async def save(browser: FakeBrowser, page: str = PAGE, **fields: str) -> Answer:
 
 async def preview(browser: FakeBrowser, page: str = PAGE, **fields: str) -> Answer:
     return await browser.submit(f"{page}/preview", page, **{**ALL_METHODS, **fields})
+
+
+async def leave_for_later(browser: FakeBrowser, page: str) -> Answer:
+    """Open a page of the organization, which first leads to the page that asks for a factor, and choose "Not now"."""
+    asks = await browser.open(leads_to(await browser.open(page)))
+    assert "Acme requires a passkey. You have until 28 March 2026 at 15:09 UTC" in text_of(asks)
+    return await browser.send("/app/enroll", form_token=form_token(asks), org="acme", next=hidden_fields(asks)["next"])
 
 
 async def test_an_admin_previews_and_saves_each_rule_and_sees_it_again(owner_browser: FakeBrowser, pool: Pool) -> None:
@@ -64,11 +73,23 @@ async def test_an_admin_previews_and_saves_each_rule_and_sees_it_again(owner_bro
         "admin_networks": ["0.0.0.0/0", "::/0"],
         "invited_domains": ["acme.com", "example.org"],
     }
+    assert leads_to(await leave_for_later(owner_browser, PAGE)) == PAGE
     page = await owner_browser.open(PAGE)
     assert re.findall(r'<option value="([^"]*)" selected>', page.text) == ["admins", "admins", "720", "45", "0"]
     assert page.text.count('type="checkbox" value="yes" checked') == len(ALL_METHODS) + 1
     assert "Second factor: the stricter rule starts on" in text_of(page)
     assert "0.0.0.0/0\n::/0</textarea>" in page.text
+
+
+async def test_the_console_asks_once_a_day_for_what_a_rule_asks_for_later(owner_browser: FakeBrowser, clock: FakeClock) -> None:
+    assert leads_to(await save(owner_browser, phishing_resistant="everyone", grace_days="14")) == PAGE
+    for _ in range(2):
+        members = "/app/organizations/acme/members"
+        assert leads_to(await leave_for_later(owner_browser, members)) == members
+        assert (await owner_browser.open(members)).status == 200
+        clock.advance(timedelta(hours=2))
+        assert (await owner_browser.open(members)).status == 200, "the answer counts for a day"
+        clock.advance(timedelta(hours=23))
 
 
 async def test_a_preview_names_who_would_be_stopped(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> None:
@@ -110,6 +131,7 @@ async def test_rules_that_would_lock_users_out_are_refused_in_words(owner_browse
         locked_out
     )
     outside = await save(owner_browser, admin_networks="198.51.100.0/24")
+    assert "Your present address is 203.0.113.9." in text_of(outside)
     assert "is outside these networks. Add a network with it." in text_of(outside)
     version = hidden_fields(await owner_browser.open(PAGE))["version"]
     for methods in ({"method:totp": "yes"}, {}):
@@ -156,6 +178,6 @@ async def test_the_security_page_says_which_organization_asks_for_what(owner_bro
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
     assert leads_to(await save(owner_browser, grace_days="14", **rules)) == PAGE
     later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
-    assert f"Acme Second factor: For owners and admins, When the risk is high, {later}" in await asked()
+    assert f"Acme Second factor: for owners and admins and when the risk is high, {later}" in await asked()
     await run_sql(pool, "update memberships set role = 'member'")
-    assert f"Acme Second factor: When the risk is high, {later}" in await asked()
+    assert f"Acme Second factor: when the risk is high, {later}" in await asked()

@@ -1,0 +1,314 @@
+"""The recovery of an account that lost its factors, in two parts: a link by email, and a code (security M-8).
+
+An admin or a platform owner issues it. The platform's server mails the link to the verified address, and the issuer sees the code
+once, and gives it after checking who asks. Each part alone opens nothing.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.accounts import events as account_events
+from core.accounts import mfa, passkeys, relying_party
+from core.accounts.factors import backup_codes, totp
+from core.accounts.factors.backup_codes import BackupCodes
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
+from core.accounts.model.mfa import CODE_ALPHABET, ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
+from core.accounts.platform_users import lock_account, record_with_reason
+from core.authentication import events
+from core.authentication.model.recovery import (
+    CODE_LETTERS,
+    MAX_ATTEMPTS,
+    RECOVERY_TTL,
+    AccountRecovery,
+    CannotRecoverSelf,
+    FactorNotEnough,
+    IssuedRecovery,
+    OpenRecovery,
+    PlatformOwnerNotRecovered,
+    RecoversMoreRights,
+    RecoveryEnded,
+    RecoveryNotAllowed,
+    RecoveryNotFound,
+    RecoveryNotReachable,
+    RecoveryRefused,
+    format_code,
+    normalize_code,
+)
+from core.kernel.callers import Member, Person
+from core.kernel.causes import Caller
+from core.kernel.display import PRODUCT
+from core.kernel.errors import refuse
+from core.kernel.proofs import FactorKind
+from core.kernel.roles import Capability, needs_roles_manage
+from core.kernel.values import digest, new_id
+from core.tenancy import organizations
+from core.tenancy.model.members import MemberNotFound
+from core.tenancy.model.organizations import Organization
+from ports import Ports
+from ports.storage import Transaction
+
+NO_RECOVERY: Final = UUID(int=0)
+
+
+# For issuers
+
+
+async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, reason: str, capability: Capability) -> IssuedRecovery:
+    """Start the recovery of an account that only the caller's organization controls. It replaces an earlier one of the account.
+
+    `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link,
+    and the other admins of the organization get a notice.
+
+    Raises: CannotRecoverSelf, MemberNotFound, RecoveryNotAllowed, RecoversMoreRights, RecoveryNotReachable.
+    """
+    code, salt, code_hash = await _new_code(ports)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, account = await _lock_controlled(tx, caller, user_id, capability)
+        admins = [address for address in await tx.members.admin_addresses(organization.id) if address != caller.email]
+        recovery = _new_recovery(account, caller.user_id, organization.id, salt, now)
+        await _start(tx, caller, recovery, account, code_hash, reason, now)
+        for address in admins:
+            await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email, org_id=organization.id))
+        tx.record(events.recovery_issued(recovery, reason))
+    return IssuedRecovery(code, recovery.expires_at)
+
+
+async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> None:
+    """End the open recovery that the organization issued for the user. Raises: MemberNotFound, RecoveryNotAllowed, RecoveryNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, account = await _lock_controlled(tx, caller, user_id, capability)
+        await _cancel(tx, account, organization.id)
+        tx.record(events.recovery_canceled(account.id, organization.id))
+
+
+async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
+    """Start the recovery of any account but those of platform owners. The other platform owners get a notice.
+
+    Raises: CannotRecoverSelf, PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotReachable.
+    """
+    if user_id == caller.user_id:
+        raise CannotRecoverSelf
+    code, salt, code_hash = await _new_code(ports)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_account(tx, caller, user_id)
+        if account.is_platform_owner:
+            raise PlatformOwnerNotRecovered
+        owners = [address for address in await tx.accounts.platform_owner_addresses() if address != caller.email]
+        recovery = _new_recovery(account, caller.user_id, None, salt, now)
+        await _start(tx, caller, recovery, account, code_hash, reason, now)
+        for address in owners:
+            await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email))
+        record_with_reason(tx, events.recovery_issued(recovery), reason)
+    return IssuedRecovery(code, recovery.expires_at)
+
+
+async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
+    """End the open recovery of an account, of any issuer.
+
+    Raises: NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotFound.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_account(tx, caller, user_id)
+        await _cancel(tx, account, None)
+        tx.record(events.recovery_canceled(account.id))
+
+
+async def is_open(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> bool:
+    """Return whether the account has an open recovery. With `org_id`: one that this organization issued."""
+    async with ports.storage.reading() as read:
+        recovery = await read.recoveries.of_user(user_id, ports.clock.now())
+    return recovery is not None and org_id in (None, recovery.org_id)
+
+
+async def _new_code(ports: Ports) -> tuple[str, bytes, bytes]:
+    """Return a code, its salt and its hash. Raises: Limited if too many hashes are queued."""
+    letters, salt = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LETTERS)), ports.passwords.new_salt()
+    return format_code(letters), salt, await ports.passwords.derive(letters, salt)
+
+
+def _new_recovery(account: Account, issuer_id: UUID, org_id: UUID | None, salt: bytes, now: datetime) -> AccountRecovery:
+    return AccountRecovery(
+        id=new_id(),
+        user_id=account.id,
+        org_id=org_id,
+        issuer_id=issuer_id,
+        code_salt=salt,
+        created_at=now,
+        expires_at=now + RECOVERY_TTL,
+    )
+
+
+async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capability: Capability) -> tuple[Organization, Account]:
+    """Lock the organization and an account that it controls. Raises: those of `issue_in_organization`."""
+    organization, rights = await organizations.lock_organization_for(tx, caller, capability)
+    if user_id == caller.user_id:
+        raise CannotRecoverSelf
+    membership = await tx.members.lock(organization.id, user_id)
+    # Checked before the lock, so that callers cannot lock accounts of other organizations.
+    is_own = await tx.end_users.by_id(organization.id, user_id) if capability is Capability.END_USERS_MANAGE else membership
+    if is_own is None:
+        raise MemberNotFound
+    account = await tx.accounts.lock(user_id) or refuse(MemberNotFound)
+    if not (await tx.accounts.account_control(account.id, organization.id)).controls_account:
+        raise RecoveryNotAllowed
+    if membership is not None and not organization.rights_of(membership.role) <= rights:
+        raise RecoversMoreRights
+    if membership is not None and needs_roles_manage(membership.role) and capability is not Capability.MEMBERS_MANAGE:
+        raise RecoveryNotAllowed
+    return organization, account
+
+
+async def _start(
+    tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, code_hash: bytes, reason: str, now: datetime
+) -> None:
+    """Store a recovery of a locked account, end what the account has open, and queue the email with the link."""
+    if not account.is_usable or account.email_verified_at is None:
+        raise RecoveryNotReachable
+    await tx.recoveries.put(recovery, code_hash)
+    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+    await _end_everything(tx, account.id, now)
+    await tx.mfa.log(account.id, [MfaEvent.RECOVERY_ISSUED], caller, now, reason=reason)
+    await tx.email_queue.add(new_email(EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
+
+
+async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> None:
+    if not await tx.recoveries.remove(account.id, org_id):
+        raise RecoveryNotFound
+    await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+
+
+async def _end_everything(tx: Transaction, user_id: UUID, now: datetime) -> None:
+    await tx.sessions.end_all(user_id, now)
+    await tx.devices.distrust(user_id, now)
+    await tx.flows.forget_user(user_id)
+
+
+# For the user, who has no session
+
+
+async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, browser_id: str) -> UUID:
+    """Open a recovery with both parts, in this browser alone, and return its id.
+
+    A wrong link and a wrong code get the same answer, at the same cost. MAX_ATTEMPTS codes can be tried. Raises: RecoveryRefused;
+    Limited if too many hashes are queued.
+    """
+    now, letters = ports.clock.now(), normalize_code(code)
+    async with ports.storage.reading() as read:
+        address = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now)
+        recovery = None if address is None else await read.recoveries.of_address(address, now)
+    salt = ports.passwords.new_salt() if recovery is None else recovery.code_salt
+    typed_hash = await ports.passwords.derive(letters or "", salt)
+    async with ports.storage.autocommit() as statements:
+        code_hash = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
+    if recovery is None:
+        raise RecoveryRefused
+    if code_hash is None or not hmac.compare_digest(code_hash, typed_hash):
+        await _record_failure(ports, caller, recovery.user_id, now)
+        raise RecoveryRefused
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryRefused)
+        is_opened = account.is_usable and await tx.recoveries.open(recovery, digest(browser_id), ports.codes.new_secret(), now)
+        if not is_opened or await tx.one_time_tokens.redeem(digest(token), TokenPurpose.RECOVER_ACCOUNT, now) != account.email:
+            raise RecoveryRefused
+    return recovery.id
+
+
+async def _record_failure(ports: Ports, caller: Caller, user_id: UUID, now: datetime) -> None:
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.mfa.log(user_id, [MfaEvent.RECOVERY_FAILED], caller, now)
+        tx.record(events.recovery_failed(user_id))
+
+
+async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRecovery:
+    """Return the recovery that is open in this browser. Raises: RecoveryEnded."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        recovery, secret = await read.recoveries.of_browser(recovery_id, digest(browser_id), now) or refuse(RecoveryEnded)
+        account = await read.accounts.by_id(recovery.user_id)
+        if account is None or not account.is_usable:
+            raise RecoveryEnded
+        required = await read.sign_in_policies.strictest_of(account.id, now)
+    return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
+
+
+async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:
+    """Make an authenticator app the second factor, in place of all earlier factors, and return new backup codes.
+
+    Raises: RecoveryEnded, FactorNotEnough, SetupCodeMalformed, SetupCodeWrong; Limited if too many hashes are queued.
+    """
+    opened = await find_open(ports, recovery_id, browser_id)
+    if not opened.allows_app:
+        raise FactorNotEnough
+    if not totp.accepts(code):
+        raise SetupCodeMalformed
+    now = ports.clock.now()
+    step = ports.codes.matching_step(opened.setup.secret, code, now)
+    if step is None:
+        raise SetupCodeWrong
+    codes = await backup_codes.generate(ports)
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _use_up(tx, caller, opened, browser_id, now)
+        await tx.mfa.save_pending_secret(account.id, opened.setup.secret, now)
+        await tx.mfa.use_step(account.id, now, step)
+        await tx.accounts.set_mfa(account.id, now, now)
+        await _finish(tx, caller, account, FactorKind.TOTP, codes, now)
+    return codes.texts
+
+
+async def start_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str) -> Json:
+    """Return the options with which the browser creates a passkey. Raises: RecoveryEnded; NoPasskeysHere."""
+    recovery = (await find_open(ports, recovery_id, browser_id)).recovery
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryEnded)
+        party = await relying_party.load(ports, tx)
+        handle = await tx.passkeys.handle(account.id, secrets.token_bytes(HANDLE_BYTES))
+    challenge = ports.passkeys.new_challenge(_binding(recovery), ports.clock.now())
+    return ports.passkeys.creation_options(party, challenge, account, handle, PasskeyKind.PASSKEY, ())
+
+
+async def finish_with_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, credential: Json) -> Sequence[str]:
+    """Add the passkey that the browser created, in place of all earlier factors, and return new backup codes.
+
+    It is also the second factor after a password. Raises: RecoveryEnded, PasskeyNotAdded, PasskeyTaken, NoPasskeysHere; Limited if too
+    many hashes are queued.
+    """
+    opened = await find_open(ports, recovery_id, browser_id)
+    verified = await passkeys.verify_new(ports, credential, _binding(opened.recovery), PasskeyKind.PASSKEY, opened.recovery.user_id)
+    codes, now = await backup_codes.generate(ports), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await _use_up(tx, caller, opened, browser_id, now)
+        await passkeys.add_verified(ports, tx, verified)
+        await tx.passkeys.set_second(account.id, now, now)
+        await _finish(tx, caller, account, FactorKind.PASSKEY, codes, now)
+    return codes.texts
+
+
+def _binding(recovery: AccountRecovery) -> ChallengeBinding:
+    return ChallengeBinding(Ceremony.RECOVER, recovery.id.bytes)
+
+
+async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser_id: str, now: datetime) -> Account:
+    """Lock the account, end its recovery and all its factors, and return it. Raises: RecoveryEnded."""
+    account = await tx.accounts.lock(opened.recovery.user_id) or refuse(RecoveryEnded)
+    # Checked again under the lock: another request may have finished or canceled it, or a policy may ask for more now.
+    if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):
+        raise RecoveryEnded
+    await mfa.reset_factors(tx, caller, account, now)
+    return account
+
+
+async def _finish(tx: Transaction, caller: Caller, account: Account, factor: FactorKind, codes: BackupCodes, now: datetime) -> None:
+    await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
+    await _end_everything(tx, account.id, now)
+    await tx.mfa.log(account.id, [MfaEvent.RECOVERED, ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED], caller, now)
+    await tx.email_queue.add(new_email(EmailKind.RECOVERED, account.email, now))
+    for event in (*account_events.mfa_enabled(account.id, factor), events.recovery_used(account.id, factor)):
+        tx.record(event)

@@ -1,0 +1,100 @@
+"""The recovery of an account that lost its factors: a link by email, and a code from a person who checked who asks (security M-8)."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
+from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel.proofs import Strength
+from core.kernel.values import Email
+
+RECOVERY_TTL: Final = timedelta(hours=24)
+MAX_ATTEMPTS: Final = 5  # at the code
+CODE_LETTERS: Final = 10  # 50 bits
+_SEPARATORS: Final = re.compile(r"[\s-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRecovery:
+    """A recovery that is not finished. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    org_id: UUID | None  # of the issuer; None for the platform
+    issuer_id: UUID
+    code_salt: bytes = field(repr=False)
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecovery:
+    """A recovery in the browser that gave both of its parts."""
+
+    recovery: AccountRecovery
+    email: Email  # of the account
+    setup: MfaSetup  # for an authenticator app
+    required: Strength  # of each sign-in, by the strictest policy of the account
+
+    @property
+    def allows_app(self) -> bool:
+        """Return whether an authenticator app is enough for the policies."""
+        return self.required < Strength.PHISHING_RESISTANT
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedRecovery:
+    """The part of a new recovery that its issuer gives to the user. `expires_at` is in UTC."""
+
+    code: str = field(repr=False)
+    expires_at: datetime
+
+
+def format_code(letters: str) -> str:
+    """Return the code as users read it: XXXXX-XXXXX."""
+    return f"{letters[:5]}-{letters[5:]}"
+
+
+def normalize_code(typed: str) -> str | None:
+    """Return the letters of a typed code, or None if it cannot be one."""
+    letters = _SEPARATORS.sub("", typed).upper()
+    return letters if len(letters) == CODE_LETTERS and set(letters) <= set(CODE_ALPHABET) else None
+
+
+class RecoveryRefused(Invalid):
+    """The link or the code is wrong, or this recovery has ended. Check both, or ask for a new recovery. A code can be tried five times."""
+
+
+class RecoveryEnded(Invalid):
+    """This recovery has ended, or began in another browser. Ask for a new one."""
+
+
+class FactorNotEnough(Invalid):
+    """A sign-in policy asks for a passkey, so an authenticator app is not enough. Set up a passkey."""
+
+
+class RecoveryNotAllowed(Forbidden):
+    """Your organization recovers only accounts that it created and that no other one uses, but not its owner's. Ask a platform owner."""
+
+
+class RecoversMoreRights(Forbidden):
+    """This member has rights that you don't have. Ask the owner of the organization to recover the account."""
+
+
+class CannotRecoverSelf(Forbidden):
+    """You cannot recover your own account. Ask another admin."""
+
+
+class PlatformOwnerNotRecovered(Forbidden):
+    """Platform owners are recovered on the server: gatehouse owner recover EMAIL --reset-factors."""
+
+
+class RecoveryNotReachable(Invalid):
+    """Only an active account with a verified email address can be recovered, because the link goes there."""
+
+
+class RecoveryNotFound(NotFound):
+    """This account has no open recovery."""

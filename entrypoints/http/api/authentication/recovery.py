@@ -1,0 +1,106 @@
+"""The recovery of accounts that lost their factors: its start and its cancellation, by admins and platform owners (security M-8)."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.authentication import account_recovery
+from core.authentication.model.recovery import IssuedRecovery
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.api.accounts.platform_users import existing_user
+from entrypoints.http.api.authentication.user_access import UserAccessRequest
+from entrypoints.http.base.context import acting_member, ports, signed_in
+from entrypoints.http.edge.access import member, platform_owner
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import returns
+
+routes = Blueprint("recovery", __name__)
+
+END_USERS, MEMBERS = Capability.END_USERS_MANAGE, Capability.MEMBERS_MANAGE
+
+
+class RecoveryRequest(RequestModel):
+    """The start of a recovery."""
+
+    reason: Reason = Field(description="The reason, for the audit log.")
+
+
+class RecoveryResponse(ResponseModel):
+    """The part of a recovery that you give to its user."""
+
+    code: str = Field(description="The code. It is shown only once.", examples=["K7M2P-X4QZ9"])
+    expires_at: Timestamp = Field(description="The time when the recovery ends.")
+
+
+def _to_response(issued: IssuedRecovery) -> RecoveryResponse:
+    return RecoveryResponse(code=issued.code, expires_at=issued.expires_at)
+
+
+@routes.post("/api/organizations/<org_slug>/users/<user_id>/recovery")
+@member(END_USERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@returns(201)
+@refuses(400)
+@describes({201: "The code. The link is on its way."})
+async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
+    """Start the recovery of a user who lost their second factor or passkey.
+
+    The user gets a link by email, and you get a code, which you give to them after checking who asks. With both, they set up a new
+    factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
+    otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
+    """
+    return _to_response(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
+
+
+@routes.delete("/api/organizations/<org_slug>/users/<user_id>/recovery")
+@member(END_USERS, outlives=True, programs=Programs.NONE)
+@describes({204: "The recovery has ended."})
+async def cancel_user(org_slug: str, user_id: UUID) -> None:
+    """Cancel the recovery that your organization started for a user."""
+    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, END_USERS)
+
+
+@routes.post("/api/organizations/<org_slug>/members/<user_id>/recovery")
+@member(MEMBERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@returns(201)
+@refuses(400)
+@describes({201: "The code. The link is on its way."})
+async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
+    """Start the recovery of a member who lost their second factor or passkey.
+
+    It works as that of a user. It is never possible for the owner, or for a member with a right that you don't have.
+    """
+    return _to_response(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, MEMBERS))
+
+
+@routes.delete("/api/organizations/<org_slug>/members/<user_id>/recovery")
+@member(MEMBERS, outlives=True, programs=Programs.NONE)
+@describes({204: "The recovery has ended."})
+async def cancel_member(org_slug: str, user_id: UUID) -> None:
+    """Cancel the recovery that your organization started for a member."""
+    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, MEMBERS)
+
+
+@routes.post("/api/platform/users/<user_id>/recovery")
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@existing_user
+@returns(201)
+@describes({201: "The code. The link is on its way."})
+async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResponse:
+    """Start the recovery of any account but those of platform owners.
+
+    It works as that of a user of an organization. Platform owners are recovered on the server: `gatehouse owner recover`.
+    """
+    return _to_response(await account_recovery.issue_by_platform(ports(), signed_in(), user_id, data.reason))
+
+
+@routes.delete("/api/platform/users/<user_id>/recovery")
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE)
+@existing_user
+@describes({204: "The recovery has ended."})
+async def cancel_person(user_id: UUID) -> None:
+    """Cancel the recovery of an account, of any issuer."""
+    await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)

@@ -1,0 +1,340 @@
+"""The pages of a recovery: for admins and platform owners, who start it, and for the user, who has no session (security M-8)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.accounts import platform_users
+from core.accounts.model.passkeys import NoPasskeysHere, PasskeyNotAdded
+from core.applications import end_users
+from core.authentication import account_recovery
+from core.authentication.model.recovery import IssuedRecovery, RecoveryRefused
+from core.kernel.display import format_utc
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import RECOVER_PATH
+from core.kernel.rate_limits import EMAIL_SIGN_IN_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
+from core.tenancy import members
+from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
+from entrypoints.http.api.authentication.recovery import END_USERS, MEMBERS, RecoveryRequest
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import acting_member, caller, ports, signed_in
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import anyone, member_page, platform_page
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
+from entrypoints.http.pages.accounts.account import setup_values
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.console import organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with, once, ports_once
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
+from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.passkey_forms import read_credential
+
+routes = Blueprint("recovery_pages", __name__)
+
+USER: Final = "/app/organizations/<org_slug>/users/<user_id>"
+MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>"
+PERSON: Final = "/app/platform/people/<user_id>"
+ADVICE: Final = "The code was shown once. If you didn't copy it, start the recovery again: the new one replaces it."
+OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
+Label = Callable[[UUID], Awaitable[tuple[str, str]]]
+
+
+async def _user(user_id: UUID) -> tuple[str, str]:
+    """Return the address of a user, and the path of their page."""
+    return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
+
+
+async def _member(user_id: UUID) -> tuple[str, str]:
+    found = (await members.find(ports(), acting_member(), user_id)).account.member
+    return found.email, organization_path(f"/members/{user_id}")
+
+
+async def _person(user_id: UUID) -> tuple[str, str]:
+    return (await platform_users.find(ports(), user_id)).email, f"/app/platform/people/{user_id}"
+
+
+def _start_question(find: Label, others: str = "admins") -> Callable[[UUID], Awaitable[Question]]:
+    async def load(user_id: UUID) -> Question:
+        address, path = await find(user_id)
+        return Question(
+            verb="Recover the account of",
+            target=address,
+            consequences=(
+                "For a user who has lost their second factor or passkey. We email them a link, and show you a code. With both, they set "
+                "up a new factor within 24 hours. All earlier factors then end.",
+                "Give them the code only when you are sure who asks: in person, or in a call that you started. Their sessions end now, "
+                f"and the other {others} get an email.",
+            ),
+            button="Start recovery",
+            reason="Reason, for the audit log",
+            back=(address, path),
+            keep="Not now",
+        )
+
+    return load
+
+
+def _cancel_question(find: Label) -> Callable[[UUID], Awaitable[Question]]:
+    async def load(user_id: UUID) -> Question:
+        address, path = await find(user_id)
+        text = "The link and the code stop working. Their factors stay as they are."
+        return Question(
+            verb="Cancel the recovery of",
+            target=address,
+            consequences=(text,),
+            button="Cancel recovery",
+            back=(address, path),
+            keep="Keep recovery",
+            dangerous=False,
+        )
+
+    return load
+
+
+async def _code_page(issued: IssuedRecovery, find: Label, user_id: UUID) -> Response:
+    address, path = await find(user_id)
+    advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {format_utc(issued.expires_at)}."
+    return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", path))
+
+
+@routes.get(f"{USER}/recovery")
+@member_page(END_USERS)
+@shows("POST /api/organizations/<org_slug>/users/<user_id>/recovery")
+async def show_user_recovery(org_slug: str, user_id: UUID) -> Response:
+    """Ask for a reason before the recovery of a user starts."""
+    return await ask(await _start_question(_user)(user_id))
+
+
+@routes.post(f"{USER}/recovery")
+@member_page(END_USERS, outlives=True, sign_in=SignInAge.FRESH)
+@accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
+@once(USER, "Back", ADVICE)
+@ask_on_refusal(_start_question(_user))
+async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Start the recovery of a user.
+
+    The code is shown only once.
+    """
+    reason = to_model(RecoveryRequest, form).reason
+    return await _code_page(
+        await account_recovery.issue_in_organization(ports_once(), acting_member(), user_id, reason, END_USERS), _user, user_id
+    )
+
+
+@routes.get(f"{USER}/recovery/cancel")
+@member_page(END_USERS)
+@shows("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
+async def show_user_recovery_end(org_slug: str, user_id: UUID) -> Response:
+    """Ask before the recovery of a user is canceled."""
+    return await ask(await _cancel_question(_user)(user_id))
+
+
+@routes.post(f"{USER}/recovery/cancel")
+@member_page(END_USERS, outlives=True)
+@accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
+@ask_on_refusal(_cancel_question(_user))
+async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Cancel the recovery of a user."""
+    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, END_USERS)
+    return redirect_with_notice("recovery-canceled", (await _user(user_id))[1])
+
+
+@routes.get(f"{MEMBER}/recovery")
+@member_page(MEMBERS)
+@shows("POST /api/organizations/<org_slug>/members/<user_id>/recovery")
+async def show_member_recovery(org_slug: str, user_id: UUID) -> Response:
+    """Ask for a reason before the recovery of a member starts."""
+    return await ask(await _start_question(_member)(user_id))
+
+
+@routes.post(f"{MEMBER}/recovery")
+@member_page(MEMBERS, outlives=True, sign_in=SignInAge.FRESH)
+@accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
+@once(MEMBER, "Back", ADVICE)
+@ask_on_refusal(_start_question(_member))
+async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Start the recovery of a member.
+
+    The code is shown only once.
+    """
+    reason = to_model(RecoveryRequest, form).reason
+    return await _code_page(
+        await account_recovery.issue_in_organization(ports_once(), acting_member(), user_id, reason, MEMBERS), _member, user_id
+    )
+
+
+@routes.get(f"{MEMBER}/recovery/cancel")
+@member_page(MEMBERS)
+@shows("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
+async def show_member_recovery_end(org_slug: str, user_id: UUID) -> Response:
+    """Ask before the recovery of a member is canceled."""
+    return await ask(await _cancel_question(_member)(user_id))
+
+
+@routes.post(f"{MEMBER}/recovery/cancel")
+@member_page(MEMBERS, outlives=True)
+@accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
+@ask_on_refusal(_cancel_question(_member))
+async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Cancel the recovery of a member."""
+    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, MEMBERS)
+    return redirect_with_notice("recovery-canceled", (await _member(user_id))[1])
+
+
+@routes.get(f"{PERSON}/recovery")
+@platform_page
+@shows("POST /api/platform/users/<user_id>/recovery")
+async def show_person_recovery(user_id: UUID) -> Response:
+    """Ask for a reason before the recovery of a person starts."""
+    return await ask(await _start_question(_person, "platform owners")(user_id))
+
+
+@routes.post(f"{PERSON}/recovery")
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
+@once(PERSON, "Back", ADVICE)
+@ask_on_refusal(_start_question(_person, "platform owners"))
+async def start_person_recovery(user_id: UUID, form: Form) -> Response:
+    """Start the recovery of a person.
+
+    The code is shown only once.
+    """
+    reason = to_model(RecoveryRequest, form).reason
+    issued = await account_recovery.issue_by_platform(ports_once(), signed_in(), user_id, reason)
+    return await _code_page(issued, _person, user_id)
+
+
+@routes.get(f"{PERSON}/recovery/cancel")
+@platform_page
+@shows("DELETE /api/platform/users/<user_id>/recovery")
+async def show_person_recovery_end(user_id: UUID) -> Response:
+    """Ask before the recovery of a person is canceled."""
+    return await ask(await _cancel_question(_person)(user_id))
+
+
+@routes.post(f"{PERSON}/recovery/cancel")
+@platform_page
+@accepts("DELETE /api/platform/users/<user_id>/recovery")
+@ask_on_refusal(_cancel_question(_person))
+async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:
+    """Cancel the recovery of a person."""
+    await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)
+    return redirect_with_notice("recovery-canceled", (await _person(user_id))[1])
+
+
+# For the user
+
+
+@routes.get(RECOVER_PATH)
+@anyone
+@describes_page({200: "The form for the code."}, query={"token": "The token of the link."})
+async def recover_page() -> Response:
+    """Show the form for the code of a recovery.
+
+    The link in the email leads here. Opening it does not use it up.
+    """
+    return form_page("authentication/recover.html", token=link_token(), problem=None)
+
+
+@routes.post(RECOVER_PATH)
+@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@describes_page(
+    {
+        303: "Both parts are right. Set up a new factor on the next page.",
+        400: "The link or the code is wrong, or the recovery has ended.",
+        403: "The form was not sent by our page.",
+    },
+    form=["form_token", "token", "code"],
+)
+async def recover() -> Response:
+    """Open a recovery with its link and its code.
+
+    It continues in this browser alone. The fifth wrong code ends it.
+    """
+    form = await read_own_form()
+    token = form.get("token", "")
+    try:
+        recovery_id = await account_recovery.open_in_browser(ports(), caller(), token, form.get("code", ""), cookies.browser_id())
+    except RecoveryRefused as refusal:
+        return refused_form_page(refusal, "authentication/recover.html", token=token)
+    return redirect(f"{RECOVER_PATH}/{recovery_id}")
+
+
+async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
+    """Return the values of the page that sets a factor up. Raises: RecoveryEnded."""
+    opened = await account_recovery.find_open(ports(), recovery_id, cookies.browser_id())
+    try:
+        options = await account_recovery.start_passkey(ports(), caller(), recovery_id, cookies.browser_id())
+    except NoPasskeysHere:
+        options = None
+    return {
+        "path": f"{RECOVER_PATH}/{recovery_id}",
+        "email": opened.email,
+        "options": options,
+        "allows_app": opened.allows_app,
+        "scripted": True,
+        **setup_values(opened.setup),
+    }
+
+
+@routes.get(OPEN)
+@anyone
+@describes_page({200: "The ways to set a factor up.", 400: "The recovery has ended, or began in another browser."}, changes_state=True)
+async def factor_page(recovery_id: UUID) -> Response:
+    """Show the ways to set up a new factor in an open recovery.
+
+    They are those that the sign-in policies of the account accept.
+    """
+    return form_page("authentication/recover_factor.html", problem=None, with_app=False, **await _factor_values(recovery_id))
+
+
+async def _finish(recovery_id: UUID, finish: Callable[[Mapping[str, str]], Awaitable[Sequence[str]]], *, with_app: bool) -> Response:
+    form = await read_own_form()
+    values = await _factor_values(recovery_id)
+    try:
+        codes = await finish(form)
+    except Refusal as refusal:
+        return refused_form_page(refusal, "authentication/recover_factor.html", with_app=with_app, **values)
+    return form_page("authentication/recovered.html", codes=codes, email=values["email"], with_passkey=not with_app, scripted=True)
+
+
+ANSWERS: Final = {
+    200: "The new backup codes. The user signs in next.",
+    400: "The code or the passkey is not right, or the recovery has ended.",
+    403: "The form was not sent by our page.",
+}
+
+
+@routes.post(f"{OPEN}/app")
+@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@describes_page(ANSWERS, form=["form_token", "code"])
+async def finish_with_app(recovery_id: UUID) -> Response:
+    """Set up an authenticator app, in place of all earlier factors.
+
+    The recovery is over, and no session begins.
+    """
+
+    async def finish(form: Mapping[str, str]) -> Sequence[str]:
+        return await account_recovery.finish_with_app(ports(), caller(), recovery_id, cookies.browser_id(), form.get("code", ""))
+
+    return await _finish(recovery_id, finish, with_app=True)
+
+
+@routes.post(f"{OPEN}/passkey")
+@anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
+@describes_page(ANSWERS, form=["form_token", "credential"])
+async def finish_with_passkey(recovery_id: UUID) -> Response:
+    """Set up a passkey, in place of all earlier factors.
+
+    The recovery is over, and no session begins.
+    """
+
+    async def finish(form: Mapping[str, str]) -> Sequence[str]:
+        credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
+        return await account_recovery.finish_with_passkey(ports(), caller(), recovery_id, cookies.browser_id(), credential)
+
+    return await _finish(recovery_id, finish, with_app=False)

@@ -1,0 +1,260 @@
+"""The way of a user through a recovery: with both parts, in one browser, within 24 hours, once."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.mfa import RecoveryNeeded
+from core.authentication.model.recovery import MAX_ATTEMPTS, RECOVERY_TTL, RecoveryEnded, RecoveryRefused
+from core.kernel.causes import SYSTEM
+from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of
+from tests.fakes.outside import FakeClock
+from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.builders import BASE_URL, EMAIL, Answer, add_account, deliver, link, mail_server, mark_created_by, run_sql, sign_in
+from tests.support.mfa import STEP, waiting_flow
+from tests.support.passkeys.authenticator import SoftAuthenticator
+from tests.support.passkeys.users import PASSKEYS, sign_in_with_passkey, start_login, verify_second
+from tests.support.personal_tokens import add_personal_token
+from tests.support.platform import Platform
+from tests.support.services import add_service, add_service_user
+
+SECOND = timedelta(seconds=1)
+
+
+def says(answer: Answer, refusal: type[Exception]) -> bool:
+    return answer.status == 400 and str(refusal.__doc__) in answer.text
+
+
+async def prepare_access(ada: LostUser, pool: Pool) -> str:
+    """Give the account a trusted device, a pending sign-in and a personal token, and return the token."""
+    now = ada.acme.ports.clock.now()
+    device = """
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
+                             trust_expires_at, created_at, updated_at)
+        values (gen_random_uuid(), %s, 'A phone', 'mobile', 'A browser', 'A system', now(), 0, '{}', gen_random_uuid()::text::bytea,
+                'infinity', now(), now())"""
+    await run_sql(pool, device, ada.account.id)
+    async with ada.acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.flows.add(waiting_flow(ada.account.id, now))
+    return (await add_personal_token(ada.acme.ports, ada.account)).text
+
+
+async def access_left(ada: LostUser, pool: Pool) -> tuple[int, ...]:
+    """Return the numbers of live sessions, trusted devices and pending sign-ins."""
+    statement = """
+        select (select count(*) from sessions where user_id = %s and ended_at is null),
+               (select count(*) from devices where user_id = %s and trust_hash is not null),
+               (select count(*) from sign_in_flows where user_id = %s)"""
+    [row] = await run_sql(pool, statement, *[ada.account.id] * 3)
+    return row
+
+
+async def test_an_app_replaces_all_earlier_factors(ada: LostUser, pool: Pool, clock: FakeClock) -> None:
+    api, old_token = ada.acme.api, ada.acme.token("ada")
+    personal_token = await prepare_access(ada, pool)
+    code = await ada.issue()
+    assert await access_left(ada, pool) == (0, 0, 0)
+    assert [(await api.get("/api/user", token=each)).status for each in (old_token, personal_token)] == [401, 401]
+    token = await ada.link()
+    clock.advance(RECOVERY_TTL - SECOND)
+    assert (await ada.browser.open(f"{RECOVER}?token={token}")).status == 200, "opening the link does not use it up"
+    path = leads_to(await ada.open(token, f" {code.lower().replace('-', ' ')} "))
+    assert await run_sql(pool, "select mfa_enabled_at is not null, passkey_count from users where id = %s", ada.account.id) == [(True, 1)]
+    page = await ada.browser.open(path)
+    app = app_of(ada, page)
+    assert "6-digit" in (refused := await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.wrong())).text
+    assert refused.status == 400
+    done = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
+    assert done.status == 200, done.text
+    codes = backup_codes_of(done)
+    assert len(set(codes)) == 10
+    assert await access_left(ada, pool) == (0, 0, 0), "no session begins"
+    assert not await ada.browser.is_in()
+    state = "select mfa_enabled_at, passkey_count, passkey_second_at, (select count(*) from passkeys) from users where id = %s"
+    assert await run_sql(pool, state, ada.account.id) == [(clock.now(), 0, None, 0)]
+    assert says(await ada.open(token, code), RecoveryRefused)
+    assert says(await ada.browser.open(path), RecoveryEnded)
+    assert says(await ada.send_ended(path), RecoveryEnded)
+    clock.advance(STEP)
+    answers = [await verify(ada, each) for each in (ada.factor.code(), ada.factor.backup_codes[0], app.code(), codes[0])]
+    assert answers == [401, 401, 200, 200]
+
+
+async def verify(ada: LostUser, code: str) -> int:
+    """Sign in with the password and this code. Return the status."""
+    login = await start_login(ada.acme.api)
+    return (await ada.acme.api.post("/api/auth/mfa/verify", {"code": code}, token=login["access_token"])).status
+
+
+async def test_a_passkey_replaces_all_earlier_factors(ada: LostUser, pool: Pool, clock: FakeClock) -> None:
+    path, new = await ada.recover(), SoftAuthenticator(origin=BASE_URL)
+    done = await ada.send_passkey(path, new)
+    assert (done.status, len(backup_codes_of(done))) == (200, 10), done.text
+    assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 401, "the earlier one is gone"
+    signed_in = await sign_in_with_passkey(ada.acme.api, new)
+    assert signed_in.status == 200
+    login = await start_login(ada.acme.api)
+    assert login["methods"] == ["passkey", "backup_code"]
+    assert (await verify_second(ada.acme.api, login, new)).status == 200
+    assert await verify(ada, backup_codes_of(done)[0]) == 200
+    listed = await ada.acme.api.get(PASSKEYS, token=signed_in.json["access_token"])
+    assert len(listed.json["passkeys"]) == 1
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)]
+
+
+async def test_each_part_alone_opens_nothing_and_all_refusals_are_equal(
+    ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock
+) -> None:
+    eve = await add_account(ada.acme.ports, "eve@example.com")
+    await ada.acme.join("eve", eve)
+    await mark_created_by(pool, ada.acme.org, eve.id)
+    of_eve = await ada.acme.api.post(f"{ada.acme.path}/members/{eve.id}/recovery", {"reason": REASON}, token=ada.acme.token("admin"))
+    code = await ada.issue()
+    token = await ada.link()
+    token_of_eve = link([email for email in ada.sent.emails if email.to == eve.email][-1])
+    await ada.acme.api.post("/api/auth/forgot-password", {"email": EMAIL})
+    other_purpose = await ada.link()
+    attempts = {
+        "no link": ("", code),
+        "an unknown link": ("11111111-2222-3333-4444-555555555555", code),
+        "a link for another purpose": (other_purpose, code),
+        "the link of another recovery": (token_of_eve, code),
+        "the code of another recovery": (token, of_eve.json["code"]),
+        "no code": (token, ""),
+        "a malformed code": (token, "a" * 32),
+        "a wrong code": (token, WRONG),
+    }
+    pages = {}
+    for name, (each_token, each_code) in attempts.items():
+        answer = await ada.open(each_token, each_code, FakeBrowser(app))
+        assert says(answer, RecoveryRefused), name
+        pages[name] = re.sub(r'(nonce|value)="[^"]*"', "", answer.text)
+    assert len(set(pages.values())) == 1
+    assert await run_sql(pool, "select count(*) from account_recoveries where browser_hash is not null") == [(0,)]
+    assert leads_to(await ada.open(token, code)), "four wrong codes are allowed"
+
+
+async def test_the_fifth_wrong_code_ends_a_recovery(ada: LostUser, pool: Pool, clock: FakeClock) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    for _ in range(MAX_ATTEMPTS):
+        assert says(await ada.open(token, WRONG), RecoveryRefused)
+        clock.advance(timedelta(minutes=1))
+    assert says(await ada.open(token, code), RecoveryRefused)
+    failures = "select count(*) from mfa_events where user_id = %s and event_type = 'recovery_failed'"
+    assert (await run_sql(pool, failures, ada.account.id))[0][0] >= MAX_ATTEMPTS
+
+
+async def test_another_browser_cannot_continue(ada: LostUser, app: QuartTrio) -> None:
+    path, thief = await ada.recover(), FakeBrowser(app)
+    assert says(await thief.open(path), RecoveryEnded)
+    assert says(await ada.send_app(path, thief), RecoveryEnded)
+    assert (await ada.send_app(path)).status == 200
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_recovery_expires_after_24_hours(ada: LostUser, clock: FakeClock, *, is_open: bool) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    path = leads_to(await ada.open(token, code)) if is_open else ""
+    clock.advance(RECOVERY_TTL)
+    if is_open:
+        assert says(await ada.browser.open(path), RecoveryEnded)
+    else:
+        assert says(await ada.open(token, code), RecoveryRefused)
+
+
+async def test_a_new_recovery_replaces_the_earlier_one(ada: LostUser, clock: FakeClock) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    path = leads_to(await ada.open(token, code))
+    clock.advance(SECOND)
+    new_code = await ada.issue("owner")
+    assert says(await ada.browser.open(path), RecoveryEnded)
+    new_token = await ada.link()
+    for each_token, each_code in ((token, code), (token, new_code), (new_token, code)):
+        assert says(await ada.open(each_token, each_code), RecoveryRefused)
+    assert leads_to(await ada.open(new_token, new_code))
+
+
+async def test_a_replaced_recovery_sends_no_link(ada: LostUser, clock: FakeClock) -> None:
+    await ada.issue()
+    clock.advance(SECOND)
+    code = await ada.issue()
+    token = await ada.link()
+    assert len([email for email in ada.sent.emails if email.subject.startswith("Recover")]) == 1
+    assert leads_to(await ada.open(token, code))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("end", ["cancel", "deactivate"])
+async def test_nothing_continues_a_recovery_that_was_ended(ada: LostUser, pool: Pool, end: str, *, is_open: bool) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    path = leads_to(await ada.open(token, code)) if is_open else ""
+    if end == "cancel":
+        cancel = [await ada.acme.api.delete(ada.path, token=ada.acme.token("owner")) for _ in range(2)]
+        assert [answer.status for answer in cancel] == [204, 404]
+    else:
+        await run_sql(pool, "update users set deactivated_at = now() where id = %s", ada.account.id)
+    answer = await ada.send_ended(path) if is_open else await ada.open(token, code)
+    assert says(answer, RecoveryEnded if is_open else RecoveryRefused)
+    assert await run_sql(pool, "select passkey_count from users where id = %s", ada.account.id) == [(1,)]
+
+
+async def test_a_changed_address_ends_the_link(ada: LostUser, pool: Pool) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    await run_sql(pool, "update users set email = 'other@example.com' where id = %s", ada.account.id)
+    assert says(await ada.open(token, code), RecoveryRefused)
+
+
+async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> None:
+    path = await ada.recover()
+    app = app_of(ada, await ada.browser.open(path))
+    await ada.require(phishing_resistant=["everyone"])
+    page = await ada.browser.open(path)
+    assert "authenticator app</h2>" not in page.text
+    refused = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
+    assert (refused.status, "Set up a passkey." in refused.text) == (400, True)
+    assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
+
+
+async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_it(ada: LostUser, pool: Pool, platform: Platform) -> None:
+    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
+    await ada.require(second_factor=["everyone"])
+    for name in ("owner", "admin"):
+        ada.acme.sessions[name] = await sign_in(ada.acme.ports, ada.acme.people[name], ada.acme.org, second_factor=True)
+    removals = [
+        (f"{ada.acme.path}/users/{ada.account.id}/mfa", None, ada.acme.token("owner")),
+        (f"/api/platform/users/{ada.account.id}/mfa", {"reason": REASON}, platform.token),
+    ]
+    for path, body, token in removals:
+        answer = await ada.acme.api.call("DELETE", path, body, token=token)
+        assert (answer.status, answer.json["error"]) == (403, str(RecoveryNeeded.__doc__)), answer.text
+    assert await run_sql(pool, "select mfa_enabled_at is not null from users where id = %s", ada.account.id) == [(True,)]
+    assert (await ada.send_app(await ada.recover())).status == 200
+
+
+async def test_emails_go_through_the_platforms_server_and_tell_all_sides(ada: LostUser, platform: Platform) -> None:
+    async with ada.acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.smtp.put(mail_server(ada.acme.org), ada.acme.ports.clock.now())
+    code = await ada.issue()
+    token = await ada.link()
+    by_address = {str(email.to): email for email in ada.sent.emails}
+    assert by_address.keys() == {EMAIL, "owner@acme.example"}, "the issuer knows it"
+    assert {ada.sent.servers[email.message_id] for email in ada.sent.emails if email.to == EMAIL} == {None}
+    assert all(code not in email.text + email.html for email in ada.sent.emails)
+    assert "admin@acme.example of Acme has started the recovery" in by_address[EMAIL].text.replace("\n", " ")
+    assert token not in by_address["owner@acme.example"].text
+    path = leads_to(await ada.open(token, code))
+    await ada.send_app(path)
+    await deliver(ada.acme.ports)
+    assert ada.sent.emails[-1].subject.startswith("Your account was recovered")
+    assert ada.sent.servers[ada.sent.emails[-1].message_id] is None
+    entry = await ada.acme.entry("security.recovery.issued")
+    assert (entry["target_id"], entry["details"]["reason"]) == (str(ada.account.id), REASON)
+    assert entry["actor_id"] == ada.acme.people["admin"].id
