@@ -149,12 +149,9 @@ async def test_settings_that_loosen_sign_ins_are_kept_too(acme: Tenant, browser:
 
 
 # The use cases that ask for a younger sign-in than their routes, and where their pages are tested.
-SAME_AS_ROUTE = "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py"
 LATE = {
     "tenancy/inviting.py": "test_a_form_that_only_its_use_case_refuses_is_kept_too",
-    "accounts/email_changes.py": SAME_AS_ROUTE,
-    "tenancy/sign_in_policies.py": SAME_AS_ROUTE,
-    "tenancy/platform_sign_in_policy.py": SAME_AS_ROUTE,
+    "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
     "tenancy/organizations.py": "test_settings_that_loosen_sign_ins_are_kept_too",
     "federation/upstream/trips.py": "tests/federation/api/social/links/test_link_over_api.py",
 }
