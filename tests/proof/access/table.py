@@ -1016,7 +1016,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     "POST /app/account/password/remove": Request(form=OF_THE_SESSION),
     "POST /app/passkey": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
-    "POST /app/account/passkeys": Request(form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)}),
+    "POST /app/account/passkeys": Request(
+        form={**OF_THE_SESSION, "credential": as_text(NEW_CREDENTIAL)},
+        # The page of a refusal begins a new ceremony, and the first one stores the handle of the account.
+        setup_sql="update users set passkey_handle = decode(repeat(md5(id::text), 4), 'hex') where passkey_handle is null",
+    ),
     "GET /app/account/passkeys/<passkey_id>#other": Request(things=PASSKEY_OF_ANOTHER),
     "POST /app/account/passkeys/<passkey_id>/name": Request(form={**OF_THE_SESSION, "name": "A New Name"}),
     "POST /app/account/passkeys/<passkey_id>/delete": Request(form=OF_THE_SESSION),

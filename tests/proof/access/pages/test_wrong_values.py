@@ -64,7 +64,8 @@ def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
 async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str, value: str) -> str | None:
     """Send the form with this value of a field, undo what it changes, and return the fault of the answer, or None."""
     request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, operations(app)[form.route])
-    sent = {**form.fields, **(request.form or {}), **form.fixed, field: value}
+    # A script fills empty hidden fields.
+    sent = {**form.fields, **(request.form or {}), **{name: text for name, text in form.fixed.items() if text}, field: value}
     await run_sql(pool, "delete from rates")
     await prepare(pool, request, caller)
     start = await mark(pool)
