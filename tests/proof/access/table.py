@@ -953,7 +953,6 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),
     "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
     "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
-    "GET /auth/recover": Request(query={"token": "made up"}),
     "POST /auth/recover": Request(form={**OF_THIS_BROWSER, "token": "made up", "code": "ABCDE-ABCDE"}, cookies=BROWSER),
     "POST /auth/recover/<recovery_id>/app": Request(form={**OF_THIS_BROWSER, "code": "{code}"}, cookies=BROWSER),
     "POST /auth/recover/<recovery_id>/passkey": Request(form={**OF_THIS_BROWSER, "credential": as_text(NEW_CREDENTIAL)}, cookies=BROWSER),

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from quart_trio import QuartTrio
@@ -13,7 +14,7 @@ from core.kernel.causes import SYSTEM
 from tests.accounts.email_changes import undo
 from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of
 from tests.fakes.outside import FakeClock
-from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, Answer, add_account, deliver, link, mail_server, mark_created_by, run_sql, sign_in
 from tests.support.mfa import STEP, waiting_flow
 from tests.support.passkeys.authenticator import SoftAuthenticator
@@ -68,7 +69,7 @@ async def test_an_app_replaces_all_earlier_factors(ada: LostUser, pool: Pool, cl
     app = app_of(ada, page)
     assert "6-digit" in (refused := await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.wrong())).text
     assert refused.status == 400
-    done = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
+    done = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=f" {app.code()[:3]} {app.code()[3:]} ")
     assert done.status == 200, done.text
     codes = backup_codes_of(done)
     assert len(set(codes)) == 10
@@ -204,6 +205,13 @@ async def test_nothing_continues_a_recovery_that_was_ended(ada: LostUser, pool: 
     answer = await ada.send_ended(path) if is_open else await ada.open(token, code)
     assert says(answer, RecoveryEnded if is_open else RecoveryRefused)
     assert await run_sql(pool, "select passkey_count from users where id = %s", ada.account.id) == [(1,)]
+
+
+async def test_a_link_works_with_what_was_copied_with_it(ada: LostUser) -> None:
+    code = await ada.issue()
+    token = await ada.link()
+    page = await ada.browser.open(f"{RECOVER}?token={quote(f' {token[:9]} {token[9:]}>.')}")
+    assert leads_to(await ada.browser.fill(page, token=hidden_fields(page)["token"], code=code))
 
 
 async def test_a_changed_address_ends_the_link(ada: LostUser, pool: Pool) -> None:
