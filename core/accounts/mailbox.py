@@ -58,11 +58,14 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
 async def remove_unproven_ways(tx: Transaction, account: Account) -> None:
     """Remove the ways in that the owner of a never proved address would share with the user who entered it.
 
-    Passkeys that are the second factor stay: as with an authenticator app, the mailbox alone does not sign in.
+    Passkeys that are the second factor stay as security keys: like an authenticator app, they count only beside a first factor, and
+    the mailbox alone does not sign in.
     """
     await tx.identities.remove_all(account.id)
     if account.passkey_second_at is None:
         await tx.passkeys.remove_all(account.id)
+    else:
+        await tx.passkeys.turn_into_security_keys(account.id)
 
 
 async def record_release(tx: Transaction, account: Account) -> None:

@@ -183,6 +183,14 @@ class Passkeys(Repository):
             insert into former_passkeys ({NAMES}, removed_at) select {NAMES}, %(now)s from gone"""
         return await self._run(sql, user_id=user_id, id=passkey_id, now=now) == 1
 
+    async def turn_into_security_keys(self, user_id: UUID) -> None:
+        sql = """
+            with turned as (update passkeys set kind = 'security_key' where user_id = %(user_id)s and kind = 'passkey'),
+            former as (delete from former_passkeys where user_id = %(user_id)s)
+            update users set passkey_count = 0, security_key_count = passkey_count + security_key_count
+            where id = %(user_id)s and passkey_count > 0"""
+        await self._run(sql, user_id=user_id)
+
     async def remove_all(self, user_id: UUID) -> None:
         sql = """
             with gone as (delete from passkeys where user_id = %(user_id)s),

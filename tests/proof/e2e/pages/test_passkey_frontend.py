@@ -62,7 +62,8 @@ def test_a_frontend_adds_and_uses_passkeys(service: Start, own_database: dict[st
         assert call("signIn", {"org_slug": "acme", "service_slug": "none"}).startswith("Error: ")
         assert running.call("DELETE", f"/api/user/passkeys/{added['id']}", token=token).status_code == 204
         assert (
-            call("signIn") == "Error: This passkey is not known here. Delete it from your device or password manager, and use another way."
+            call("signIn")
+            == "Error: This passkey was deleted here. If that wasn't you, open the link in our email about it. Otherwise use another way."
         )
         authenticator.verify_users(False)
         assert call("signIn").startswith("NotAllowedError: ")
