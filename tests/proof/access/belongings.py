@@ -115,7 +115,7 @@ class Belongings:
                                   rp_id, algorithm)
             values (%s, %s, %s, %s, %s, 0, %s, true, %s, 'gatehouse.test', -7)"""
         await run_sql(pool, passkey, passkey_id, account.id, f"Key of {name}", digest(f"{name} id"), digest(f"{name} key"), new_id(), now)
-        await run_sql(pool, "update users set passkey_count = 1 where id = %s", account.id)
+        await run_sql(pool, "update users set passkey_count = 1, passkey_handle = %s where id = %s", digest(name) * 2, account.id)
         # A login at the platform itself, which only the organizations of the user's confirmed memberships see.
         login = """
             insert into login_events (id, user_id, provider, success, address, agent, risk_score, risk_factors, city, country, created_at)

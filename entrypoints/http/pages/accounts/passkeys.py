@@ -130,8 +130,8 @@ async def add(form: Form) -> Response:
 
     A security key becomes a second factor.
     """
-    credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
     fields = to_model(NewPasskeyForm, form)
+    credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
     _, codes = await passkeys.register(ports_once(), signed_in(), credential, fields.name, PasskeyKind(fields.kind))
     if codes:
         return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)

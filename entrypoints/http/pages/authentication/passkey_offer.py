@@ -17,6 +17,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.passkey_forms import read_credential
 
@@ -67,6 +68,8 @@ async def create() -> Response:
     """
     form = await read_form()
     check_session_form(form)
+    if KEPT_FORM in form:
+        form = await take_form(form[KEPT_FORM])
     next_path, is_conditional = next_of(form), form.get("conditional") == "yes"
     try:
         credential = read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)

@@ -124,7 +124,7 @@ SEEN: Final = {
     "Continue to the application",
     "Create your account for Aurora Shop",
     "Email address verified",
-    "Enter your code",
+    "Use your second factor",
     "Sign in on this device?",
     "Sign in to Aurora Shop",
     "Sign out of Gatehouse?",
