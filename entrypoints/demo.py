@@ -218,7 +218,7 @@ curl -s $api/api/auth/login -H "$json" -d "$mfa_user"', "device_token": "'$(prin
 curl -s $api/api/platform/organizations -H "$(platform)"
 
 # To print all demo data, including another organization, run gatehouse demo --json. Each run creates new passwords and secrets.
-# {organization} asks its owner and admins for a second factor within 14 days. Until then, its pages remind them.
+# {organization} asks its owner and admins for a second factor within 14 days. Until then, its pages and applications remind them.
 # In a browser, sign in as any user above at {base_url}/app/sign-in. Their account page is {base_url}/app/account.
 """
 

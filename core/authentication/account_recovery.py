@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.accounts import email_changes, mfa, passkeys, relying_party
 from core.accounts import events as account_events
-from core.accounts import mfa, passkeys, relying_party
 from core.accounts.factors import backup_codes, totp
 from core.accounts.factors.backup_codes import BackupCodes
 from core.accounts.model.accounts import Account
@@ -302,6 +302,7 @@ async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser
     if not account.is_usable or not await tx.recoveries.take(opened.recovery.id, digest(browser_id), now):
         raise RecoveryEnded
     await mfa.reset_factors(tx, caller, account, now)
+    await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
     return account
 
 

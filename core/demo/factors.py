@@ -43,8 +43,11 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
 
 
 async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
-    """Give the user a passkey, unless the user has it, or passkeys do not work at the base URL."""
+    """Give the user a passkey, unless the user has it, or passkeys do not work at the base URL. It is no second factor afterwards."""
     credential_id, now = digest(user.email), ports.clock.now()
+    account = await tx.accounts.lock(user.id)
+    assert account is not None, "a locked account exists"
+    await mfa.remove_factors(tx, account, now, (FactorKind.PASSKEY,))
     if await tx.passkeys.by_credential(credential_id) is not None:
         return
     try:
@@ -64,7 +67,7 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
         aaguid=NO_AAGUID,
         backup_eligible=True,
         backed_up=True,
-        user_verified=True,
+        user_verified=False,  # so that the password cannot be removed
         transports=("hybrid", "internal"),
         created_at=now,
     )

@@ -12,12 +12,11 @@ from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import NotAPlatformOwner, require_sign_in
+from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import Outcome, decide
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_PLATFORM,
@@ -56,12 +55,11 @@ async def get(ports: Ports) -> PolicyDetails:
 async def save(ports: Ports, caller: Person, document: Document, version: int) -> PolicyDetails:
     """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen.
 
-    Raises: PolicyInvalid; PolicyChanged; WouldLockYouOut; SignInNotRecent; NotAPlatformOwner.
+    Raises: PolicyInvalid; PolicyChanged; WouldLockYouOut; NotAPlatformOwner.
     """
     rules, now = Rules.parse(document).restricted_to(RULES_OF_PLATFORM), ports.clock.now()
     if Concerned.EVERYONE not in rules.second_factor:
         raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
-    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
         await platform.lock_rights(tx, caller)

@@ -11,11 +11,10 @@ from time import monotonic
 from typing import Final
 from uuid import UUID
 
-from core.kernel.access import NotOfThisOrganization, require_sign_in
+from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.decision import Outcome, decide
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_APPLICATIONS,
@@ -83,11 +82,10 @@ async def save(
 
     `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
 
-    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; WouldLockYouOut; SignInNotRecent; the errors of
+    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; WouldLockYouOut; the errors of
     `lock_organization_for`.
     """
     rules, now = _parse(document, application), ports.clock.now()
-    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         old = await _find(tx, organization, application, now)
@@ -106,7 +104,6 @@ async def save(
 async def remove(ports: Ports, caller: Member, application: PolicyApplication) -> None:
     """Remove the policy of an application. That of its organization stays. Raises: the errors of `lock_organization_for`."""
     now = ports.clock.now()
-    require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
         old = await _find(tx, organization, application, now)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from core.accounts import mfa, profiles
+from core.accounts import email_changes, mfa, profiles
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose
@@ -56,4 +56,5 @@ class RecoveryLink:
 async def _reset(tx: Transaction, caller: Caller, account: Account, now: datetime) -> Account:
     """Remove all factors of a locked account but the password, and return the account as it is now."""
     await mfa.reset_factors(tx, caller, account, now)
+    await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
     return replace(account, mfa_enabled_at=None, passkey_second_at=None, passkey_count=0, security_key_count=0)

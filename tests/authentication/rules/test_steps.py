@@ -26,6 +26,7 @@ ASKS_FOR_PROOF = {Step.SIGN_IN, Step.SIGN_UP, Step.LOGIN_REQUIRED}
 PASSWORD = (Factor(FactorKind.PASSWORD), Factor(FactorKind.MAILBOX, EARLIER))
 APP = (*PASSWORD, Factor(FactorKind.TOTP, EARLIER))
 PASSKEY = (*PASSWORD, Factor(FactorKind.PASSKEY))
+BY_PASSKEY = (Proof(Method.PASSKEY, EARLIER, user_verified=True, phishing_resistant=True),)
 
 
 def one(at: datetime) -> Proofs:
@@ -34,10 +35,6 @@ def one(at: datetime) -> Proofs:
 
 def two(at: datetime) -> Proofs:
     return complete(first_proof("password", at), Proof(Method.TOTP, at))
-
-
-def by_passkey(at: datetime) -> Proofs:
-    return (Proof(Method.PASSKEY, at, user_verified=True, phishing_resistant=True),)
 
 
 def at_provider(at: datetime) -> Proofs:
@@ -195,12 +192,9 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, wished=TWO), Step.SIGN_IN),
         (asks(OLD_TRUSTED, wished=TWO, is_silent=True), Step.CHECK_ACCESS),
         (asks(FRESH_TRUSTED, wished=TWO, keeps_trust=False), Step.SIGN_IN),
-        # A passkey is more than a second factor.
-        (asks(session(one(EARLIER), PASSKEY, FIRST), wished=TWO), Step.SIGN_IN),
-        (asks(session(one(EARLIER), PASSKEY, FIRST), wished=PHISHING_RESISTANT), Step.SIGN_IN),
+        *((asks(session(one(EARLIER), PASSKEY, FIRST), wished=strength), Step.SIGN_IN) for strength in (TWO, PHISHING_RESISTANT)),
         (asks(session(two(EARLIER), (*APP, *PASSKEY), FIRST), wished=PHISHING_RESISTANT), Step.SIGN_IN),
-        (asks(session(by_passkey(EARLIER), PASSKEY, FIRST), wished=PHISHING_RESISTANT), Step.CHECK_ACCESS),
-        # The user has just chosen another way, or has no passkey.
+        (asks(session(BY_PASSKEY, PASSKEY, FIRST), wished=PHISHING_RESISTANT), Step.CHECK_ACCESS),
         (asks(session(one(LATER), PASSKEY), wished=PHISHING_RESISTANT, keeps_trust=False), Step.CHECK_ACCESS),
         (asks(OLD_TWO, wished=PHISHING_RESISTANT), Step.CHECK_ACCESS),
     ],

@@ -150,7 +150,10 @@ ADMIN_CAPABILITIES = [
     *["end_users.manage", "webhooks.manage", "integrations.manage", "audit.view"],
 ]
 # Additions of later areas
-VIEW_ADDITIONS, ADMIN_ADDITIONS = ["resources.view"], ["resources.manage", "service_accounts.manage", "sign_ins.view"]
+VIEW_ADDITIONS, ADMIN_ADDITIONS = (
+    ["resources.view"],
+    ["resources.manage", "service_accounts.manage", "sign_ins.view", "sign_in_policy.manage"],
+)
 PLATFORM_CAPABILITIES = [
     *["platform_organizations.view", "platform_organizations.manage", "platform_users.view", "platform_users.manage"],
     *["platform_audit.view", "platform_installation.view", "platform.own"],

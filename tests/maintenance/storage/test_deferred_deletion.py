@@ -57,6 +57,7 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
     kept_tables |= {"policy_passes"}  # they go with their sessions
     kept_tables |= {"account_recoveries"}  # they end within a day
     kept_tables |= {"sign_in_flows"}  # they end within a day, and start nothing for an application that was deleted
+    kept_tables |= {"policy_passes"}  # they go with their sessions
     kept_tables |= {"logout_notices"}  # those of deleted services are never sent, and deleted after a week
     kept_tables |= {"removed_siem_configurations"}  # it is a tombstone itself
     kept_tables |= {"billing_checkouts", "billing_facts", "billing_cancellations"}  # pending work at the payment provider

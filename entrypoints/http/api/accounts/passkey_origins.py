@@ -13,7 +13,7 @@ from core.kernel.policy import AndroidApp, IosApp
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.openapi import any_origin, describes, refuses
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import JSON
 
 routes = Blueprint("passkey_origins", __name__)
@@ -44,7 +44,6 @@ class AppSiteAssociationResponse(ResponseModel):
 
 @routes.get(RELATED_ORIGINS_PATH)
 @operations
-@any_origin
 async def list_related_origins() -> tuple[RelatedOriginsResponse, int, dict[str, str]]:
     """Show the origins that may use the passkeys of this host.
 

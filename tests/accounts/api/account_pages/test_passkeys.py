@@ -35,10 +35,11 @@ async def add(browser: FakeBrowser, authenticator: SoftAuthenticator, kind: str 
     return await browser.submit(KEYS, page=f"{NEW}?kind={kind}", credential=json.dumps(credential), kind=kind, **fields)
 
 
-async def key_path(browser: FakeBrowser) -> str:
-    """Return the path of the newest passkey."""
-    [*_, path] = re.findall(rf'href="({KEYS}/[0-9a-f-]{{36}})"', (await browser.open(SECURITY)).text)
-    return str(path)
+async def key_path(browser: FakeBrowser, name: str = "Bitwarden") -> str:
+    """Return the path of the passkey or security key with this name."""
+    match = re.search(rf'href="({KEYS}/[0-9a-f-]{{36}})">Manage<span class="unseen"> {name}<', (await browser.open(SECURITY)).text)
+    assert match
+    return match[1]
 
 
 async def test_a_passkey_is_listed_with_its_product_and_hostile_names_are_text(
@@ -78,10 +79,10 @@ async def test_a_passkey_of_another_host_is_marked_and_not_signaled(
 
 async def test_password_managers_keep_what_an_undo_can_restore(browser: FakeBrowser, authenticator: SoftAuthenticator) -> None:
     other = SoftAuthenticator(origin=BASE_URL)
-    for each in (authenticator, other):
-        await add(browser, each)
+    await add(browser, authenticator)
+    await add(browser, other, name="Second")
     [first], [second] = authenticator.credentials, other.credentials
-    path = await key_path(browser)
+    path = await key_path(browser, "Second")
     await browser.submit(f"{path}/delete", page=f"{path}/delete")
     ids = [data_of(await browser.open(SECURITY), "signals")["signalAllAcceptedCredentials"]["allAcceptedCredentialIds"] for _ in range(2)]
     assert [{unb64(each) for each in listed} for listed in ids] == [{first.id}, {first.id, second.id}]

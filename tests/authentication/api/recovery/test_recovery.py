@@ -10,6 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.mfa import RecoveryNeeded
 from core.authentication.model.recovery import MAX_ATTEMPTS, RECOVERY_TTL, RecoveryEnded, RecoveryRefused
 from core.kernel.causes import SYSTEM
+from tests.accounts.email_changes import undo
 from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, leads_to
@@ -210,6 +211,14 @@ async def test_a_changed_address_ends_the_link(ada: LostUser, pool: Pool) -> Non
     token = await ada.link()
     await run_sql(pool, "update users set email = 'other@example.com' where id = %s", ada.account.id)
     assert says(await ada.open(token, code), RecoveryRefused)
+
+
+async def test_an_earlier_undo_link_does_not_undo_a_recovery(ada: LostUser, pool: Pool) -> None:
+    undo_link = await ada.link()
+    assert ada.sent.emails[-1].subject.startswith("A passkey was added")
+    assert (await ada.send_app(await ada.recover())).status == 200
+    assert (await undo(ada.acme.api, undo_link)).status == 400
+    assert await run_sql(pool, "select mfa_enabled_at is not null from users where id = %s", ada.account.id) == [(True,)]
 
 
 async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> None:

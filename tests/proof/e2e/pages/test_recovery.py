@@ -71,5 +71,7 @@ def test_a_user_recovers_with_a_passkey(running: Service, sink: MailSink, browse
         assert [button.text for button in browser.find(".buttons button")] == ["Copy all codes", "Download as a text file"]
         with browser.leaving():  # the browser proposes the passkey, and the virtual authenticator takes it at once
             browser.follow("Sign in")
-        browser.wait_until(lambda: browser.address.endswith("/app"))
+        browser.wait_until(lambda: "/sign-in" not in browser.address and browser.heading != "Save your backup codes")
+        browser.open(f"{running.address}/app/account/security")
+        assert "Passkey" in browser.find("#sign-ins")[0].text
     assert [each for each in browser.complaints() if "status of 400" not in each] == []
