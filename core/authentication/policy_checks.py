@@ -264,7 +264,9 @@ class Enrollment:
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
-    """Return what an organization, or its application, asks of a user that it knows, or the platform of its owners.
+    """Return what an organization, or its application, asks of the user, or the platform of its owners.
+
+    The user can be new to the organization: its sign-in page names it to everyone.
 
     Raises: OrganizationNotFound.
     """
@@ -274,11 +276,8 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug) or refuse(OrganizationNotFound)
         organization = await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
-        is_known = await read.end_users.is_known(org_id, user.user_id)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
     admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    if not is_known and (admission.subject is None or admission.subject.role is None):
-        raise OrganizationNotFound
     return Enrollment(organization.name, org_id, admission.decision)
 
 

@@ -509,6 +509,7 @@ WITH_PASSKEYS = {
 }
 # A form of these pages is followed by redirects to an application or an identity provider.
 LEADING_AWAY = {
+    "authentication/enroll.html",
     "accounts/sign_up.html",
     "accounts/verified.html",
     "authentication/email_sign_in_code.html",
@@ -526,7 +527,6 @@ POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.
 ENDING_HERE = {
     "accounts/check_inbox.html",
-    "authentication/enroll.html",
     "accounts/ended_link.html",
     "accounts/forgot_password.html",
     "accounts/resend_verification.html",

@@ -65,12 +65,18 @@ def place_of(name: str) -> PolicyPlace:
     return PolicyPlace(None) if name == PLATFORM else PolicyPlace(org_slug, service_slug or None)
 
 
+def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -> Response:
+    """Return a redirect to the page that a sign-in policy asks for, which then leads to `next_path`."""
+    if isinstance(refusal, StepUpNeeded):
+        return to_reauthentication_for(refusal.place, next_path)
+    return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
+
+
 async def to_policy(refusal: EnrolmentRequired | StepUpNeeded) -> Response:
     """Return a redirect to the page that a sign-in policy asks for, which then leads back here. Raises: FormTokenInvalid."""
     if isinstance(refusal, StepUpNeeded):
         return await to_reauthentication(_name_of(refusal.place))
-    next_path = requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path)
-    return redirect(policy_checks.enrollment_path(refusal.place, next=next_path))
+    return to_policy_first(refusal, requested_path() if request.method in ("GET", "HEAD") else page_of_form(request.path))
 
 
 async def take_form(form_id: str) -> dict[str, str]:

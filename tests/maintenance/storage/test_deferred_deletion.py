@@ -54,6 +54,7 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
     # it.
     kept_tables = {"sessions", "mails", "one_time_tokens"}
     kept_tables |= {"saml_logouts", "saml_logout_requests"}  # sign-outs in progress continue, for a quarter of an hour
+    kept_tables |= {"policy_passes"}  # they go with their sessions
     kept_tables |= {"account_recoveries"}  # they end within a day
     kept_tables |= {"sign_in_flows"}  # they end within a day, and start nothing for an application that was deleted
     kept_tables |= {"policy_passes"}  # they go with their sessions

@@ -28,6 +28,7 @@ from tests.proof.policy.world import (
     outcome_of_flow,
     outcome_of_page,
 )
+from tests.support.browser import form_token
 from tests.support.builders import PASSWORD, Api, add_invitation, add_organization, run_sql, sign_in
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
 from tests.support.programs import add_credential, add_service_account
@@ -165,6 +166,12 @@ async def _prepare_device(world: World) -> object:
 async def _approve_device(world: World, codes: Any) -> str:
     body = {"user_code": codes["user_code"], "action": "approve"}
     return outcome_of(await world.api.post("/auth/device/verify", body, token=world.token))
+
+
+async def _approve_device_in_browser(world: World, codes: Any) -> str:
+    page = await world.browser.open("/auth/device/verify")
+    fields = {"form_token": form_token(page), "user_code": codes["user_code"], "action": "approve"}
+    return outcome_of_page(await world.browser.send("/auth/device/verify", **fields))
 
 
 async def _prepare_approved_device(world: World) -> object:
@@ -315,6 +322,7 @@ PATHS: Final[Mapping[str, Path]] = {
     "refresh of an application": Path(_refresh_application, _prepare_session_of_application, ignores=OF_NETWORKS),
     "refresh": Path(_refresh, _prepare_session, ignores=OF_NETWORKS),
     "approval of a device": Path(_approve_device, _prepare_device, is_short=True, ignores=OF_NETWORKS),
+    "approval of a device in a browser": Path(_approve_device_in_browser, _prepare_device, is_short=True, ignores=OF_NETWORKS),
     "device": Path(_poll_of_device, _prepare_approved_device, is_short=True, ignores=OF_NETWORKS, says=INVALID_GRANT),
     "authorization": Path(_authorize, ignores=OF_NETWORKS, says={DUE: ENROLL}),
     "silent authorization": Path(_authorize_silently, ignores=OF_NETWORKS),

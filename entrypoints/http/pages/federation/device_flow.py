@@ -10,6 +10,7 @@ from quart import Blueprint, Response, request
 from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService
+from core.authentication.model.policy import EnrolmentRequired, StepUpNeeded
 from core.federation.oauth import device_flow
 from core.federation.oauth.model.device_flow import (
     MAX_TYPED_LENGTH,
@@ -34,6 +35,7 @@ from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
+from entrypoints.http.edge.reauthentication import to_policy_first
 from entrypoints.http.pages.form_pages import check_session_form, no_access_page, refused_page, session_form_token
 
 routes = Blueprint("device_pages", __name__)
@@ -109,6 +111,8 @@ async def _verify_by_form(user: Visitor) -> Response:
         return _refused_form(refusal, user, user_code=user_code)
     except (BlockedByDirectory, NoAccessToService) as refusal:
         return no_access_page(refusal, user, verification_url(user_code))
+    except (EnrolmentRequired, StepUpNeeded) as refusal:
+        return to_policy_first(refusal, safe_next(verification_url(user_code)))
     is_approved = decision is DeviceDecision.APPROVE
     return page_response(
         render("federation/device_done.html", approved=is_approved, service=device.service, organization=device.organization)

@@ -219,6 +219,26 @@ def by_reauthentication(world: World) -> None:
     world.press("Password", PASSWORD, "Confirm")
 
 
+def by_enrollment_later(world: World) -> None:
+    """A rule that starts later leaves the choice to the user."""
+    world.add_user()
+    world.execute("""
+        with put as (
+            insert into sign_in_policies (id, org_id, rules, changed_at)
+            select gen_random_uuid(), o.id, '{"second_factor": ["everyone"], "due_at": {"second_factor": "2999-01-01T00:00:00Z"}}', now()
+            from organizations o join users u on u.email = %s where o.slug = 'acme' returning org_id, version)
+        update organizations o set sign_in_policy_version = put.version from put where o.id = put.org_id""")
+    world.open(world.request())
+    world.sign_in()
+    assert world.browser.heading == "One more step", world.browser.heading
+    world.browser.press("Not now")
+    world.browser.wait_until(lambda: world.browser.address == world.application.home)
+    world.execute(
+        "with gone as (delete from sign_in_policies where %s <> '' and org_id is not null) "
+        "update organizations set sign_in_policy_version = null"
+    )
+
+
 def by_sign_out(world: World) -> None:
     world.add_user()
     world.open("/app/sign-in")
@@ -247,6 +267,7 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
     "accounts/verified.html": by_verification_in_another_browser,
     "authentication/email_sign_in_code.html": by_emailed_code,
     "authentication/email_sign_in_link.html": by_emailed_link,
+    "authentication/enroll.html": by_enrollment_later,
     "authentication/reauthentication.html": by_reauthentication,
     "authentication/sign_in.html": by_password,
     "authentication/sign_in_code.html": by_second_factor,
