@@ -29,9 +29,9 @@ from adapters.postgres.applications.services import Services
 from adapters.postgres.authentication.challenges import Flows
 from adapters.postgres.authentication.dpop import UsedProofs
 from adapters.postgres.authentication.failed_logins import FailedLogins
+from adapters.postgres.authentication.forms import KeptForms, SentForms
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.impersonations import Impersonations
-from adapters.postgres.authentication.kept_forms import KeptForms
 from adapters.postgres.authentication.logins import Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.openid_facts import OpenIdFacts
@@ -41,7 +41,6 @@ from adapters.postgres.authentication.policy_passes import PolicyPasses
 from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.recoveries import Recoveries
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
-from adapters.postgres.authentication.sent_forms import SentForms
 from adapters.postgres.authentication.session_contexts import SessionContexts
 from adapters.postgres.authentication.session_sign_ins import SessionSignIns
 from adapters.postgres.authentication.sessions import Sessions

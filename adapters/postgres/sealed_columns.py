@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts import email_queue, mfa
-from adapters.postgres.authentication import flows, identities, kept_forms, oauth_credentials, recoveries, signing_keys
+from adapters.postgres.authentication import flows, forms, identities, oauth_credentials, recoveries, signing_keys
 from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
@@ -74,7 +74,7 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     SealedColumn.FLOW_CODES: _column(_by_id(flows.code_context), "sign_in_flows", "challenge_code"),
     SealedColumn.FORMER_MFA_SECRETS: _column(_by_id(mfa.former_secret_context), "former_mfa", "secret"),
     SealedColumn.RECOVERY_SECRETS: _column(_by_id(recoveries.secret_context), "account_recoveries", "secret"),
-    SealedColumn.KEPT_FORM_FIELDS: _column(_by_id(kept_forms.secret_context), "kept_forms", "fields"),
+    SealedColumn.KEPT_FORM_FIELDS: _column(_by_id(forms.secret_context), "kept_forms", "fields"),
     SealedColumn.WEBHOOK_SECRETS: _column(_by_id(webhooks.secret_context), "webhooks", "secret"),
     SealedColumn.FORMER_WEBHOOK_SECRETS: Column(
         lambda row: webhooks.secret_context(UUID(row.partition("/")[0])),

@@ -82,7 +82,15 @@ async def test_a_preview_names_the_members_who_are_then_stopped(
     if grace_days:
         assert await stopped() == set()
         # The tokens have expired by then, so the policy starts at once instead.
-        await run_sql(pool, "update sign_in_policies set rules = rules - 'due_at' - 'until_due', version = version + 1")
+        await run_sql(
+            pool,
+            """
+            with started as (
+                update sign_in_policies set rules = rules - 'due_at' - 'until_due', version = nextval('sign_in_policy_versions')
+                where org_id = %s returning org_id, version)
+            update organizations o set sign_in_policy_version = s.version from started s where o.id = s.org_id""",
+            acme.org,
+        )
     at_last = await stopped()
     assert 0 < len(at_last) < MEMBERS
     assert len(at_last) == seen["members"]["stopped_later" if grace_days else "stopped_now"]

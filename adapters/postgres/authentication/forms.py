@@ -1,11 +1,11 @@
-"""Storage of forms that wait for a reauthentication. Their fields are sealed."""
+"""Storage of forms that wait for a reauthentication, with sealed fields, and of the one-time keys of forms that were sent."""
 
 import json
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine.statements import Repository, Row, SealingRepository
 from core.authentication.model.sessions import KeptForm
 from ports.crypto import SecretContext
 
@@ -56,3 +56,17 @@ class KeptForms(SealingRepository):
             limit=limit,
         )
         return True
+
+
+class SentForms(Repository):
+    """Implements `ports.storage.authentication.sign_ins.SentForms`."""
+
+    async def contains(self, form_hash: bytes) -> bool:
+        return await self._exists("select 1 from sent_forms where form_hash = %(form_hash)s", form_hash=form_hash)
+
+    async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
+        # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.
+        sql = """
+            insert into sent_forms (form_hash, expires_at) values (%(form_hash)s, %(expires_at)s)
+            on conflict do nothing returning true"""
+        return await self._one(lambda row: row[0], sql, form_hash=form_hash, expires_at=expires_at) is not None
