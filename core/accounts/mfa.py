@@ -200,9 +200,12 @@ async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: 
     return is_removed
 
 
-async def check_removable(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8)."""
-    if await tx.sign_in_policies.strictest_of(user_id, now) >= Strength.TWO:
+async def check_removable(tx: Transaction, user_id: UUID, now: datetime, org_id: UUID | None = None) -> None:
+    """Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8).
+
+    The policy of the organization `org_id` counts, too: the user may be its end user.
+    """
+    if await tx.sign_in_policies.strictest_of(user_id, now, org_id) >= Strength.TWO:
         raise RecoveryNeeded
 
 

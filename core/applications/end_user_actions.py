@@ -113,7 +113,7 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
             raise EndUserDeactivated
         if not control.controls_account:
             raise SecondFactorNotManaged
-        await mfa.check_removable(tx, account.id, now)
+        await mfa.check_removable(tx, account.id, now, caller.acts_in.id)
         removed = await mfa.remove_factors(tx, account, now)
         if not removed:
             return False

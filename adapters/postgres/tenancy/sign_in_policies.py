@@ -150,9 +150,12 @@ class SignInPolicies(Repository):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
 
-    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
+    async def strictest_of(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> Strength:
         policies = await self.of_user(user_id)
-        return max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in policies), default=Strength.ONE)
+        required = [strictest(each.policy, is_admin=each.is_admin, now=now) for each in policies]
+        if org_id is not None:
+            required.append(strictest(await self.effective(org_id), is_admin=False, now=now))
+        return max(required, default=Strength.ONE)
 
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:

@@ -46,8 +46,11 @@ class SignInPoliciesRead(Protocol):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
-    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
-        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in."""
+    async def strictest_of(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> Strength:
+        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in.
+
+        With `org_id`, the policy of this organization counts, too: the user may be its end user.
+        """
 
 
 class SignInPolicies(SignInPoliciesRead, Protocol):

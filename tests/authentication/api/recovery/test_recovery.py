@@ -256,6 +256,22 @@ async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_i
     assert (await ada.send_app(await ada.recover())).status == 200
 
 
+async def test_the_rules_of_an_organization_protect_its_end_users(ada: LostUser, pool: Pool) -> None:
+    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
+    await run_sql(pool, "delete from memberships where user_id = %s", ada.account.id)
+    await ada.require(second_factor=["everyone"])
+    owner = await sign_in(ada.acme.ports, ada.acme.people["owner"], ada.acme.org, second_factor=True)
+    user = f"{ada.acme.path}/users/{ada.account.id}"
+    refused = await ada.acme.api.delete(f"{user}/mfa", token=owner.access_token)
+    assert (refused.status, refused.json["error"]) == (403, str(RecoveryNeeded.__doc__))
+    issued = await ada.acme.api.post(f"{user}/recovery", {"reason": REASON}, token=owner.access_token)
+    path = leads_to(await ada.open(await ada.link(), issued.json["code"]))
+    assert "authenticator app</h2>" in (await ada.browser.open(path)).text
+    await run_sql(pool, "delete from sign_in_policies where org_id = %s", ada.acme.org)
+    await ada.require(phishing_resistant=["everyone"])
+    assert "authenticator app</h2>" not in (await ada.browser.open(path)).text
+
+
 async def test_emails_go_through_the_platforms_server_and_tell_all_sides(ada: LostUser, platform: Platform) -> None:
     async with ada.acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.smtp.put(mail_server(ada.acme.org), ada.acme.ports.clock.now())
