@@ -83,6 +83,11 @@ def choose_id(policy: Policy, base_url: str, stored: str | None) -> str | None:
     return policy.passkey_rp_id or (host if stored in (None, LOCALHOST) else stored)
 
 
+def has_host(ports: Ports) -> bool:
+    """Return whether passkeys work at the base URL. They do not at an address of numbers."""
+    return not _is_address(_host_of(ports.tokens.issuer))
+
+
 def web_origins(policy: Policy, base_url: str) -> Sequence[str]:
     """Return the origins of our own pages and of the frontend, as browsers write them."""
     origins = (uris.origin_of(url) for url in (base_url, policy.frontend_url) if url is not None)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import platform
+from core.accounts import platform, relying_party
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
@@ -32,7 +32,7 @@ from core.kernel.sign_in_policy.rules import (
 from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
 from core.tenancy import events
-from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of
+from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of, require_available
 from core.tenancy.sign_in_policies import PolicyDetails
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -55,7 +55,7 @@ async def get(ports: Ports) -> PolicyDetails:
 async def save(ports: Ports, caller: Person, document: Document, version: int) -> PolicyDetails:
     """Replace the policy of the platform, and return it. `version` is that of the policy that the caller has seen.
 
-    Raises: PolicyInvalid; PolicyChanged; WouldLockYouOut; NotAPlatformOwner.
+    Raises: PolicyInvalid; PolicyChanged; NoPasskeysHere; WouldLockYouOut; NotAPlatformOwner.
     """
     rules, now = Rules.parse(document).restricted_to(RULES_OF_PLATFORM), ports.clock.now()
     if Concerned.EVERYONE not in rules.second_factor:
@@ -69,6 +69,7 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
         rules = rules.with_due_dates(old.rules, now)
         is_later = rules.due_at.get(Rule.SECOND_FACTOR) != old.rules.due_at.get(Rule.SECOND_FACTOR)
         new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id, reminded=0 if is_later else old.reminded)
+        require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
         await _require_way_in(ports, tx, caller, rules, now)
         if changes := changes_of(old.rules, rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Final
 from uuid import UUID
 
+from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
@@ -82,7 +83,7 @@ async def save(
 
     `version` is that of the policy that the caller has seen. A rule that becomes stricter starts when the grace period ends.
 
-    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; WouldLockYouOut; the errors of
+    Raises: PolicyInvalid; PolicyChanged; MethodsUnavailable; NoPasskeysHere; WouldLockYouOut; the errors of
     `lock_organization_for`.
     """
     rules, now = _parse(document, application), ports.clock.now()
@@ -151,13 +152,18 @@ async def _require_available(
     application: PolicyApplication | None,
     effective: EffectivePolicy,
 ) -> None:
-    """Check that every user can meet the policy, also together with those of the applications. Raises: MethodsUnavailable."""
+    """Check that every user can meet the policy, also together with those of the applications.
+
+    Raises: MethodsUnavailable; NoPasskeysHere.
+    """
     rules = strictest_rules([rules for _, rules in effective.parts])
-    require_available(rules, email_is_on=_offers_email(ports, application))
+    has_passkeys = relying_party.has_host(ports)
+    require_available(rules, email_is_on=_offers_email(ports, application), has_passkeys=has_passkeys)
     if application is None:
         for other in await read.sign_in_policies.of_applications(organization.id):
             email_is_on = ports.policy.email_sign_in if other.email_sign_in is None else other.email_sign_in
-            require_available(strictest_rules([rules, other.rules]), email_is_on=email_is_on, application=other.name)
+            both = strictest_rules([rules, other.rules])
+            require_available(both, email_is_on=email_is_on, has_passkeys=has_passkeys, application=other.name)
 
 
 async def _require_way_in(
@@ -185,7 +191,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
 
     Members and end users are judged one by one, at most MAX_COUNTED of each. After COUNTED_WITHIN the counts are left out.
 
-    Raises: PolicyInvalid; MethodsUnavailable; OrganizationNotFound.
+    Raises: PolicyInvalid; MethodsUnavailable; NoPasskeysHere; OrganizationNotFound.
     """
     rules, now = _parse(document, application), ports.clock.now()
     organization = await organizations.get(ports, caller)

@@ -49,7 +49,7 @@ from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, Strength, complete, first_method_of, first_proof
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -86,10 +86,12 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
 def _that_meet(options: ReauthenticationOptions, decision: Decision) -> ReauthenticationOptions:
     """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now."""
     by_passkey_only, allowed = decision.required is Strength.PHISHING_RESISTANT, decision.methods
-    first_ways = () if by_passkey_only else allowed
+    first_ways, rules = () if by_passkey_only else allowed, Rules(methods=allowed)
+    second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
     return replace(
         options,
-        needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR,
+        needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods,
+        second_methods=second_methods,
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),

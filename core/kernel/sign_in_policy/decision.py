@@ -63,7 +63,7 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     if policy is None:
         return NO_POLICY
     rules = policy.in_force(facts.now)
-    if facts.is_admin and facts.acts and not rules.admits(facts.address):
+    if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not rules.admits(facts.address):
         outside = (source for source, each in policy.parts if not each.admits(facts.address))
         return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=next(outside))
     need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
@@ -106,6 +106,11 @@ def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decisio
             rule = _rule_about_factors(min(have, can), need)
             return replace(allowed, due_at=due, rule=rule, source=policy.source_of(rule, due), required=need)
     return allowed
+
+
+def _is_recovered_owner(facts: PolicyFacts) -> bool:
+    """Return whether the operator of the machine let the user in, who may have to mend the networks."""
+    return any(proof.method is Method.OWNER_RECOVERY for proof in facts.proofs)
 
 
 def _needed(rules: Rules, facts: PolicyFacts) -> Strength:

@@ -7,11 +7,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Method, Proofs, first_proof
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
 
 MAX_PEOPLE: Final = 100  # of a preview
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
@@ -135,14 +136,18 @@ class PolicyPreview:
     people: Sequence[StoppedPerson]  # at most MAX_PEOPLE
 
 
-def require_available(rules: Rules, *, email_is_on: bool, application: str | None = None) -> None:
-    """Refuse rules that a user may be unable to meet. Everyone can set up a password, TOTP or a passkey. Raises: MethodsUnavailable."""
-    if rules.methods is None or Method.PASSKEY in rules.methods:
+def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, application: str | None = None) -> None:
+    """Refuse rules that a user may be unable to meet. Everyone can set up a password, TOTP, or a passkey where passkeys work.
+
+    Raises: MethodsUnavailable; NoPasskeysHere.
+    """
+    methods = frozenset(METHODS) if rules.methods is None else rules.methods
+    if has_passkeys and Method.PASSKEY in methods:
         return
     firsts = {Method.PASSWORD, Method.EMAIL} if email_is_on else {Method.PASSWORD}
-    has_second = Method.TOTP in rules.methods or not rules.second_factor
-    if rules.phishing_resistant or rules.methods.isdisjoint(firsts) or not has_second:
-        raise MethodsUnavailable(application)
+    has_second = Method.TOTP in methods or not rules.second_factor
+    if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
+        raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(application)
 
 
 def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:

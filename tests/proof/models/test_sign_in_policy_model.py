@@ -174,7 +174,7 @@ class PolicyMachine(RuleBasedStateMachine):
         policy = to_policy(documents)
         assert policy is not None
         try:
-            require_available(strictest_rules([rules for _, rules in policy.parts]), email_is_on=True)
+            require_available(strictest_rules([rules for _, rules in policy.parts]), email_is_on=True, has_passkeys=True)
         except MethodsUnavailable:
             return
         if decide(policy, to_facts(self.users[0], self.now)).outcome not in (Outcome.ENROLL, Outcome.REFUSED):

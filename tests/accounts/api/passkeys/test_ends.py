@@ -14,7 +14,7 @@ from tests.accounts.email_changes import undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
-from tests.support.passkeys.users import PASSKEYS, PasskeyUser
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
 
 
 async def newest_link(ports: Ports, sent: FakeMailTransport) -> str:
@@ -157,3 +157,17 @@ async def test_a_reset_does_not_ask_about_the_keys_of_an_older_second_factor(
     await newer.add()
     _, page = await reset_page(holder, app, ports, sent)
     assert "keep:" not in page.text
+
+
+async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address_that_was_never_proved(
+    holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    """Like an authenticator app, they count only beside the password that the owner of the mailbox sets."""
+    await holder.add(second_factor=True)
+    await run_sql(pool, "update users set email_verified_at = null")
+    assert (await holder.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
+    token = await newest_link(ports, sent)
+    assert (await holder.api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
+    assert (await sign_in_with_passkey(holder.api, holder.authenticator)).status == 401
+    login = await holder.api.post("/api/auth/login", {"email": EMAIL, "password": NEW_PASSWORD})
+    assert login.json["methods"] == ["passkey", "backup_code"]
