@@ -16,6 +16,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
+from core.authentication import account_recovery
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
 from core.kernel.callers import Person
@@ -27,7 +28,17 @@ from ports import Ports
 from tests.actors.helpers import wait_until_idle
 from tests.actors.mailing import mailing
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import add_account, add_invitation, add_organization, deliver, fresh_sign_in, mail_server, run_sql, sign_in
+from tests.support.builders import (
+    add_account,
+    add_invitation,
+    add_organization,
+    add_platform_owner,
+    deliver,
+    fresh_sign_in,
+    mail_server,
+    run_sql,
+    sign_in,
+)
 from tests.support.waiting import PATIENCE, eventually
 
 ADA = Email("ada@example.com")
@@ -118,6 +129,11 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
             caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, sign_in=fresh_sign_in(ports))
             await email_changes.request(ports, caller, Email("new@example.com"))
             await run_sql(pool, "delete from mails where kind <> %s", kind)
+        case EmailKind.RECOVERY_LINK:
+            owner = await add_platform_owner(ports)
+            session = await sign_in(ports, owner)
+            caller = Person(user_id=owner.id, email=owner.email, session_id=session.session_id, sign_in=fresh_sign_in(ports))
+            await account_recovery.issue_by_platform(ports, caller, ada.id, "Lost phone")
         case EmailKind.ORGANIZATION_WAITING:
             await run_sql(pool, "update organizations set status = 'pending'")
             await queue(ports, new_email(kind, ADA, ports.clock.now()))

@@ -230,7 +230,7 @@ async def test_the_log_has_the_actor_and_the_origin_of_each_event(storage: Postg
 @pytest.mark.parametrize("event", MfaEvent)
 async def test_every_event_can_be_logged(storage: Postgres, pool: Pool, user: UUID, event: MfaEvent) -> None:
     await within(storage, lambda tx: tx.mfa.log(user, [event], SYSTEM, NOW))
-    failed = event in (MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED)
+    failed = event in (MfaEvent.SETUP_FAILED, MfaEvent.VERIFY_FAILED, MfaEvent.PASSKEY_REFUSED, MfaEvent.RECOVERY_FAILED)
     assert await run_sql(pool, "select event_type, success, created_at from mfa_events") == [(event.value, not failed, NOW)]
 
 
