@@ -28,8 +28,8 @@ OF_ORGANIZATION: Final = "/api/organizations/<org_slug>/sign-in-policy"
 OF_APPLICATION: Final = "/api/organizations/<org_slug>/services/<service_slug>/sign-in-policy"
 DESCRIPTIONS: Final[Mapping[str, str]] = {
     Rule.METHODS: f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
-    Rule.SECOND_FACTOR: "Whose sign-ins need a second factor: `everyone`, `admins`, or `high_risk` for sign-ins with a high risk.",
-    Rule.PHISHING_RESISTANT: "Whose sign-ins need a passkey: `everyone` or `admins`.",
+    Rule.SECOND_FACTOR: "The users who need a second factor: `everyone`, `admins`, or `high_risk` for sign-ins with a high risk.",
+    Rule.PHISHING_RESISTANT: "The users who need a passkey: `everyone` or `admins`.",
     Rule.MIN_PASSWORD_LENGTH: "The least length of new passwords of accounts that the organization controls.",
     Rule.SESSION_LIFETIME: "The number of minutes after which users confirm that it's them, or sign in again.",
     Rule.SESSION_IDLE: "The number of minutes without a request after which users confirm that it's them, or sign in again.",
