@@ -28,9 +28,8 @@ from core.authentication.model.policy import (
     StepUpNeeded,
     TokenBelowPolicy,
 )
-from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Factor, Proofs, covers, proved_at
 from core.kernel.roles import is_admin
@@ -266,19 +265,20 @@ class Enrollment:
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
     """Return what an organization, or its application, asks of the user, or the platform of its owners.
 
-    The user can be new to the organization: its sign-in page names it to everyone.
-
-    Raises: OrganizationNotFound.
+    The user can be new to the organization: its sign-in page names it to everyone. An unknown organization asks for nothing, so that
+    the answer does not tell whether one exists.
     """
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
         return Enrollment(None, None, admission.decision)
     async with ports.storage.reading() as read:
-        org_id = await read.organizations.id_by_slug(place.org_slug) or refuse(OrganizationNotFound)
-        organization = await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
+        org_id = await read.organizations.id_by_slug(place.org_slug)
+        organization = None if org_id is None else await read.organizations.by_id(org_id)
+        if organization is None:
+            return Enrollment(None, None, NO_POLICY)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
-    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
-    return Enrollment(organization.name, org_id, admission.decision)
+    admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
+    return Enrollment(organization.name, organization.id, admission.decision)
 
 
 async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:

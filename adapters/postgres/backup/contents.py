@@ -36,6 +36,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "dpop_proofs",
         # links in emails; invitations and undo links have their own tables, and stay valid
         "one_time_tokens",
+        "account_recoveries",
         # used up within minutes
         "used_passkey_challenges",
         # leases of processes that have ended

@@ -18,7 +18,7 @@ from entrypoints.http.base.redirects import next_of, redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import to_reauthentication_for
 from entrypoints.http.pages.form_pages import check_session_form, session_form_token
 
@@ -65,7 +65,6 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 
 @routes.get(ENROLL_PATH)
 @sign_in_session
-@refuses(404)
 @describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
 async def show() -> Response:
     """Ask the user to set up what a sign-in policy requires.
@@ -87,7 +86,6 @@ async def show() -> Response:
 
 @routes.post(ENROLL_PATH)
 @sign_in_session(outlives=False)
-@refuses(404)
 @describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
 async def postpone() -> Response:
     """Leave what a sign-in policy requires for later.
@@ -100,7 +98,8 @@ async def postpone() -> Response:
     enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place)
     if enrollment.decision.outcome is not Outcome.ALLOWED:
         return redirect(policy_checks.enrollment_path(place, next=next_path))
-    await policy_checks.postpone(ports(), signed_in(), enrollment.org_id)
+    if enrollment.decision.due_at is not None:
+        await policy_checks.postpone(ports(), signed_in(), enrollment.org_id)
     response = redirect(next_path)
     cookies.clear_enrollment_cookie(response)
     return response

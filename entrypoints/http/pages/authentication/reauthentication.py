@@ -25,7 +25,6 @@ from core.authentication.model.sessions import (
     SecondFactorMissing,
 )
 from core.authentication.reauthentication import kept_forms, reauthentication
-from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.proofs import Method
@@ -84,10 +83,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     """Return the decision of the sign-in policy that asks for the confirmation, or None if it asks for nothing now."""
     if "policy" not in target:
         return None
-    try:
-        enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
-    except OrganizationNotFound:
-        return None
+    enrollment = await policy_checks.find_enrollment(ports(), signed_in(), place_of(target["policy"]))
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
 

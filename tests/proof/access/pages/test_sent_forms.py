@@ -36,6 +36,8 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/branding": "a preview",
+    "POST /app/organizations/<org_slug>/sign-in-policy/preview": "a preview",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/sign-in-policy/preview": "a preview",
     "POST /app/organizations/<org_slug>/mail-server/test": "a test",
     "POST /app/organizations/<org_slug>/siem/test": "a test",
     "POST /app/organizations/<org_slug>/selected-people/cancel": "the invitations are canceled",
