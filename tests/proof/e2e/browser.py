@@ -346,6 +346,14 @@ class Browser:
         self._settle()
         return self._driver.get_screenshot_as_png()
 
+    @contextmanager
+    def at_height(self, height: int) -> Iterator[None]:
+        """Show the page in a window of this height, in pixels, in which all of it is in view."""
+        metrics = {"width": DESKTOP[0], "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        yield
+        self._driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
     def photograph(self, name: str) -> None:
         """Save screenshots of the visible page: light and dark, and on a phone."""
         if not os.environ.get(SCREENSHOTS_VARIABLE):

@@ -47,10 +47,10 @@ class LostUser:
         code: str = answer.json["code"]
         return code
 
-    async def link(self) -> str:
-        """Return the token of the newest link. Emails of one moment come in any order."""
+    async def link(self, path: str = "") -> str:
+        """Return the token of the newest email. Emails of one moment come in any order: `path` is in the link of this one."""
         await deliver(self.acme.ports)
-        return link([email for email in self.sent.emails if email.to == self.account.email and "/auth/recover?" in email.text][-1])
+        return link([email for email in self.sent.emails if email.to == self.account.email and path in email.text][-1])
 
     async def open(self, token: str, code: str, browser: FakeBrowser | None = None) -> Answer:
         """Open the link, and send the code."""
@@ -62,7 +62,7 @@ class LostUser:
     async def recover(self) -> str:
         """Open a new recovery, and return the path of the page that sets a factor up."""
         code = await self.issue()
-        return leads_to(await self.open(await self.link(), code))
+        return leads_to(await self.open(await self.link(RECOVER), code))
 
     async def send_app(self, path: str, browser: FakeBrowser | None = None) -> Answer:
         """Set up the authenticator app of the page."""

@@ -265,7 +265,7 @@ async def test_the_rules_of_an_organization_protect_its_end_users(ada: LostUser,
     refused = await ada.acme.api.delete(f"{user}/mfa", token=owner.access_token)
     assert (refused.status, refused.json["error"]) == (403, str(RecoveryNeeded.__doc__))
     issued = await ada.acme.api.post(f"{user}/recovery", {"reason": REASON}, token=owner.access_token)
-    path = leads_to(await ada.open(await ada.link(), issued.json["code"]))
+    path = leads_to(await ada.open(await ada.link("/auth/recover"), issued.json["code"]))
     assert "authenticator app</h2>" in (await ada.browser.open(path)).text
     await run_sql(pool, "delete from sign_in_policies where org_id = %s", ada.acme.org)
     await ada.require(phishing_resistant=["everyone"])
