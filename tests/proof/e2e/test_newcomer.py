@@ -164,6 +164,8 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     loaded = browser.script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert {urlsplit(address).netloc for address in loaded if not address.startswith("data:")} == {urlsplit(running.address).netloc}
     assert browser.complaints() == []
+    browser.open(f"{running.address}/docs/api")
+    browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
     assert browser.audit("docs") == {"light": [], "dark": [], "phone": []}
 
 

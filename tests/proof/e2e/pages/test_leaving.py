@@ -162,6 +162,15 @@ def by_password(world: World, **changes: str) -> None:
     world.sign_in()
 
 
+def by_offer_of_a_passkey(world: World) -> None:
+    world.add_user()
+    with world.browser.authenticator(), world.browser.on_new_pages("navigator.credentials.create = () => new Promise(() => {});"):
+        world.open(world.request())
+        world.sign_in()
+        assert world.browser.heading == "Sign in faster next time"
+        world.browser.follow("Not now")
+
+
 def by_second_factor(world: World) -> None:
     world.add_user()
     token = world.service.login(world.email, PASSWORD)["access_token"]
@@ -268,6 +277,7 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
     "authentication/email_sign_in_code.html": by_emailed_code,
     "authentication/email_sign_in_link.html": by_emailed_link,
     "authentication/enroll.html": by_enrollment_later,
+    "authentication/passkey_offer.html": by_offer_of_a_passkey,
     "authentication/reauthentication.html": by_reauthentication,
     "authentication/sign_in.html": by_password,
     "authentication/sign_in_code.html": by_second_factor,
