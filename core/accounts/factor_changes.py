@@ -23,7 +23,7 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
     """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
 
     Where a sign-in policy asks the user for more than the factors of the account do, the sign-in needs that
-    too, as far as the account can reach it: one who lacks it enrolls with what they have.
+    too, as far as the account can reach it: an account without such a factor sets it up with its present ones.
 
     Raises: SignInNotRecent.
     """

@@ -1,7 +1,7 @@
 """The sign-in policy on every path that gives, uses or renews a session or a token.
 
-`decide` (core.kernel.sign_in_policy) decides, and nothing else does. Here are the facts that it needs, and what follows from
-its decision. A session whose decision is ALLOWED gets a pass, so that the next requests need no decision.
+`decide` (core.kernel.sign_in_policy) alone decides. This module loads the facts for it, and acts on its decision. A session whose
+decision is ALLOWED gets a pass, so that the next requests need no decision.
 """
 
 from dataclasses import dataclass, replace

@@ -28,7 +28,7 @@ EXPECTED = f'their host is old.example. {FILE} must serve {{"origins": ["{NEW}"]
 
 @dataclass
 class FakeSender:
-    """A sender whose every request gets this answer."""
+    """A sender that gives this answer to every request."""
 
     answer: Reply | SendFailed
     url: str | None = None
