@@ -47,8 +47,8 @@ class LostUser:
         code: str = answer.json["code"]
         return code
 
-    async def link(self, path: str = "") -> str:
-        """Return the token of the newest email. Emails of one moment come in any order: `path` is in the link of this one."""
+    async def link(self, path: str = RECOVER) -> str:
+        """Return the token of the newest email with a link to this path. Emails of one moment come in any order."""
         await deliver(self.acme.ports)
         return link([email for email in self.sent.emails if email.to == self.account.email and path in email.text][-1])
 
@@ -62,7 +62,7 @@ class LostUser:
     async def recover(self) -> str:
         """Open a new recovery, and return the path of the page that sets a factor up."""
         code = await self.issue()
-        return leads_to(await self.open(await self.link(RECOVER), code))
+        return leads_to(await self.open(await self.link(), code))
 
     async def send_app(self, path: str, browser: FakeBrowser | None = None) -> Answer:
         """Set up the authenticator app of the page."""
