@@ -97,6 +97,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
+        EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",

@@ -31,6 +31,10 @@ class MethodsUnavailable(Invalid):
         super().__init__(of_application)
 
 
+class NoAdminNetworks(Invalid):
+    """The admins of this organization may act from any network. There is nothing to remove."""
+
+
 class WouldLockYouOut(Invalid):
     """With these rules you could not sign in yourself. Set up the missing factor first, or give a grace period."""
 
