@@ -44,7 +44,7 @@ from core.kernel.callers import Member, Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind
+from core.kernel.proofs import FactorKind, Proofs, reachable_strength, strength_of
 from core.kernel.roles import Capability, needs_roles_manage
 from core.kernel.values import digest, new_id
 from core.tenancy import organizations
@@ -118,6 +118,16 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
         await _cancel(tx, account, None)
+        tx.record(events.recovery_canceled(account.id))
+
+
+async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -> None:
+    """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
+
+    A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing.
+    """
+    if strength_of(proofs) >= reachable_strength(account.factors) and await tx.recoveries.remove(account.id):
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
         tx.record(events.recovery_canceled(account.id))
 
 

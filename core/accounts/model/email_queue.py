@@ -85,6 +85,7 @@ class EmailKind(StrEnum):
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
     OWNER_RESET = "owner_reset"  # the same, with a removal of the factors
+    OWNER_RESET_USED = "owner_reset_used"  # to all platform owners
     RECOVERY_LINK = "recovery_link"
     RECOVERY_ISSUED = "recovery_issued"  # to the other admins, or platform owners
     RECOVERED = "recovered"
@@ -179,8 +180,8 @@ class QueuedEmail:
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED, ORGANIZATION_TRANSFERRED and ADMIN_NETWORKS_REMOVED the reason, for
-    # OWNER_RECOVERY and OWNER_RESET the address of the platform owner who gets the link, for RECOVERY_ISSUED that of the account,
-    # for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE the day on which the rule starts.
+    # OWNER_RECOVERY, OWNER_RESET and OWNER_RESET_USED the address of the platform owner who gets the link, for RECOVERY_ISSUED
+    # that of the account, for OWNER_CHANGE_EMAILS an OwnerChange, for POLICY_DUE the day on which the rule starts.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The organization that sends the email. An email about an account has the branding of this organization
