@@ -142,10 +142,15 @@ async def test_each_part_alone_opens_nothing_and_all_refusals_are_equal(
 async def test_the_fifth_wrong_code_ends_a_recovery(ada: LostUser, pool: Pool, clock: FakeClock) -> None:
     code = await ada.issue()
     token = await ada.link()
-    for _ in range(MAX_ATTEMPTS):
+    for number in range(MAX_ATTEMPTS):
+        left = await run_sql(pool, "select attempts from account_recoveries where user_id = %s", ada.account.id)
+        assert left == [(number,)], "only the fifth one ends it"
         assert says(await ada.open(token, WRONG), RecoveryRefused)
         clock.advance(timedelta(minutes=1))
     assert says(await ada.open(token, code), RecoveryRefused)
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)], "so that no page offers to cancel it"
+    canceled = await ada.acme.api.delete(ada.path, token=ada.acme.token("admin"))
+    assert (canceled.status, canceled.json["error"]) == (404, "This account has no open recovery.")
     failures = "select count(*) from mfa_events where user_id = %s and event_type = 'recovery_failed'"
     assert (await run_sql(pool, failures, ada.account.id))[0][0] >= MAX_ATTEMPTS
 
