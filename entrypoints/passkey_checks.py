@@ -84,7 +84,6 @@ def _check_lost(users: Mapping[str, int], rp_id: str) -> Iterator[Finding]:
         if other != rp_id:
             has = "has" if count == 1 else "have"
             text = f"{_count(count)} {has} passkeys for {other} only, which do not work here: they sign in another way, and add new ones"
-            text += ", unless a rule asks for one"
             yield Finding(_SUBJECT, Health.WARNING, text)
 
 

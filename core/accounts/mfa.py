@@ -156,7 +156,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
-        await factor_changes.require_left(tx, account, replace(account, mfa_enabled_at=None), now)
+        await factor_changes.require_left(ports, tx, account, replace(account, mfa_enabled_at=None), now)
         return await turn_off(tx, caller, account, FactorKind.TOTP, now)
 
 

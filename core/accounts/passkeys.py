@@ -198,7 +198,7 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
         left = _without(account, passkey)
         if not await ways_in.remaining(ports, tx, account, without=passkey.id):
             raise OnlySignInMethod
-        await factor_changes.require_left(tx, account, left, now)
+        await factor_changes.require_left(ports, tx, account, left, now, removed=passkey.id)
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from core.accounts import relying_party
 from core.accounts.model.devices import DeviceMatch
 from core.authentication.model.login import is_on
 from core.authentication.model.policy import (
@@ -52,7 +53,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         PolicyFacts(
             now=now,
             proofs=session.proofs,
-            factors=subject.account.factors,
+            factors=relying_party.without_lost_keys(ports, subject.account, subject.keys).factors,
             first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
             is_admin=subject.is_admin,
             acts=path in _ACTING,

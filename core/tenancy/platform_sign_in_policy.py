@@ -17,7 +17,7 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
-from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_PLATFORM,
     Concerned,
@@ -33,7 +33,7 @@ from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
 from core.tenancy import events
 from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of, require_available
-from core.tenancy.sign_in_policies import PolicyDetails
+from core.tenancy.sign_in_policies import PolicyDetails, judge
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -99,7 +99,7 @@ async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: 
     owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
     owner = replace(owner, last_address=caller.address)
     policy = EffectivePolicy(None, 0, ((Source(SourceKind.PLATFORM, None, PRODUCT), rules),))
-    decision = decide(policy, owner.facts(rules.in_force(now), now, email_is_on=ports.policy.email_sign_in))
+    decision = judge(ports, policy, owner, now, email_is_on=ports.policy.email_sign_in)
     if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
         raise WouldLockYouOut(decision, caller.address)
 

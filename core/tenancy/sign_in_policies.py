@@ -16,7 +16,7 @@ from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.decision import Decision, Outcome, decide
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_APPLICATIONS,
     Document,
@@ -172,9 +172,15 @@ async def _require_way_in(
     """Check that the caller meets the policy, or can do so by signing in again. Raises: WouldLockYouOut."""
     person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
     person = replace(person, last_address=caller.address if application is None else None)
-    decision = decide(effective, person.facts(effective.in_force(now), now, email_is_on=_offers_email(ports, application)))
+    decision = judge(ports, effective, person, now, email_is_on=_offers_email(ports, application))
     if decision.outcome in _STOPPED:
         raise WouldLockYouOut(decision, caller.address)
+
+
+def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:
+    """Return the decision about a sign-in of this person at this time, as `PolicyPerson.facts` describes it."""
+    factors = relying_party.without_lost_keys(ports, person.account, person.keys).factors
+    return decide(policy, person.facts(policy.in_force(at), at, factors, email_is_on=email_is_on))
 
 
 def _offers_email(ports: Ports, application: PolicyApplication | None) -> bool:
@@ -200,7 +206,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, organization, application, effective)
-    judge = _Judge(effective, now, email_is_on=_offers_email(ports, application))
+    counter = _Counter(ports, effective, now, email_is_on=_offers_email(ports, application))
     service_id, ends = None if application is None else application.id, monotonic() + COUNTED_WITHIN
 
     async def next_members(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
@@ -211,15 +217,16 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         async with ports.storage.reading() as read:
             return await read.sign_in_policies.end_users(organization.id, service_id, None if last is None else last.account.id, limit)
 
-    members, people = await judge.count(next_members, ends)
-    end_users, _ = await judge.count(next_end_users, ends)
+    members, people = await counter.count(next_members, ends)
+    end_users, _ = await counter.count(next_end_users, ends)
     return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _Counter:
     """The decisions of a policy about many people. It is the same decision as at a sign-in."""
 
+    ports: Ports
     policy: EffectivePolicy
     now: datetime
     email_is_on: bool
@@ -244,7 +251,7 @@ class _Judge:
 
     def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
         for at in (self.now, *self.policy.due_dates(self.now)):
-            decision = decide(self.policy, person.facts(self.policy.in_force(at), at, email_is_on=self.email_is_on))
+            decision = judge(self.ports, self.policy, person, at, email_is_on=self.email_is_on)
             if decision.outcome in _STOPPED and decision.rule is not None:
                 account = person.account
                 return StoppedPerson(

@@ -126,6 +126,10 @@ class Services(Repository):
             to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
+    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[Service, ServiceContext] | None:
+        sql = f"{CLIENT} where vo.id = %(org_id)s and v.id = %(service_id)s"
+        return await self._one(to_client, sql, org_id=org_id, service_id=service_id)
+
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
 

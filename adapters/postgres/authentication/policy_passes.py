@@ -5,6 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
@@ -41,7 +42,7 @@ LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.slug, v.name, q.rules, v.email_sign_in, m.role,
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
-        {SESSION}, {ACCOUNT.columns}
+        {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from sign_in_policies p
     join users u on u.id = %(user_id)s
     left join organizations o on o.id = p.org_id
@@ -72,16 +73,18 @@ def to_subject(row: Row) -> PolicySubject:
     parts = [(Source(kind, org_id, org_name or PRODUCT), Rules.read(rules))]
     if service_rules is not None:
         parts.append((Source(SourceKind.APPLICATION, service_id, service_name), Rules.read(service_rules)))
-    account = ACCOUNT.read(rest[SESSION_WIDTH:])
+    session, keys = rest[:SESSION_WIDTH], rest[SESSION_WIDTH : SESSION_WIDTH + KEY_HOSTS.width]
+    account = ACCOUNT.read(rest[SESSION_WIDTH + KEY_HOSTS.width :])
     return PolicySubject(
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
         service_slug=None if service_rules is None else service_slug,
         role=None if role is None else RoleName(role),
         account=account,
+        keys=to_key_hosts(keys),
         providers=frozenset(providers),
         email_sign_in=email_sign_in,
-        session=_to_session(rest[:SESSION_WIDTH], has_second=bool(account.second_factors)),
+        session=_to_session(session, has_second=bool(account.second_factors)),
     )
 
 

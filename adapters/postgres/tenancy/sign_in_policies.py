@@ -8,6 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import ADMINS
@@ -80,11 +81,11 @@ USES_SERVICE: Final = """
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
 # Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
-MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
+MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
+    select '{OWNER}', {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
 def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
@@ -101,7 +102,7 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
     later = "" if last is None else "and e.user_id > %(last)s"
     users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
-        select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
+        select null, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from (
             select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
             order by e.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -186,7 +187,9 @@ def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
 
 
 def _to_person(row: Row) -> PolicyPerson:
-    return PolicyPerson(ACCOUNT.read(row[3:]), row[0], frozenset(row[1]), row[2])
+    role, providers, address = row[:3]
+    keys, account = row[3 : 3 + KEY_HOSTS.width], row[3 + KEY_HOSTS.width :]
+    return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, frozenset(providers), address)
 
 
 def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:

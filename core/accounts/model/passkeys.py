@@ -100,6 +100,15 @@ class Passkey:
         return f"{SECURITY_KEY_MARK}{self.product or ''}" if self.kind is PasskeyKind.SECURITY_KEY else self.product
 
 
+@dataclass(frozen=True, slots=True)
+class KeyHosts:
+    """The RP IDs of the passkeys and of the security keys of an account, one for each key."""
+
+    passkeys: Sequence[str] = ()
+    security_keys: Sequence[str] = ()
+    stored: str | None = None  # the stored RP ID of the installation; not needed without keys
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPasskey:
     """The verified result of a registration."""

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.errors import Forbidden
 from core.kernel.policy import PROVIDER_NAMES
@@ -68,6 +69,7 @@ class PolicySubject:
     service_slug: str | None  # of the application, if it has rules of its own
     role: RoleName | None  # in the organization
     account: Account
+    keys: KeyHosts  # of the account
     providers: frozenset[str]  # the linked identity providers
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None

@@ -1,15 +1,15 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import NoPasskeysHere
+from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Method, Proofs, first_proof
+from core.kernel.proofs import Factor, Method, Proofs, first_proof
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
@@ -29,6 +29,10 @@ class MethodsUnavailable(Invalid):
         """`application`: the name of the application whose policy allows too little together with this one."""
         of_application = None if application is None else f"Together with the policy of {application}, some users could not sign in."
         super().__init__(of_application)
+
+
+class NoAdminNetworks(Invalid):
+    """The admins of this organization may act from any network. There is nothing to remove."""
 
 
 class WouldLockYouOut(Invalid):
@@ -76,6 +80,7 @@ class PolicyPerson:
     """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
+    keys: KeyHosts  # of the account
     role: RoleName | None
     providers: frozenset[str]  # the linked identity providers
     last_address: str | None  # of the newest session of a member
@@ -84,14 +89,17 @@ class PolicyPerson:
     def is_admin(self) -> bool:
         return is_admin(self.role)
 
-    def facts(self, rules: Rules, now: datetime, *, email_is_on: bool) -> PolicyFacts:
-        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's."""
+    def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
+        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.
+
+        `factors` are those of the account that work here.
+        """
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
         allowed = [way for way in sorted(ways) if rules.may_use(way)]
         return PolicyFacts(
             now=now,
             proofs=_proofs_by([*allowed, *ways, Method.PASSWORD][0], now),
-            factors=self.account.factors,
+            factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
             acts=self.role is not None and self.last_address is not None,

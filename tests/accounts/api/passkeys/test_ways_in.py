@@ -15,7 +15,7 @@ from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
-from tests.support.builders import Api, add_member, add_organization, deliver, run_sql, sign_in
+from tests.support.builders import Api, add_member, add_organization, deliver, one_factor, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
@@ -121,6 +121,50 @@ async def test_one_who_has_less_than_a_policy_asks_enrolls_with_it(
 ) -> None:
     await add_policy(ports, pool, user, phishing_resistant=["everyone"])
     await holder.add()
+
+
+@pytest.mark.parametrize("with_app", [False, True])
+async def test_passkeys_of_an_earlier_rp_id_lock_no_user_out(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, *, with_app: bool
+) -> None:
+    """The user is led to a new passkey, as one who has none. Until then, all other factors of the account are asked for."""
+    holder.token = (await api.login()).json["access_token"]
+    old = await holder.add()
+    await run_sql(pool, "update passkeys set rp_id = 'old.test'")
+    org = await add_policy(ports, pool, user, phishing_resistant=["everyone"])
+    session, weaker = await sign_in(ports, user, org, second_factor=with_app), await sign_in(ports, user, org)
+    if with_app:
+        await add_mfa(ports, user)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for each in (weaker,) if with_app else (session, weaker):
+            await tx.session_sign_ins.reauthenticate(each.session_id, user.id, one_factor(ports.clock.now()))
+    refused = await api.get("/api/organizations/acme", token=session.access_token)
+    assert (refused.status, refused.json["error_code"]) == (403, "ENROLMENT_REQUIRED")
+    if with_app:
+        answer = await api.post(f"{PASSKEYS}/options", token=weaker.access_token)
+        assert (answer.status, 'acr_values="mfa"' in answer.headers["WWW-Authenticate"]) == (401, True)
+    new = PasskeyUser(api, session.access_token)
+    assert (await api.delete(f"{PASSKEYS}/{old['id']}", token=new.token)).status == 204, "it is not the factor of the policy"
+    added = await new.add()
+    assert (await api.get("/api/organizations/acme", token=new.token)).status == 200
+    answer = await api.delete(f"{PASSKEYS}/{added['id']}", token=new.token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme requires a passkey. Add another one first.")
+
+
+async def test_an_admin_with_only_lost_passkeys_cannot_ask_for_passkeys(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    await holder.add()
+    await run_sql(pool, "update passkeys set rp_id = 'old.test'")
+    org = await add_policy(ports, pool, user)
+    await run_sql(pool, "update memberships set role = 'owner' where org_id = %s", org)
+    token, path = (await sign_in(ports, user, org)).access_token, "/api/organizations/acme/sign-in-policy"
+    rules = {"phishing_resistant": ["everyone"]}
+    seen = await api.post(f"{path}/preview", rules, token=token)
+    assert (seen.status, [person["missing"] for person in seen.json["people"]]) == (200, ["phishing_resistant"])
+    version = (await api.get(path, token=token)).json["version"]
+    saved = await api.call("PUT", path, {**rules, "version": version}, token=token)
+    assert (saved.status, "you could not sign in yourself" in saved.json["error"]) == (400, True)
 
 
 async def test_each_way_in_remains_until_it_goes(ports: Ports, user: Account, holder: PasskeyUser, pool: Pool) -> None:
