@@ -24,10 +24,9 @@ from core.kernel.sign_in_policy.rules import (
     Document,
     EffectivePolicy,
     PolicyInvalid,
+    PolicyPart,
     Rule,
     Rules,
-    Source,
-    SourceKind,
 )
 from core.kernel.values import Email, new_id
 from core.maintenance import housekeeping
@@ -98,7 +97,7 @@ def _first(now: datetime) -> SignInPolicy:
 async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: Rules, now: datetime) -> None:
     owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
     owner = replace(owner, last_address=caller.address)
-    policy = EffectivePolicy(None, 0, ((Source(SourceKind.PLATFORM, None, PRODUCT), rules),))
+    policy = EffectivePolicy(None, 0, (PolicyPart(PRODUCT, rules),))
     decision = decide(policy, owner.facts(rules.in_force(now), now, email_is_on=ports.policy.email_sign_in))
     if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
         raise WouldLockYouOut(decision, caller.address)

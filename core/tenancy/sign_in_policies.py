@@ -21,9 +21,8 @@ from core.kernel.sign_in_policy.rules import (
     RULES_OF_APPLICATIONS,
     Document,
     EffectivePolicy,
+    PolicyPart,
     Rules,
-    Source,
-    SourceKind,
     strictest_rules,
 )
 from core.kernel.values import Batches, new_id
@@ -137,12 +136,11 @@ async def _merge(
     read: Reading | Transaction, organization: Organization, application: PolicyApplication | None, rules: Rules
 ) -> EffectivePolicy:
     """Return the policy of the organization, or of the application together with it, with these rules."""
-    source = Source(SourceKind.ORGANIZATION, organization.id, organization.name)
     if application is None:
-        return EffectivePolicy(organization.id, 0, ((source, rules),))
+        return EffectivePolicy(organization.id, 0, (PolicyPart(organization.name, rules),))
     above = await read.sign_in_policies.find(organization.id)
-    of_application = Source(SourceKind.APPLICATION, application.id, application.name)
-    return EffectivePolicy(organization.id, 0, ((source, Rules() if above is None else above.rules), (of_application, rules)))
+    of_organization = PolicyPart(organization.name, Rules() if above is None else above.rules)
+    return EffectivePolicy(organization.id, 0, (of_organization, PolicyPart(application.name, rules)))
 
 
 async def _require_available(
@@ -156,7 +154,7 @@ async def _require_available(
 
     Raises: MethodsUnavailable; NoPasskeysHere.
     """
-    rules = strictest_rules([rules for _, rules in effective.parts])
+    rules = effective.rules
     has_passkeys = relying_party.has_host(ports)
     require_available(rules, email_is_on=_offers_email(ports, application), has_passkeys=has_passkeys)
     if application is None:

@@ -1,8 +1,8 @@
 """Sign-in policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -15,7 +15,7 @@ from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
 
@@ -48,12 +48,11 @@ RENEW: Final = f"""
         returning org_id, service_id, version)
     {COPY_VERSION}"""
 EFFECTIVE: Final = """
-    select p.service_id, coalesce(v.name, o.name), p.rules, p.version
+    select coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
     left join services v on v.id = p.service_id and v.org_id = o.id
     where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
     order by p.service_id nulls first"""
-OF_PLATFORM: Final = "select p.rules, p.version from sign_in_policies p where p.org_id is null"
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
     select o.id, o.name, p.rules, p.version, m.role in ({ADMINS})
@@ -118,10 +117,8 @@ class SignInPolicies(Repository):
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         rows = await self._all(lambda row: row, EFFECTIVE, org_id=org_id, service_id=service_id)
-        return to_effective(org_id, rows)
-
-    async def of_platform(self) -> EffectivePolicy | None:
-        return await self._one(_to_policy_of_platform, OF_PLATFORM)
+        parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
+        return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
     async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
         return await self._all(lambda row: ApplicationPolicy(row[0], row[1], row[2], Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
@@ -180,31 +177,10 @@ class SignInPolicies(Repository):
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
 
 
-def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
-    """Return the policy of the rows of EFFECTIVE: the organization's first, then the application's."""
-    return EffectivePolicy(org_id, rows[0][3], tuple(_to_part(org_id, row) for row in rows)) if rows else None
-
-
 def _to_person(row: Row) -> PolicyPerson:
     return PolicyPerson(ACCOUNT.read(row[3:]), row[0], frozenset(row[1]), row[2])
 
 
-def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:
-    service_id, name, rules, _ = row
-    kind = SourceKind.ORGANIZATION if service_id is None else SourceKind.APPLICATION
-    return Source(kind, service_id or org_id, name), Rules.read(rules)
-
-
-def _to_policy_of_platform(row: Row) -> EffectivePolicy:
-    return _of_platform(row[0], row[1])
-
-
-def _of_platform(rules: Mapping[str, Any], version: int) -> EffectivePolicy:
-    return EffectivePolicy(None, version, ((Source(SourceKind.PLATFORM, None, PRODUCT), Rules.read(rules)),))
-
-
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
     org_id, name, rules, version, is_admin = row
-    if org_id is None:
-        return PolicyOfUser(_of_platform(rules, version), is_admin)
-    return PolicyOfUser(EffectivePolicy(org_id, version, ((Source(SourceKind.ORGANIZATION, org_id, name), Rules.read(rules)),)), is_admin)
+    return PolicyOfUser(EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),)), is_admin)

@@ -112,16 +112,12 @@ def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
     methods = ", ".join(_METHOD_NAMES[name] for name in METHODS if name in (decision.methods or ()))
-    return _FACTS[decision.rule].format(_name(decision), methods)
-
-
-def _name(decision: Decision) -> str:
-    return "" if decision.source is None else decision.source.name
+    return _FACTS[decision.rule].format(decision.source, methods)
 
 
 def _fields(decision: Decision, **further: str) -> dict[str, str]:
     rule = {} if decision.rule is None else {"rule": decision.rule.value}
-    return {**further, **rule, "organization": _name(decision)}
+    return {**further, **rule, "organization": decision.source or ""}
 
 
 class EnrolmentRequired(Forbidden):

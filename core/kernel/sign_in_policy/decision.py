@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, strength_of
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules, Source
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
 
 
 class Outcome(Enum):
@@ -46,7 +46,7 @@ class Decision:
 
     outcome: Outcome
     rule: Rule | None = None
-    source: Source | None = None
+    source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
     methods: frozenset[str] | None = None  # the allowed ones; None for all
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
@@ -64,8 +64,7 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
         return NO_POLICY
     rules = policy.in_force(facts.now)
     if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not rules.admits(facts.address):
-        outside = (source for source, each in policy.parts if not each.admits(facts.address))
-        return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=next(outside))
+        return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
     need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
     too_old = _rule_about_age(rules, facts) if facts.ages else None
     if have >= need and too_old is None:

@@ -120,7 +120,7 @@ def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
         Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters" if rules.min_password_length else "",
         **{rule: "" if time is None else _duration(time // timedelta(minutes=1)) for rule, time in times.items()},
         Rule.DEVICE_TRUST: "" if rules.device_trust is None else _trust(rules.device_trust.days),
-        Rule.ADMIN_NETWORKS: ", ".join(str(network) for networks in rules.admin_networks for network in networks),
+        Rule.ADMIN_NETWORKS: ", ".join(map(str, rules.admin_networks)),
         Rule.INVITED_DOMAINS: ", ".join(sorted(rules.invited_domains or ())),
     }
     return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if text]
@@ -129,9 +129,7 @@ def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
     """Return the name of each organization whose rules concern the user, and these rules as `describe` returns them."""
     values = [
-        {"name": source.name, "rules": describe(_rules_for(rules, is_admin=each.is_admin))}
-        for each in policies
-        for source, rules in each.policy.parts
+        {"name": each.policy.name, "rules": describe(_rules_for(each.policy.parts[0].rules, is_admin=each.is_admin))} for each in policies
     ]
     return sorted((each for each in values if each["rules"]), key=lambda each: each["name"])
 

@@ -19,9 +19,6 @@ class SignInPoliciesRead(Protocol):
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
 
-    async def of_platform(self) -> EffectivePolicy | None:
-        """Return the policy of the platform, or None if it is not stored yet."""
-
     async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
         """Return the policies of the organization's applications, ordered by slug."""
 
