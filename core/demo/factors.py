@@ -20,7 +20,7 @@ from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
 from ports import Ports
 from ports.storage import Transaction
 
-# A COSE key whose private key was deleted when it was made. So the passkey is shown, and signs in no user.
+# A COSE key without a private key, which was deleted at once. So the passkey is shown, and signs in no user.
 PUBLIC_KEY: Final = b64decode("pQECAyYgASFYINvdk6+kBNPyD4XYcZugRYe+ydu7cexC1ynK+2dhFe67Ilgg3WMzoPDt5VdiMA4BjLbDU1UwaCnznxNwBX8pMOMHGFA=")
 PASSKEY_NAME: Final = "Phone of the demo"
 # Admins set up a second factor by the end of the grace, which each run starts again.
@@ -37,8 +37,7 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
     await tx.accounts.set_mfa(user.id, now, now)
     if not was_enabled:
         await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
-            tx.record(event)
+        tx.record(*accounts_events.mfa_enabled(user.id, FactorKind.TOTP))
     return replace(user, totp_secret=secret)
 
 
