@@ -203,8 +203,7 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))
-        has_none = left.passkey_count + left.security_key_count == 0
-        return has_none and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+        return left.key_count == 0 and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
 
 
 def _without(account: Account, passkey: Passkey) -> Account:
@@ -251,7 +250,7 @@ async def _make_second(
     log: Sequence[MfaEvent],
     now: datetime,
 ) -> None:
-    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, and `log` what came before."""
+    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, `log` the entries before it."""
     await tx.passkeys.set_second(account.id, now, now)
     if codes.texts:
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
@@ -265,7 +264,7 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
     await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
     tx.record(events.passkey_removed(user_id, passkey_id))
     account = await tx.accounts.lock(user_id)
-    if account is not None and account.passkey_count + account.security_key_count == 0:
+    if account is not None and account.key_count == 0:
         await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
 
 
@@ -289,7 +288,7 @@ def _binding(caller: Person) -> ChallengeBinding:
 def _check_account(account: Account) -> None:
     if account.email_verified_at is None:
         raise AddressNotVerified
-    if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
+    if account.key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 
 

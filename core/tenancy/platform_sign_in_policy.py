@@ -66,8 +66,9 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
         if old.version != version:
             raise PolicyChanged
         rules = rules.with_due_dates(old.rules, now)
-        is_later = rules.due_at.get(Rule.SECOND_FACTOR) != old.rules.due_at.get(Rule.SECOND_FACTOR)
-        new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id, reminded=0 if is_later else old.reminded)
+        new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id)
+        if new.second_factor_due(now) != old.second_factor_due(now):
+            new = replace(new, reminded=0)
         require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
         await _require_way_in(ports, tx, caller, rules, now)
         if changes := changes_of(old.rules, rules):
@@ -79,10 +80,8 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
 async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
     """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
     async with ports.storage.reading() as read:
-        policy = await _find(read, ports.clock.now())
-        addresses = await read.accounts.owner_addresses_without_second_factor()
-    due = policy.rules.due_at.get(Rule.SECOND_FACTOR)
-    return due if due is not None and due > ports.clock.now() else None, addresses
+        policy = await _find(read, now := ports.clock.now())
+        return policy.second_factor_due(now), await read.accounts.owner_addresses_without_second_factor()
 
 
 async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
@@ -127,8 +126,8 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
     async def process(tx: Transaction, now: datetime) -> int:
         policy = await tx.sign_in_policies.find(None)
-        due = None if policy is None else policy.rules.due_at.get(Rule.SECOND_FACTOR)
-        if policy is None or due is None or due <= now:
+        due = None if policy is None else policy.second_factor_due(now)
+        if policy is None or due is None:
             return 0
         number = 2 if due - now <= LAST_REMINDER else 1
         if policy.reminded >= number or not await tx.sign_in_policies.mark_reminded(number):

@@ -7,6 +7,7 @@ their organization (`core.applications.sign_in_policies`).
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Final
 from uuid import UUID
@@ -201,16 +202,13 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     judge = _Judge(effective, now, email_is_on=_offers_email(ports, application))
     service_id, ends = None if application is None else application.id, monotonic() + COUNTED_WITHIN
 
-    async def next_members(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
+    async def next_people(last: PolicyPerson | None, limit: int, *, are_members: bool) -> Sequence[PolicyPerson]:
+        last_id = None if last is None else last.account.id
         async with ports.storage.reading() as read:
-            return await read.sign_in_policies.members(organization.id, service_id, None if last is None else last.account.id, limit)
+            return await read.sign_in_policies.people(organization.id, service_id, last_id, limit, are_members=are_members)
 
-    async def next_end_users(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
-        async with ports.storage.reading() as read:
-            return await read.sign_in_policies.end_users(organization.id, service_id, None if last is None else last.account.id, limit)
-
-    members, people = await judge.count(next_members, ends)
-    end_users, _ = await judge.count(next_end_users, ends)
+    members, people = await judge.count(partial(next_people, are_members=True), ends)
+    end_users, _ = await judge.count(partial(next_people, are_members=False), ends)
     return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
 
 

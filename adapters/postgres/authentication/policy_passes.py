@@ -66,10 +66,8 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, service_slug, service_name, service_rules, email_sign_in, role, providers = row[
-        :FACTS_WIDTH
-    ]
-    rest = row[FACTS_WIDTH:]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:FACTS_WIDTH]
+    (service_slug, service_name, service_rules), rest = service, row[FACTS_WIDTH:]
     parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
     if service_rules is not None:
         parts.append(PolicyPart(service_name, Rules.read(service_rules)))

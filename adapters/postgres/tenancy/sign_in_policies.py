@@ -136,12 +136,10 @@ class SignInPolicies(Repository):
                 or exists (select from login_events l where l.user_id = u.id and l.success)) limit 1"""
         return await self._exists(sql)
 
-    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = _next_members(service_id, last)
-        return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
-
-    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = _next_end_users(service_id, last)
+    async def people(
+        self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int, *, are_members: bool
+    ) -> Sequence[PolicyPerson]:
+        sql = (_next_members if are_members else _next_end_users)(service_id, last)
         return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:

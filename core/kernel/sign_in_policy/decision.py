@@ -49,6 +49,7 @@ class Decision:
     source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
     methods: frozenset[str] | None = None  # the allowed ones; None for all
+    method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
     valid_until: datetime | None = None
     idle: timedelta | None = None
@@ -59,7 +60,7 @@ NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
 
 
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
-    """Return whether this sign-in is enough, what else the user must do, or why nothing helps. No other code decides this."""
+    """Return whether this sign-in is enough, the next step of the user, or why no step helps. No other code decides this."""
     if policy is None:
         return NO_POLICY
     rules = policy.in_force(facts.now)

@@ -23,10 +23,10 @@ class PolicyChanged(Conflict):
 
 
 class MethodsUnavailable(Invalid):
-    """Some users could not sign in with these methods. Allow passkeys, or what the second factor needs beside a password."""
+    """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
     def __init__(self, application: str | None = None) -> None:
-        """`application`: the name of the application whose policy allows too little together with this one."""
+        """`application`: the name of the application, if its policy and this one together allow too little."""
         of_application = None if application is None else f"Together with the policy of {application}, some users could not sign in."
         super().__init__(of_application)
 
@@ -51,6 +51,11 @@ class SignInPolicy:
     changed_by: UUID | None
     version: int = 0  # 0 if it is not stored
     reminded: int = 0  # of the platform's: the number of emails about its start
+
+    def second_factor_due(self, now: datetime) -> datetime | None:
+        """Return when the second factor becomes required (UTC), or None if it does not start later."""
+        due = self.rules.due_at.get(Rule.SECOND_FACTOR)
+        return due if due is not None and due > now else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
-    """Return the name of each organization whose rules concern the user, and these rules as `describe` returns them."""
+    """Return the name of each organization with rules for the user, and these rules as `describe` returns them."""
     values = [
         {"name": each.policy.name, "rules": describe(_rules_for(each.policy.parts[0].rules, is_admin=each.is_admin))} for each in policies
     ]

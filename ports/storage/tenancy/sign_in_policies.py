@@ -31,14 +31,13 @@ class SignInPoliciesRead(Protocol):
     async def platform_owner_has_signed_in(self) -> bool:
         """Return whether there is a session or a login record of a platform owner."""
 
-    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next confirmed members, ordered by id. With an application: its users among them.
+    async def people(
+        self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int, *, are_members: bool
+    ) -> Sequence[PolicyPerson]:
+        """Return the next confirmed members, or the other users of the organization's applications, ordered by id.
 
-        `last` is the user of the last one of the batch before, or None.
+        With an application, only its users. `last` is the user at the end of the batch before, or None.
         """
-
-    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next users of the organization's applications, or of this one, without confirmed members. As `members`."""
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""

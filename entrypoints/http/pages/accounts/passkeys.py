@@ -62,7 +62,7 @@ def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
 
 
 def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
-    """Return what the browser tells password managers about the account, by the method of PublicKeyCredential, or None for nothing.
+    """Return the signals of the browser to password managers, by the method of PublicKeyCredential, or None without any.
 
     They keep passkeys that an undo can restore, but for the one that the user `has_deleted` in this browser just now.
     """

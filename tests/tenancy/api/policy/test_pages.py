@@ -172,7 +172,7 @@ async def test_a_policy_of_an_application_adds_to_that_of_its_organization(owner
 async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
     async def asked() -> str:
         page = text_of(await owner_browser.open("/app/account/security"))
-        return page.partition("What your organizations ask for")[2].partition("Devices")[0]
+        return page.partition("Rules of your organizations")[2].partition("Devices")[0]
 
     assert await asked() == ""
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
