@@ -42,6 +42,7 @@ M = TypeVar("M", bound=RequestModel)
 
 def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
+    typed = _stored(policy) if form is None else {"version": str(policy.version), **form}
     return {
         "rules": [rule.value for rule in rules],
         "labels": LABELS,
@@ -50,8 +51,8 @@ def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None
         "lifetimes": _options("No limit", LIFETIMES, policy.rules.session_lifetime),
         "idle_times": _options("No limit", IDLE_TIMES, policy.rules.session_idle),
         "trust_days": [("", "As in the general settings"), *((str(days), _trust(days)) for days in _trust_days(policy.rules))],
-        "typed": _stored(policy) if form is None else {"version": str(policy.version), **form},
-        "version": str(policy.version),
+        "typed": typed,
+        "saved": None if typed["version"] == str(policy.version) else describe(policy.rules),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
         "address": signed_in().address or "",
