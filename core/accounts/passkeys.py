@@ -21,7 +21,6 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
-    NoPasskeysHere,
     NoSecondKey,
     OnlySignInMethod,
     OwnPasskeys,
@@ -168,11 +167,8 @@ async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
-        try:
-            rp_id = (await relying_party.load(ports, read)).id
-        except NoPasskeysHere:
-            return OwnPasskeys(account=account, passkeys=own, rp_id=None, handle=handle, restorable=[])
-        restorable = await read.passkeys.restorable(account.id, rp_id)
+        rp_id = (await relying_party.load(ports, read)).id if relying_party.has_host(ports) else None
+        restorable = [] if rp_id is None else await read.passkeys.restorable(account.id, rp_id)
     return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle, restorable=restorable)
 
 

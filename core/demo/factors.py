@@ -9,7 +9,7 @@ from uuid import UUID
 from core.accounts import events as accounts_events
 from core.accounts import mfa, relying_party
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere, Passkey, PasskeyKind
+from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, Passkey, PasskeyKind
 from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import FactorKind
@@ -47,12 +47,9 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"
     await mfa.remove_factors(tx, account, now, (FactorKind.PASSKEY,))
-    if await tx.passkeys.by_credential(credential_id) is not None:
+    if not relying_party.has_host(ports) or await tx.passkeys.by_credential(credential_id) is not None:
         return
-    try:
-        party = await relying_party.load(ports, tx)
-    except NoPasskeysHere:
-        return
+    party = await relying_party.load(ports, tx)
     passkey = Passkey(
         id=new_id(),
         user_id=user.id,

@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Final
-from uuid import UUID
 
 from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization
@@ -33,6 +32,7 @@ from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
     MAX_PEOPLE,
     PeopleCount,
+    PolicyApplication,
     PolicyChanged,
     PolicyOfUser,
     PolicyPerson,
@@ -48,15 +48,6 @@ from ports.storage import Reading, Transaction
 
 COUNTED_WITHIN: Final = 5.0  # seconds
 _STOPPED: Final = (Outcome.ENROLL, Outcome.REFUSED)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyApplication:
-    """The application that a policy is for. `email_sign_in` None: it offers sign-in by email as the platform does."""
-
-    id: UUID
-    name: str
-    email_sign_in: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +150,8 @@ async def _require_available(
     has_passkeys = relying_party.has_host(ports)
     require_available(rules, email_is_on=_offers_email(ports, application), has_passkeys=has_passkeys)
     if application is None:
-        for other in await read.sign_in_policies.of_applications(organization.id):
-            email_is_on = ports.policy.email_sign_in if other.email_sign_in is None else other.email_sign_in
-            both = strictest_rules([rules, other.rules])
+        for other, other_rules in await read.sign_in_policies.of_applications(organization.id):
+            both, email_is_on = strictest_rules([rules, other_rules]), _offers_email(ports, other)
             require_available(both, email_is_on=email_is_on, has_passkeys=has_passkeys, application=other.name)
 
 

@@ -17,7 +17,7 @@ from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
@@ -120,8 +120,8 @@ class SignInPolicies(Repository):
         parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
         return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
-    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
-        return await self._all(lambda row: ApplicationPolicy(row[0], row[1], row[2], Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
+    async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
+        return await self._all(lambda row: (PolicyApplication(*row[:3]), Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)

@@ -67,13 +67,12 @@ class PolicyOfUser:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationPolicy:
-    """The policy of an application, and whether it offers sign-in by email. None: as the platform does."""
+class PolicyApplication:
+    """The application that a policy is for. `email_sign_in` None: it offers sign-in by email as the platform does."""
 
-    service_id: UUID
+    id: UUID
     name: str
     email_sign_in: bool | None
-    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_policy.rules import EffectivePolicy
-from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
+from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -19,8 +19,8 @@ class SignInPoliciesRead(Protocol):
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
 
-    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
-        """Return the policies of the organization's applications, ordered by slug."""
+    async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
+        """Return the organization's applications with a policy, ordered by slug, and its rules."""
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         """Return a confirmed member of the organization, with the facts that a policy asks for."""
