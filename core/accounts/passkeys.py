@@ -211,7 +211,7 @@ def _without(account: Account, passkey: Passkey) -> Account:
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
     """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
 
-    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere.
+    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; FactorRequired.
     """
     codes, now = NO_CODES, ports.clock.now()
     if on:
@@ -221,6 +221,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
+            await factor_changes.require_left(tx, account, replace(account, passkey_second_at=None), now)
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
             return ()
         party = await relying_party.load(ports, tx)
