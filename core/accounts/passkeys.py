@@ -11,7 +11,7 @@ from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import MfaEvent, MfaStatus
+from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.passkeys import (
     DEFAULT_NAMES,
     HANDLE_BYTES,
@@ -86,10 +86,8 @@ async def register(
         kind, second = PasskeyKind.PASSKEY, False
     verified = await verify_new(ports, credential, _binding(caller), kind, caller.user_id, name, conditional=conditional)
     passkey, now = verified.passkey, verified.passkey.created_at
-    async with ports.storage.reading() as read:
-        status = await read.mfa.status(caller.user_id)
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
-    codes = await _new_codes(ports, status) if is_second else NO_CODES
+    codes = await _new_codes(ports, caller) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         _check_account(account)
@@ -156,12 +154,6 @@ async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], boo
         return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
 
 
-async def find_own(ports: Ports, caller: Person, passkey_id: UUID) -> Passkey:
-    """Return one of the caller's passkeys. Raises: PasskeyNotFound."""
-    async with ports.storage.reading() as read:
-        return await read.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
-
-
 async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
     """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
@@ -213,11 +205,7 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
 
     Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; FactorRequired.
     """
-    codes, now = NO_CODES, ports.clock.now()
-    if on:
-        async with ports.storage.reading() as read:
-            status = await read.mfa.status(caller.user_id)
-        codes = await _new_codes(ports, status)
+    codes, now = await _new_codes(ports, caller) if on else NO_CODES, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
@@ -233,8 +221,10 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
     return codes.texts
 
 
-async def _new_codes(ports: Ports, status: MfaStatus | None) -> BackupCodes:
+async def _new_codes(ports: Ports, caller: Person) -> BackupCodes:
     """Return new backup codes for an account that has none."""
+    async with ports.storage.reading() as read:
+        status = await read.mfa.status(caller.user_id)
     return await backup_codes.generate(ports) if status is not None and status.backup_codes == 0 else NO_CODES
 
 

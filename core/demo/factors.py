@@ -80,7 +80,6 @@ async def ensure_policy(ports: Ports, tx: Transaction, org_id: UUID) -> None:
     if stored is not None and stored.changed_by is not None:
         return
     rules = POLICY.with_due_dates(Rules(), now)
-    policy_id = new_id() if stored is None else stored.id
-    await tx.sign_in_policies.put(SignInPolicy(id=policy_id, org_id=org_id, service_id=None, rules=rules, changed_at=now, changed_by=None))
+    await tx.sign_in_policies.put(SignInPolicy(org_id=org_id, rules=rules, changed_at=now))
     if stored is None:
         tx.record(tenancy_events.sign_in_policy_updated(org_id, None, changes_of(Rules(), rules)))

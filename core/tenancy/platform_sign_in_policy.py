@@ -28,7 +28,7 @@ from core.kernel.sign_in_policy.rules import (
     Rule,
     Rules,
 )
-from core.kernel.values import Email, new_id
+from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events
 from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of, require_available
@@ -89,8 +89,7 @@ async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
 
 
 def _first(now: datetime) -> SignInPolicy:
-    rules = _LEAST.with_due_dates(Rules(), now)
-    return SignInPolicy(id=new_id(), org_id=None, service_id=None, rules=rules, changed_at=now, changed_by=None)
+    return SignInPolicy(org_id=None, rules=_LEAST.with_due_dates(Rules(), now), changed_at=now)
 
 
 async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: Rules, now: datetime) -> None:

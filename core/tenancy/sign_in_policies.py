@@ -25,7 +25,7 @@ from core.kernel.sign_in_policy.rules import (
     Rules,
     strictest_rules,
 )
-from core.kernel.values import Batches, new_id
+from core.kernel.values import Batches
 from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
@@ -119,9 +119,7 @@ async def _find(
 ) -> SignInPolicy:
     service_id = None if application is None else application.id
     stored = await read.sign_in_policies.find(organization.id, service_id)
-    return stored or SignInPolicy(
-        id=new_id(), org_id=organization.id, service_id=service_id, rules=Rules(), changed_at=now, changed_by=None
-    )
+    return stored or SignInPolicy(org_id=organization.id, service_id=service_id, rules=Rules(), changed_at=now)
 
 
 async def _merge(

@@ -1,7 +1,7 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -13,6 +13,7 @@ from core.kernel.proofs import Method, Proofs, first_proof
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
+from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
@@ -43,12 +44,12 @@ class WouldLockYouOut(Invalid):
 class SignInPolicy:
     """The sign-in policy of an organization, of one of its applications, or of the platform. Times are UTC."""
 
-    id: UUID
+    id: UUID = field(default_factory=new_id)
     org_id: UUID | None  # None for the platform
-    service_id: UUID | None  # None for the whole organization
+    service_id: UUID | None = None  # None for the whole organization
     rules: Rules
     changed_at: datetime
-    changed_by: UUID | None
+    changed_by: UUID | None = None
     version: int = 0  # 0 if it is not stored
     reminded: int = 0  # of the platform's: the number of emails about its start
 
