@@ -7,7 +7,7 @@ from quart import Response
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
@@ -58,7 +58,9 @@ async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
 
 
 async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknown_credential: str | None = None) -> Response:
-    """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded."""
+    """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded, also as `refusal`."""
+    if isinstance(refusal, FlowEnded):
+        raise refusal
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
