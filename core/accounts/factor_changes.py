@@ -52,4 +52,4 @@ async def require_left(
     for each in await tx.sign_in_policies.of_user(left.id):
         needed = strictest(each.policy, is_admin=each.is_admin, now=now)
         if reachable < min(needed, reached):
-            raise FactorRequired(each.policy.parts[0][0].name, needed)
+            raise FactorRequired(each.policy.name, needed)

@@ -59,10 +59,9 @@ async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
 
 async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
     """Return the passkeys and security keys of an account for the present RP ID, with the relying party, or None if there are none."""
-    try:
-        party = await load(ports, read)
-    except NoPasskeysHere:
+    if not has_host(ports):
         return None, []
+    party = await load(ports, read)
     own = [passkey for passkey in await read.passkeys.of_user(user_id) if passkey.rp_id == party.id]
     return (party, own) if own else (None, [])
 

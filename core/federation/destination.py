@@ -38,7 +38,7 @@ class Asked:
     step: Step
     destination: Destination | None = None
     grant: OpenIdGrant | None = None
-    admission: Admission = NO_ADMISSION  # what the sign-in policy says about the session
+    admission: Admission = NO_ADMISSION  # the answer of the sign-in policy about the session
 
     @property
     def question(self) -> str:

@@ -57,8 +57,8 @@ class ApiSignIn:
     """The tokens of a completed sign-in over the API.
 
     With `device_token`, the device can skip the second factor for a while. `next_path` is the path
-    where the browser of a pending SAML sign-on continues, or None for other sign-ins. `enrollment` is what the
-    sign-in policy of the application asks for later, if anything.
+    where the browser of a pending SAML sign-on continues, or None for other sign-ins. `enrollment` is the
+    factor that the sign-in policy of the application requires later, if any.
     """
 
     tokens: TokenPair

@@ -48,8 +48,8 @@ class Transaction(Protocol):
     async def send_deferred(self) -> None:
         """Execute the deferred statements now, if their results are needed before any other statement."""
 
-    def record(self, event: Event) -> None:
-        """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
+    def record(self, *events: Event) -> None:
+        """Write the events, and the audit log entries of those that have one, with the caller's id, address and user agent.
 
         All events of a transaction are written when its block ends, in the order of the calls. So
         `of_person` stands for the confirmed memberships of that moment. They are written last

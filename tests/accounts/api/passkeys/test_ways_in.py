@@ -18,7 +18,7 @@ from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import Api, add_member, add_organization, deliver, one_factor, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
-from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
 
 PASSWORD_PATH = "/api/user/password"
 
@@ -94,6 +94,20 @@ async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, port
     await add_policy(ports, pool, user, second_factor=["everyone"])
     answer = await api.delete("/api/user/mfa", token=token)
     assert (answer.status, answer.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
+
+
+async def test_a_security_key_that_sign_ins_do_not_ask_for_meets_no_policy(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    """Sign-ins do not accept it, so a change of factors needs no proof of it. When it is a second factor, it stays one."""
+    holder.token = (await api.login()).json["access_token"]
+    await holder.add_key(second_factor=False)
+    await add_policy(ports, pool, user, second_factor=["everyone"])
+    turned_on = await api.call("PUT", f"{PASSKEYS}/second-factor", {"enabled": True}, token=(await api.login()).json["access_token"])
+    assert (turned_on.status, len(turned_on.json["backup_codes"])) == (200, 10)
+    holder.token = (await verify_second(api, await start_login(api), holder.authenticator)).json["access_token"]
+    turned_off = await api.call("PUT", f"{PASSKEYS}/second-factor", {"enabled": False}, token=holder.token)
+    assert (turned_off.status, turned_off.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
 
 
 async def test_a_weaker_session_changes_no_factor(api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool) -> None:
