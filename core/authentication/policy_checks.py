@@ -228,6 +228,15 @@ async def require_on_platform(ports: Ports, user: Person) -> None:
         await require(ports, PolicyPath.API, None, None, user)
 
 
+async def require_of_impersonator(ports: Ports, user: Person) -> None:
+    """Check that the platform owner who acts as this user meets the platform's policy. Raises: the errors of `require`."""
+    assert user.impersonator_id is not None, "the user is impersonated"
+    async with ports.storage.reading() as read:
+        session_id = await read.impersonations.started_in(user.session_id)
+    if session_id is not None:
+        await require_on_platform(ports, replace(user, user_id=user.impersonator_id, session_id=session_id, impersonator_id=None))
+
+
 def _is_inside(state: PolicyState, address: str | None) -> bool:
     return not state.admin_networks or Rules.read({Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
 

@@ -13,6 +13,7 @@ from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurp
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.notices import ended_secrets, security_notices
+from core.authentication import policy_checks
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
@@ -59,8 +60,9 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
-    others must not learn which accounts exist (security B-5).
+    others must not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them.
     """
+    await _require_policy_of_platform(ports, caller, user_id)
     async with ports.storage.reading() as read:
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
@@ -87,6 +89,12 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         login_events_count=login_count,
         lists={list_: batches(list_) for list_ in ExportedList},
     )
+
+
+async def _require_policy_of_platform(ports: Ports, caller: Person, user_id: UUID) -> None:
+    """Check that a platform owner who acts on another user meets the platform's policy. Raises: the errors of `policy_checks.require`."""
+    if caller.is_platform_owner and caller.service is None and caller.user_id != user_id:
+        await policy_checks.require_on_platform(ports, caller)
 
 
 async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: UUID) -> Collection[UUID] | None:
@@ -120,8 +128,9 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 
     Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
     many lost races; AccountNotFound for platform owners only, because others must not learn which
-    accounts exist (security B-5).
+    accounts exist (security B-5); the errors of `policy_checks.require` for them.
     """
+    await _require_policy_of_platform(ports, caller, user_id)
     # Check before any lock, so that callers cannot lock rows of users that they have no control
     # over. The check is repeated under the locks, because the facts can change until then.
     async with ports.storage.reading() as read:

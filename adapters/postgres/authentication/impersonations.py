@@ -30,6 +30,10 @@ class Impersonations(Repository):
             now=now,
         )
 
+    async def started_in(self, session_id: UUID) -> UUID | None:
+        sql = "select impersonator_session_id from sessions where id = %(session_id)s"
+        return await self._one(lambda row: row[0], sql, session_id=session_id)
+
     async def begin_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
         sql = """
             with begun as (

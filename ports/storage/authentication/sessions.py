@@ -117,6 +117,9 @@ class ImpersonationsRead(Protocol):
     async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
         """Return the id and the facts of the newest live impersonation that was started in this session. They contain no organization."""
 
+    async def started_in(self, session_id: UUID) -> UUID | None:
+        """Return the session of the platform owner in which this impersonation was started, or None if this is no impersonation."""
+
 
 class Impersonations(ImpersonationsRead, Protocol):
     """Write access to impersonations."""

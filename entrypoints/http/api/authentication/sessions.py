@@ -158,7 +158,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 
 @routes.post("/api/auth/logout")
-@person_anywhere(applications=ApplicationTokens.ALL, outlives=False)
+@person_anywhere(applications=ApplicationTokens.ALL, outlives=False, ends_session=True)
 async def logout() -> Message:
     """End the session of this access token.
 

@@ -219,6 +219,8 @@ async def _authorize_user(user: Person, access: Access) -> None:
         raise NotWithOpenId
     if user.impersonator_id is not None and access.outlives:
         raise NotWhileImpersonating
+    if user.impersonator_id is not None and not access.ends_session:
+        await policy_checks.require_of_impersonator(ports(), user)
     if access.is_of_platform and not user.is_platform_owner:
         raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:

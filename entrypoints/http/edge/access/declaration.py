@@ -77,6 +77,7 @@ class Access:
     permission: Permission | None = None  # required of an API key
     programs: Programs = Programs.ALL
     area: Area | None = None  # area of the required scope, for routes without a capability
+    ends_session: bool = False  # the route only ends the caller's session: no policy of the platform keeps an impersonator in it
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
 

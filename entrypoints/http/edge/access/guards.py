@@ -47,6 +47,7 @@ class Changes(TypedDict, total=False):
     applications: ApplicationTokens
     programs: Programs
     area: Area
+    ends_session: bool
     sign_in: SignInAge | None
 
 

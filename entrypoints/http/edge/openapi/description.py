@@ -238,7 +238,7 @@ def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *,
         statuses.add(413)  # the middleware limits every body, even if the route reads none
     if access.credentials is not Credentials.NONE and not docs.is_page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
-    if access.is_of_platform or access.name == "member_page":
+    if access.is_of_platform or access.name in ("member_page", "page_session"):
         statuses.add(403)
     if access.credentials is Credentials.SCIM_TOKEN or (access.limit is not None and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
         statuses.add(429)

@@ -233,7 +233,7 @@ async def start_impersonation(user_id: UUID, form: Form) -> Response:
 
 
 @routes.post("/app/impersonation/end")
-@page_session(outlives=False)
+@page_session(outlives=False, ends_session=True)
 @describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
 async def end_impersonation() -> Response:
     """End the impersonation in this browser."""
