@@ -215,12 +215,12 @@ async def force_removal(
 ) -> tuple[FactorKind, ...]:
     """Remove the second factors of a locked account without its user, and return those that were on. The caller records the events.
 
-    All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any: its policy
-    counts, too, because the user may be its end user.
+    All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any.
 
-    Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8).
+    Raises: RecoveryNeeded where a policy, also of an application, asks for a second factor at some risk, because a removal would
+    go around it (security M-8).
     """
-    if await tx.sign_in_policies.strictest_of(account.id, now, org_id) >= Strength.TWO:
+    if await tx.sign_in_policies.strictest_anywhere(account.id, now, org_id) >= Strength.TWO:
         raise RecoveryNeeded
     removed = await remove_factors(tx, account, now)
     if removed:

@@ -267,7 +267,7 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
         account = await read.accounts.by_id(recovery.user_id)
         if account is None or not account.is_usable:
             raise RecoveryEnded
-        required = await read.sign_in_policies.strictest_of(account.id, now, recovery.org_id)
+        required = await read.sign_in_policies.strictest_anywhere(account.id, now, recovery.org_id)
     return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
 
 

@@ -65,7 +65,11 @@ OF_USER: Final = f"""
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
-
+OF_USED_APPLICATIONS: Final = f"""
+    select distinct p.org_id, p.rules, coalesce(m.role in ({ADMINS}), false)
+    from service_users x join sign_in_policies p on p.org_id = x.org_id and (p.service_id is null or p.service_id = x.service_id)
+    left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
+    where x.user_id = %(user_id)s"""
 OF_APPLICATIONS: Final = """
     select v.id, v.name, v.email_sign_in, p.rules from sign_in_policies p join services v on v.id = p.service_id
     where p.org_id = %(org_id)s and v.org_id = p.org_id order by v.slug"""
@@ -146,12 +150,16 @@ class SignInPolicies(Repository):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
 
-    async def strictest_of(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> Strength:
-        policies = await self.of_user(user_id)
-        required = [strictest(each.policy, is_admin=each.is_admin, now=now) for each in policies]
-        if org_id is not None:
-            required.append(strictest(await self.effective(org_id), is_admin=False, now=now))
-        return max(required, default=Strength.ONE)
+    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
+        return max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in await self.of_user(user_id)), default=Strength.ONE)
+
+    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+        of_org = "" if org_id is None else " and x.org_id = %(org_id)s"
+        policies = [
+            *await self.of_user(user_id),
+            *await self._all(_to_policy_where_used, OF_USED_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
+        ]
+        return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
 
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:
@@ -180,6 +188,11 @@ def _to_person(row: Row) -> PolicyPerson:
     role, providers, address = row[:3]
     keys, account = row[3 : 3 + KEY_HOSTS.width], row[3 + KEY_HOSTS.width :]
     return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, frozenset(providers), address)
+
+
+def _to_policy_where_used(row: Row) -> PolicyOfUser:
+    org_id, rules, is_admin = row
+    return PolicyOfUser(EffectivePolicy(org_id, 0, (PolicyPart("", Rules.read(rules)),)), is_admin)
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:

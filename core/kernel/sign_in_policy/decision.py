@@ -83,9 +83,9 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
     )
 
 
-def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime) -> Strength:
-    """Return the strength that the policy asks of this user in each sign-in, by the rules in force."""
-    return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=False)
+def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
+    """Return the strength that the policy asks of this user in each sign-in, or in one at a high risk, by the rules in force."""
+    return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
 
 
 def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:

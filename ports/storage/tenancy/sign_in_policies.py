@@ -42,10 +42,14 @@ class SignInPoliciesRead(Protocol):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
-    async def strictest_of(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> Strength:
-        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in.
+    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
+        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in."""
 
-        With `org_id`, the policy of this organization counts, too: the user may be its end user.
+    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+        """Return the greatest strength that one of these policies asks of the user in a sign-in, at any risk.
+
+        They are those of `of_user`, and those of the applications that the user uses, with their organizations': in this
+        organization alone, or in all of them if `org_id` is None. Two statements.
         """
 
 

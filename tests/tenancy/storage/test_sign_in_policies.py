@@ -15,7 +15,7 @@ from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyI
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
-from tests.support.services import add_service
+from tests.support.services import add_service, enroll_user
 
 EVERY_MEMBER: Any = {
     "methods": ["password", "passkey", "totp", "provider:websuite"],
@@ -108,6 +108,32 @@ async def test_the_strictest_policy_of_the_users_organizations_counts_for_change
     async with storage.reading() as read:
         policies = await read.sign_in_policies.of_user(user.id)
     assert [(one.policy.name, one.is_admin) for one in policies] == [("Acme", False), (PRODUCT, True)]
+
+
+async def test_the_policies_of_used_applications_count_for_removals_by_others(storage: Postgres, pool: Pool) -> None:
+    acme, globex = await add_organization(pool, "acme"), await add_organization(pool, "globex")
+    shop, unused, other = (
+        await add_service(pool, acme, "shop"),
+        await add_service(pool, acme, "unused"),
+        await add_service(pool, globex, "other"),
+    )
+    user = await add(storage, account(email=ADA))
+
+    async def strictest(org_id: UUID | None) -> Strength:
+        async with storage.reading() as read:
+            return await read.sign_in_policies.strictest_anywhere(user.id, NOW, org_id)
+
+    await put(storage, policy(acme, unused, phishing_resistant=["everyone"]))
+    await put(storage, policy(acme, shop, second_factor=["high_risk"]))
+    await put(storage, policy(globex, phishing_resistant=["admins"]))
+    await put(storage, policy(globex, other, phishing_resistant=["everyone"]))
+    assert await strictest(acme) is Strength.ONE
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await enroll_user(tx, shop, user.id, NOW)
+    assert [await strictest(org_id) for org_id in (acme, globex, None)] == [Strength.TWO, Strength.ONE, Strength.TWO]
+    async with storage.transaction(by=SYSTEM) as tx:
+        assert await enroll_user(tx, other, user.id, NOW)
+    assert [await strictest(org_id) for org_id in (acme, globex, None)] == [Strength.TWO, *[Strength.PHISHING_RESISTANT] * 2]
 
 
 @pytest.mark.parametrize(

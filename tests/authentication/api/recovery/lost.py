@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.causes import SYSTEM
@@ -80,12 +81,12 @@ class LostUser:
         token = form_token(await self.browser.open(RECOVER))
         return await self.browser.send(f"{path}/app", form_token=token, code="123456")
 
-    async def require(self, **document: Any) -> None:
-        """Give acme this sign-in policy, which takes effect now."""
+    async def require(self, service_id: UUID | None = None, org_id: UUID | None = None, /, **document: Any) -> None:
+        """Give an organization, acme by default, or its application this sign-in policy, which takes effect now."""
         policy = SignInPolicy(
             id=new_id(),
-            org_id=self.acme.org,
-            service_id=None,
+            org_id=org_id or self.acme.org,
+            service_id=service_id,
             rules=Rules.read(document),
             changed_at=self.acme.ports.clock.now(),
             changed_by=None,

@@ -15,7 +15,19 @@ from tests.accounts.email_changes import UNDO, undo
 from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
-from tests.support.builders import BASE_URL, EMAIL, Answer, add_account, deliver, link, mail_server, mark_created_by, run_sql, sign_in
+from tests.support.builders import (
+    BASE_URL,
+    EMAIL,
+    Answer,
+    add_account,
+    add_organization,
+    deliver,
+    link,
+    mail_server,
+    mark_created_by,
+    run_sql,
+    sign_in,
+)
 from tests.support.mfa import STEP, waiting_flow
 from tests.support.passkeys.authenticator import SoftAuthenticator
 from tests.support.passkeys.users import PASSKEYS, sign_in_with_passkey, start_login, verify_second
@@ -264,9 +276,17 @@ async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> 
     assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
 
 
-async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_it(ada: LostUser, pool: Pool, platform: Platform) -> None:
-    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
-    await ada.require(second_factor=["everyone"])
+@pytest.mark.parametrize("is_member", [True, False], ids=["member", "end user"])
+@pytest.mark.parametrize("is_of_application", [False, True], ids=["organization", "application"])
+@pytest.mark.parametrize("concerned", ["everyone", "high_risk"])
+async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_it(
+    ada: LostUser, pool: Pool, platform: Platform, concerned: str, is_of_application: bool, is_member: bool
+) -> None:
+    shop = await add_service(pool, ada.acme.org)
+    await add_service_user(ada.acme.ports, shop, ada.account.id)
+    if not is_member:
+        await run_sql(pool, "delete from memberships where user_id = %s", ada.account.id)
+    await ada.require(shop if is_of_application else None, second_factor=[concerned])
     for name in ("owner", "admin"):
         ada.acme.sessions[name] = await sign_in(ada.acme.ports, ada.acme.people[name], ada.acme.org, second_factor=True)
     removals = [
@@ -277,7 +297,16 @@ async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_i
         answer = await ada.acme.api.call("DELETE", path, body, token=token)
         assert (answer.status, answer.json["error"]) == (403, str(RecoveryNeeded.__doc__)), answer.text
     assert await run_sql(pool, "select mfa_enabled_at is not null from users where id = %s", ada.account.id) == [(True,)]
-    assert (await ada.send_app(await ada.recover())).status == 200
+
+
+async def test_the_rules_of_other_applications_keep_no_second_factor(ada: LostUser, pool: Pool) -> None:
+    """An organization decides about its own applications, and only about those that the user uses."""
+    globex = await add_organization(pool, "globex")
+    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
+    await ada.require(await add_service(pool, ada.acme.org, "other"), second_factor=["everyone"])
+    await ada.require(None, globex, second_factor=["everyone"])
+    owner = await sign_in(ada.acme.ports, ada.acme.people["owner"], ada.acme.org, second_factor=True)
+    assert (await ada.acme.api.delete(f"{ada.acme.path}/users/{ada.account.id}/mfa", token=owner.access_token)).status == 204
 
 
 async def test_the_rules_of_an_organization_protect_its_end_users(ada: LostUser, pool: Pool) -> None:
