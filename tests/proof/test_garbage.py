@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
@@ -18,12 +19,13 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
+from core.kernel.values import digest, new_secret
 from entrypoints.http.app import Application, configure, create_app
 from entrypoints.http.edge.bodies import body_limit
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
-from tests.support.builders import Answer, add_account, log_in, make_edge, make_ports, sign_in
+from tests.support.builders import Answer, add_account, log_in, make_edge, make_ports, run_sql, sign_in
 from tests.support.direct import ask
 from tests.support.openapi import operations
 from tests.support.paths import API_KEY, SCIM_TOKEN, add_ruler, filled, pre_auth_token, restore
@@ -398,6 +400,34 @@ async def test_a_hostile_query_is_handled(app: Application, ports: Ports, send: 
             headers = [HTML] if (route + value) % 2 else []
             answer = await send(method, path.encode() + b"?" + query, headers=headers)
             findings.check(f"{method} {path}: {what}", answer)
+    findings.check_none()
+
+
+@cache
+def page_parameters() -> tuple[tuple[str, str], ...]:
+    """Return the path of each page, with the name of each of its query parameters."""
+    return tuple(
+        (path, parameter["name"])
+        for method, path, operation in operations()
+        for parameter in operation.get("parameters", ())
+        if method == "GET" and path.startswith(("/app", "/auth", "/saml")) and parameter["in"] == "query"
+    )
+
+
+async def test_a_hostile_value_in_the_query_of_a_page_is_handled(app: QuartTrio, ports: Ports, pool: Pool) -> None:
+    """Each parameter gets a NUL, which the database cannot take, and one of the other values."""
+    ruler, _ = await add_ruler(ports, pool)
+    began, cookie = await sign_in(ports, ruler), new_secret()
+    await run_sql(pool, "update sessions set browser_hash = %s where id = %s", digest(cookie), began.session_id)
+    headers = [HTML, (b"cookie", f"gatehouse-session={cookie}".encode())]
+    findings, others = Findings(), sorted(NOT_PLAIN - {"NUL"})
+    assert {("/app/enroll", "org"), ("/app/enroll", "service"), ("/app/reauthenticate", "policy")} <= set(page_parameters())
+    for number, (path, name) in enumerate(page_parameters()):
+        # A value is read only beside those that it depends on.
+        beside = {"org": "acme"} if name == "service" else {}
+        for what in ("NUL", others[number % len(others)]):
+            query = urlencode({**beside, name: HOSTILE_TEXT[what]})
+            findings.check(f"GET {path} {name}: {what}", await ask(app, "GET", f"{filled(path)}?{query}", headers=headers))
     findings.check_none()
 
 

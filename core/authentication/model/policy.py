@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -17,12 +17,15 @@ from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule
+from core.kernel.values import Slug, SlugInvalid, SlugReserved
 
 # A pass lasts this long at most: trust in a device and the risk of a sign-in change without a new version of the policy.
 PASS_TTL: Final = timedelta(hours=1)
 MIN_PASS_TTL: Final = timedelta(minutes=1)
 IDLE_PARTS: Final = 10  # of the idle time: a pass lasts for one of them, and then the next use is stored
 REMINDER_PAUSE: Final = timedelta(days=1)
+
+NO_SLUG: Final = "-"  # no organization and no application has this slug
 
 
 class PolicyPath(StrEnum):
@@ -58,6 +61,21 @@ class PolicyPlace:
 
     org_slug: str | None
     service_slug: str | None = None
+
+    @classmethod
+    def read(cls, org_slug: str, service_slug: str = "") -> Self:
+        """Return the place of these texts in a URL or a form. Without `org_slug`, it is the platform.
+
+        Any text that cannot be a slug becomes one that nothing has.
+        """
+        return cls(_to_slug(org_slug), _to_slug(service_slug))
+
+
+def _to_slug(text: str) -> str | None:
+    try:
+        return Slug.parse(text) if text else None
+    except (SlugInvalid, SlugReserved):
+        return NO_SLUG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from quart import Response, current_app, g, request
 
 from core.authentication import browser, policy_checks
-from core.authentication.model.policy import EnrolmentRequired, PolicyPlace, StepUpNeeded
+from core.authentication.model.policy import NO_SLUG, EnrolmentRequired, PolicyPlace, StepUpNeeded
 from core.authentication.reauthentication import kept_forms
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from entrypoints.http.base.context import ports, requested_path, signed_in
@@ -62,7 +62,7 @@ def _name_of(place: PolicyPlace) -> str:
 def place_of(name: str) -> PolicyPlace:
     """Return the place of the sign-in policy with this name in the parameter `policy`."""
     org_slug, _, service_slug = name.partition("/")
-    return PolicyPlace(None) if name == PLATFORM else PolicyPlace(org_slug, service_slug or None)
+    return PolicyPlace(None) if name == PLATFORM else PolicyPlace.read(org_slug or NO_SLUG, service_slug)
 
 
 def to_policy_first(refusal: EnrolmentRequired | StepUpNeeded, next_path: str) -> Response:

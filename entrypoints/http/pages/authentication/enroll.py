@@ -33,7 +33,7 @@ FIELDS: Final = {
 
 
 def _place(fields: Mapping[str, str]) -> PolicyPlace:
-    return PolicyPlace(fields.get("org") or None, fields.get("service") or None)
+    return PolicyPlace.read(fields.get("org", ""), fields.get("service", ""))
 
 
 def _ways(decision: Decision) -> dict[str, bool]:
