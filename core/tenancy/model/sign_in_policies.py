@@ -9,7 +9,7 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Factor, Method, Proofs, first_proof
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, first_proof
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
@@ -97,13 +97,14 @@ class PolicyPerson:
     def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
         """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.
 
-        `factors` are those of the account that work here.
+        An account with no factor at all sets a password first. `factors` are those of the account that work here.
         """
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
         allowed = [way for way in sorted(ways) if rules.may_use(way)]
+        others = [Method.PASSKEY] if any(factor.kind is FactorKind.PASSKEY for factor in factors) else [Method.PASSWORD]
         return PolicyFacts(
             now=now,
-            proofs=_proofs_by([*allowed, *ways, Method.PASSWORD][0], now),
+            proofs=_proofs_by([*allowed, *ways, *others][0], now),
             factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
@@ -171,4 +172,6 @@ def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _proofs_by(way: str, now: datetime) -> Proofs:
+    if way == Method.PASSKEY:
+        return (Proof(Method.PASSKEY, now, user_verified=True, phishing_resistant=True),)
     return (first_proof(way.removeprefix(PROVIDER_PREFIX), now),)
