@@ -33,7 +33,7 @@ from core.kernel.errors import refuse
 from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
-from core.tenancy import organizations
+from core.tenancy import organizations, sign_in_policies
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ApplicationClosed, Organization
 from ports import Ports
@@ -86,11 +86,13 @@ async def create(
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises: the errors of `draft` and `add`.
+    Raises: the errors of `draft`, `add` and `require_compatible`.
     """
     new = draft(ports, caller, slug, name, service_type, settings)
     async with ports.storage.transaction(by=caller) as tx:
-        return await add(tx, caller, new)
+        created = await add(tx, caller, new)  # locks the organization, so that its policy cannot change
+        await sign_in_policies.require_compatible(ports, tx, new.service.org_id, new.service.policy_application)
+    return created
 
 
 def draft(
@@ -204,10 +206,15 @@ async def list_services(
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: SettingChanges) -> tuple[Service, str | None]:
-    """Change a service. Return it with its client secret if it became a confidential client and got one. Raises: ServiceNotFound."""
+    """Change a service. Return it with its client secret if it became a confidential client and got one.
+
+    Raises: ServiceNotFound; the errors of `require_compatible`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         new, client_secret = ensure_client_secret(_apply(ports, old, settings))
+        if new.policy_application.limits_more(old.policy_application):
+            await sign_in_policies.require_compatible(ports, tx, new.org_id, new.policy_application)
         return await save_changes(tx, old, new, ports.clock.now()), client_secret
 
 

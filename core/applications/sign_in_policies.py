@@ -31,4 +31,4 @@ async def preview(ports: Ports, caller: Member, slug: str, document: Document) -
 
 async def _find(ports: Ports, caller: Member, slug: str) -> PolicyApplication:
     service = await services.find(ports, caller, slug)
-    return PolicyApplication(service.id, service.name, service.email_sign_in)
+    return service.policy_application

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from time import monotonic
 from typing import Final
+from uuid import UUID
 
 from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization
@@ -31,12 +32,14 @@ from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
     MAX_PEOPLE,
+    MethodsUnavailable,
     PeopleCount,
     PolicyApplication,
     PolicyChanged,
     PolicyOfUser,
     PolicyPerson,
     PolicyPreview,
+    SettingsBeyondPolicies,
     SignInPolicy,
     StoppedPerson,
     WouldLockYouOut,
@@ -145,12 +148,32 @@ async def _require_available(
     Raises: MethodsUnavailable; NoPasskeysHere.
     """
     rules = effective.rules
-    has_passkeys = relying_party.has_host(ports)
-    require_available(rules, email_is_on=_offers_email(ports, application), has_passkeys=has_passkeys)
+    _require_available_in(ports, rules, application)
     if application is None:
         for other, other_rules in await read.sign_in_policies.of_applications(organization.id):
-            both, email_is_on = strictest_rules([rules, other_rules]), _offers_email(ports, other)
-            require_available(both, email_is_on=email_is_on, has_passkeys=has_passkeys, application=other.name)
+            _require_available_in(ports, strictest_rules([rules, other_rules]), other, names_application=True)
+
+
+async def require_compatible(ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication) -> None:
+    """Check that every user can meet the policies of an application with these settings, which can be new.
+
+    Raises: SettingsBeyondPolicies; NoPasskeysHere.
+    """
+    effective = await read.sign_in_policies.effective(org_id, application.id)
+    try:
+        _require_available_in(ports, Rules() if effective is None else effective.rules, application)
+    except MethodsUnavailable:
+        raise SettingsBeyondPolicies from None
+
+
+def _require_available_in(ports: Ports, rules: Rules, application: PolicyApplication | None, *, names_application: bool = False) -> None:
+    """Check that every user can meet these rules, in an application also its settings. Raises: MethodsUnavailable; NoPasskeysHere."""
+    require_available(
+        rules if application is None else application.with_required(rules),
+        email_is_on=_offers_email(ports, application),
+        has_passkeys=relying_party.has_host(ports),
+        application=application.name if application is not None and names_application else None,
+    )
 
 
 async def _require_way_in(

@@ -13,7 +13,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import ADMINS
 from core.kernel.display import PRODUCT
-from core.kernel.proofs import Strength
+from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
@@ -71,8 +71,9 @@ OF_USED_APPLICATIONS: Final = f"""
     left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
     where x.user_id = %(user_id)s"""
 OF_APPLICATIONS: Final = """
-    select v.id, v.name, v.email_sign_in, p.rules from sign_in_policies p join services v on v.id = p.service_id
-    where p.org_id = %(org_id)s and v.org_id = p.org_id order by v.slug"""
+    select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{}')
+    from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
+    where v.org_id = %(org_id)s and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
 PROVIDERS: Final = """
     array(select distinct i.provider from identities i where i.user_id = u.id
           and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
@@ -126,7 +127,7 @@ class SignInPolicies(Repository):
         return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
-        return await self._all(lambda row: (PolicyApplication(*row[:3]), Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
+        return await self._all(_to_application, OF_APPLICATIONS, org_id=org_id)
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
@@ -182,6 +183,12 @@ class SignInPolicies(Repository):
                 returning p.org_id, p.service_id, p.version)
             {COPY_VERSION}"""
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
+
+
+def _to_application(row: Row) -> tuple[PolicyApplication, Rules]:
+    service_id, name, email_sign_in, required_acr, rules = row
+    required = Strength.ONE if required_acr is None else Acr(required_acr).strength
+    return PolicyApplication(service_id, name, email_sign_in, required), Rules.read(rules)
 
 
 def _to_person(row: Row) -> PolicyPerson:

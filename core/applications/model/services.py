@@ -19,6 +19,7 @@ from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import Slug, digest, new_secret, provided
+from core.tenancy.model.sign_in_policies import PolicyApplication
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
@@ -159,6 +160,11 @@ class Service(ServiceSettings):
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
     logo_url: str | None = None  # of an uploaded image
+
+    @property
+    def policy_application(self) -> PolicyApplication:
+        """The application as sign-in policies see it."""
+        return PolicyApplication(self.id, self.name, self.email_sign_in, self.required_strength)
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
         """Return whether this is the hash of the client secret, or of the former one while both are valid."""

@@ -1,7 +1,7 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -9,10 +9,10 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, first_proof
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
 from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
@@ -27,9 +27,13 @@ class MethodsUnavailable(Invalid):
     """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
     def __init__(self, application: str | None = None) -> None:
-        """`application`: the name of the application, if its policy and this one together allow too little."""
-        of_application = None if application is None else f"Together with the policy of {application}, some users could not sign in."
+        """`application`: the name of the application, if its settings or its policy and this policy together allow too little."""
+        of_application = None if application is None else f"Together with the rules of {application}, some users could not sign in."
         super().__init__(of_application)
+
+
+class SettingsBeyondPolicies(Invalid):
+    """With these settings, the sign-in policies of the application and its organization let no user sign in. Change the policies first."""
 
 
 class NoAdminNetworks(Invalid):
@@ -78,6 +82,17 @@ class PolicyApplication:
     id: UUID
     name: str
     email_sign_in: bool | None
+    required: Strength = Strength.ONE  # of each sign-in, by the settings of the application
+
+    def limits_more(self, before: "PolicyApplication") -> bool:
+        """Return whether these settings may allow fewer sign-ins than those before."""
+        return self.required > before.required or self.email_sign_in != before.email_sign_in
+
+    def with_required(self, rules: Rules) -> Rules:
+        """Return the rules together with the strength that the application requires."""
+        if self.required is Strength.PHISHING_RESISTANT:
+            return replace(rules, phishing_resistant=frozenset({Concerned.EVERYONE}))
+        return replace(rules, second_factor=frozenset({Concerned.EVERYONE})) if self.required is Strength.TWO else rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class SignInPoliciesRead(Protocol):
         """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
 
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
-        """Return the organization's applications with a policy, ordered by slug, and its rules."""
+        """Return the organization's applications with a policy, or with settings that limit sign-ins, ordered by slug, and their rules."""
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         """Return a confirmed member of the organization, with the facts that a policy asks for."""

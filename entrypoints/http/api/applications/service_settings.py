@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from core.accounts.model.passkeys import NoPasskeysHere
 from core.applications.model import client_settings, services
 from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
 from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE, ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
+from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
 
 
@@ -148,6 +150,7 @@ class ServiceSettingsRequest(RequestModel):
         "Users without these factors can't sign in to this application. When you require more, their weaker sessions there end.",
         "`mfa` if every sign-in needs a second factor, `phr` if it needs a passkey, which only the authorization code flow can ask for; "
         "null if the application decides itself. SAML sign-ins without one are refused.",
+        refusals=(SettingsBeyondPolicies, NoPasskeysHere),
     )
     require_pushed_authorization_requests: bool = setting(
         "security",

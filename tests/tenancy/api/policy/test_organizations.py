@@ -9,9 +9,10 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.kernel.values import rfc3339
 from core.tenancy import sign_in_policies
+from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -177,6 +178,46 @@ async def test_an_applications_policy_adds_to_that_of_its_organization(
     assert (await load(acme, "shop"))["version"] == 0
     elsewhere = await acme.api.get(path_of(other_tenant, "shop"), token=other_tenant.token("owner"))
     assert elsewhere.status == 404
+
+
+@pytest.mark.parametrize("place", [None, "shop"], ids=["organization", "application"])
+@pytest.mark.parametrize(
+    ("setting", "rules"),
+    [
+        ({"required_acr": "phr"}, {"methods": ["password"]}),
+        ({"required_acr": "phr"}, {"methods": ["password", "totp", "provider:websuite"]}),
+        ({"required_acr": "mfa"}, {"methods": ["password"]}),
+        ({"email_sign_in": False}, {"methods": ["email"]}),
+    ],
+    ids=str,
+)
+async def test_settings_and_policies_that_no_user_meets_together_are_refused_in_both_orders(
+    acme: Tenant,
+    pool: Pool,
+    ports: Ports,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: dict[str, Any],
+    rules: dict[str, Any],
+    place: str | None,
+) -> None:
+    monkeypatch.setattr(type(ports.policy), "email_sign_in", True)
+    await add_service(pool, acme.org)
+    path, token, later = f"{acme.path}/services/shop", acme.token("owner"), {**rules, "grace_days": 14}
+
+    async def change(settings: dict[str, Any]) -> Answer:
+        return await acme.api.call("PATCH", path, settings, token=token)
+
+    assert (await change(setting)).status == 200
+    refused = [await save(acme, later, place), await acme.api.post(f"{path_of(acme, place)}/preview", later, token=token)]
+    assert [answer.status for answer in refused] == [400, 400], [answer.text for answer in refused]
+    assert (await change(dict.fromkeys(setting))).status == 200
+    assert (await save(acme, later, place)).status == 200
+    answer = await change(setting)
+    assert (answer.status, answer.json["error"]) == (400, str(SettingsBeyondPolicies.__doc__))
+    if place is None:
+        new = {"name": "Blog", "slug": "blog", "service_type": "web", **setting}
+        assert (await acme.api.post(f"{acme.path}/services", new, token=token)).status == 400
+    assert (await change({"name": "The shop"})).status == 200
 
 
 async def test_a_preview_counts_and_names_the_members_who_would_be_stopped(acme: Tenant, ports: Ports, pool: Pool) -> None:
