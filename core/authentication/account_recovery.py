@@ -86,8 +86,7 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
     """End the open recovery that the organization issued for the user. Raises: MemberNotFound, RecoveryNotAllowed, RecoveryNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
-        await _cancel(tx, account, organization.id)
-        tx.record(events.recovery_canceled(account.id, organization.id))
+        tx.record(events.recovery_canceled(await _cancel(tx, account, organization.id)))
 
 
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
@@ -119,8 +118,7 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
     """
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
-        await _cancel(tx, account, None)
-        tx.record(events.recovery_canceled(account.id))
+        tx.record(events.recovery_canceled(await _cancel(tx, account, None), by_platform=True))
 
 
 async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -> None:
@@ -128,9 +126,12 @@ async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -
 
     A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing.
     """
-    if strength_of(proofs) >= reachable_strength(account.factors) and await tx.recoveries.remove(account.id):
+    if strength_of(proofs) < reachable_strength(account.factors):
+        return
+    recovery = await tx.recoveries.remove(account.id)
+    if recovery is not None:
         await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
-        tx.record(events.recovery_canceled(account.id))
+        tx.record(events.recovery_canceled(recovery))
 
 
 async def is_open(ports: Ports, user_id: UUID) -> bool:
@@ -207,10 +208,10 @@ async def _start(
     await tx.email_queue.add(new_email(EmailKind.RECOVERY_LINK, account.email, now, org_id=recovery.org_id))
 
 
-async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> None:
-    if not await tx.recoveries.remove(account.id, org_id):
-        raise RecoveryNotFound
+async def _cancel(tx: Transaction, account: Account, org_id: UUID | None) -> AccountRecovery:
+    recovery = await tx.recoveries.remove(account.id, org_id) or refuse(RecoveryNotFound)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+    return recovery
 
 
 async def _end_everything(tx: Transaction, user_id: UUID, now: datetime) -> None:
@@ -256,7 +257,7 @@ async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecover
         if is_last and await tx.accounts.lock(user_id) is not None and await tx.recoveries.end(recovery.id):
             await tx.one_time_tokens.void(user_id, TokenPurpose.RECOVER_ACCOUNT)
         await tx.mfa.log(user_id, [MfaEvent.RECOVERY_FAILED], caller, now)
-        tx.record(events.recovery_failed(user_id))
+        tx.record(events.recovery_failed(recovery))
 
 
 async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRecovery:
@@ -291,7 +292,7 @@ async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, brows
         await tx.mfa.save_pending_secret(account.id, opened.setup.secret, now)
         await tx.mfa.use_step(account.id, now, step)
         await tx.accounts.set_mfa(account.id, now, now)
-        await _finish(tx, caller, account, FactorKind.TOTP, codes, now)
+        await _finish(tx, caller, opened.recovery, account, FactorKind.TOTP, codes, now)
     return codes.texts
 
 
@@ -319,7 +320,7 @@ async def finish_with_passkey(ports: Ports, caller: Caller, recovery_id: UUID, b
         account = await _use_up(tx, caller, opened, browser_id, now)
         await passkeys.add_verified(ports, tx, verified)
         await tx.passkeys.set_second(account.id, now, now)
-        await _finish(tx, caller, account, FactorKind.PASSKEY, codes, now)
+        await _finish(tx, caller, opened.recovery, account, FactorKind.PASSKEY, codes, now)
     return codes.texts
 
 
@@ -338,10 +339,12 @@ async def _use_up(tx: Transaction, caller: Caller, opened: OpenRecovery, browser
     return account
 
 
-async def _finish(tx: Transaction, caller: Caller, account: Account, factor: FactorKind, codes: BackupCodes, now: datetime) -> None:
+async def _finish(
+    tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, factor: FactorKind, codes: BackupCodes, now: datetime
+) -> None:
     await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
     await _end_everything(tx, account.id, now)
     await tx.mfa.log(account.id, [MfaEvent.RECOVERED, ENABLED[factor], MfaEvent.BACKUP_CODES_GENERATED], caller, now)
     await tx.email_queue.add(new_email(EmailKind.RECOVERED, account.email, now))
-    for event in (*account_events.mfa_enabled(account.id, factor), events.recovery_used(account.id, factor)):
+    for event in (*account_events.mfa_enabled(account.id, factor), events.recovery_used(recovery, factor)):
         tx.record(event)

@@ -75,27 +75,36 @@ def password_reset_sent_by_platform(user_id: UUID) -> Event:
 def recovery_issued(recovery: AccountRecovery, reason: str | None = None) -> Event:
     """An admin or a platform owner started the recovery of an account. The reason of a platform owner is only in the platform's log."""
     details = {"expires_at": rfc3339(recovery.expires_at)} | ({} if reason is None else {"reason": reason})
-    return _about_recovery("security.recovery.issued", recovery.user_id, recovery.org_id, details)
+    return replace(_about_recovery("security.recovery.issued", recovery, details), on_platform=False)  # its copy there has the reason
 
 
-def recovery_canceled(user_id: UUID, org_id: UUID | None = None) -> Event:
+def recovery_canceled(recovery: AccountRecovery, *, by_platform: bool = False) -> Event:
     """An admin of the organization, a platform owner, or the user by a sign-in with all factors ended a recovery."""
-    return _about_recovery("security.recovery.canceled", user_id, org_id, {})
+    event = _about_recovery("security.recovery.canceled", recovery, {})
+    return replace(event, on_platform=event.on_platform or by_platform)
 
 
-def recovery_failed(user_id: UUID) -> Event:
+def recovery_failed(recovery: AccountRecovery) -> Event:
     """A wrong code was sent with the link of a recovery."""
-    return replace(_about_recovery("security.recovery.failed", user_id, None, {}), success=False)
+    return replace(_about_recovery("security.recovery.failed", recovery, {}), success=False)
 
 
-def recovery_used(user_id: UUID, factor: FactorKind) -> Event:
+def recovery_used(recovery: AccountRecovery, factor: FactorKind) -> Event:
     """A user finished a recovery with this new factor. All earlier ones are gone."""
-    return _about_recovery("security.recovery.used", user_id, None, {"factor": factor.value})
+    return _about_recovery("security.recovery.used", recovery, {"factor": factor.value})
 
 
-def _about_recovery(name: str, user_id: UUID, org_id: UUID | None, details: Mapping[str, str]) -> Event:
-    of_person = user_id if org_id is None else None
-    return Event(EVENT_KINDS[name], str(user_id), org_id=org_id, of_person=of_person, details=details)
+def _about_recovery(name: str, recovery: AccountRecovery, details: Mapping[str, str]) -> Event:
+    """Return the event for the log of the issuer: of its organization, or of the platform and the organizations of the user."""
+    of_person = recovery.user_id if recovery.org_id is None else None
+    return Event(
+        EVENT_KINDS[name],
+        str(recovery.user_id),
+        org_id=recovery.org_id,
+        of_person=of_person,
+        on_platform=of_person is not None,
+        details=details,
+    )
 
 
 def impersonated(session: Session) -> Event:

@@ -138,8 +138,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.passkey.refused"),
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
             *_kinds("Security", Target.USER, "security.changes.undone"),
-            *_kinds("Security", Target.USER, "security.recovery.issued", "security.recovery.canceled", "security.recovery.used"),
-            *_kinds("Security", Target.USER, "security.recovery.failed", approved_only=True),
+            *_kinds("Security", Target.USER, "security.recovery.issued", "security.recovery.canceled"),
+            *_kinds("Security", Target.USER, "security.recovery.used", "security.recovery.failed"),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused", "organization.sign_in_policy.updated"),
             *_kinds("Security", Target.SERVICE, "service.sign_in_policy.updated"),
@@ -186,7 +186,7 @@ class Event:
     """An event, to be recorded in the transaction that caused it.
 
     The event goes to the log of `org_id`. Without `org_id`, it has one entry for each organization with
-    a confirmed membership of `of_person`. If there is none, it has one entry in the platform's log.
+    a confirmed membership of `of_person`. If there is none, or with `on_platform`, it has one entry in the platform's log.
 
     `success` is false if the action was refused. `details` are stored in the audit entry. `data` is
     the payload of webhooks; None means `details`. Neither contains a secret (security L-3).
@@ -199,6 +199,7 @@ class Event:
     target_id: str
     org_id: UUID | None = None
     of_person: UUID | None = None
+    on_platform: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] | None = None
     by_time: bool = False

@@ -63,10 +63,10 @@ class Recoveries(SealingRepository):
     async def end(self, recovery_id: UUID) -> bool:
         return await self._run("delete from account_recoveries where id = %(id)s", id=recovery_id) == 1
 
-    async def remove(self, user_id: UUID, org_id: UUID | None = None) -> bool:
-        of_organization = "" if org_id is None else "and org_id = %(org_id)s"
-        sql = f"delete from account_recoveries where user_id = %(user_id)s {of_organization}"
-        return await self._run(sql, user_id=user_id, org_id=org_id) == 1
+    async def remove(self, user_id: UUID, org_id: UUID | None = None) -> AccountRecovery | None:
+        of_organization = "" if org_id is None else "and r.org_id = %(org_id)s"
+        sql = f"delete from account_recoveries r where r.user_id = %(user_id)s {of_organization} returning {RECOVERY.columns}"
+        return await self._one(RECOVERY.read, sql, user_id=user_id, org_id=org_id)
 
     async def take(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> UUID | None:
         sql = """

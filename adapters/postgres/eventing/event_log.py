@@ -18,7 +18,7 @@ from core.kernel.event_catalog import Event
 # logs: an event goes to the log of its organization. A personal event goes to the logs of all
 # organizations in which the user's membership is confirmed, because an organization that
 # only added the user must learn nothing about the account (security R-5). All other events
-# go to the platform's log. Events of one transaction are a microsecond apart, so that the log
+# go to the platform's log, and events with on_platform go there, too. Events of one transaction are a microsecond apart, so that the log
 # keeps their order.
 #
 # recipients: an approved_only event is not written to organizations that were never approved. If
@@ -40,14 +40,16 @@ _ADD: Final = f"""
 with recorded as (
     select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
     from rows from (jsonb_to_recordset(%(events)s) as (
-        id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
+        id uuid, org_id uuid, of_person uuid, on_platform boolean, name text, audited boolean, approved_only boolean, target_type text,
         target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, caller_kind text, actor_name text,
         actor_email text, impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
-        with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
+        with ordinality as e (id, org_id, of_person, on_platform, name, audited, approved_only, target_type, target_id, details, data,
                               actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
                               agent, success, payload, number)),
 recipients as (
     select number, org_id from recorded where org_id is not null
+    union all
+    select number, null from recorded where on_platform
     union all
     select h.number, m.org_id from recorded h join memberships m on m.user_id = h.of_person
     where h.org_id is null and m.confirmed_at is not null
@@ -115,6 +117,7 @@ def _row(event: Event, caller: Caller) -> dict[str, object]:
         "id": None if event.id is None else str(event.id),
         "org_id": None if event.org_id is None else str(event.org_id),
         "of_person": None if event.of_person is None else str(event.of_person),
+        "on_platform": event.on_platform,
         "name": event.kind.name,
         "audited": event.kind.audited,
         "approved_only": event.kind.approved_only,

@@ -40,8 +40,8 @@ class Recoveries(RecoveriesRead, Protocol):
     async def open(self, recovery: AccountRecovery, browser_hash: bytes, secret: str, now: datetime) -> bool:
         """Open the recovery in this browser. Of all browsers, one gets True."""
 
-    async def remove(self, user_id: UUID, org_id: UUID | None = None) -> bool:
-        """Remove the recovery of the account, and return whether there was one. With `org_id`: one that this organization issued."""
+    async def remove(self, user_id: UUID, org_id: UUID | None = None) -> AccountRecovery | None:
+        """Remove the recovery of the account, and return it, or None. With `org_id`: only one that this organization issued."""
 
     async def take(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> UUID | None:
         """Use up a recovery that is open in this browser, and return the id of its account. Of several concurrent calls, one gets it."""

@@ -186,6 +186,39 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
     assert len(await run_sql(pool, logged)) == 1
 
 
+@pytest.mark.parametrize("is_member", [True, False], ids=["member", "end user"])
+@pytest.mark.parametrize("by_platform", [False, True], ids=["organization", "platform"])
+async def test_the_logs_of_the_issuer_have_all_steps_of_a_recovery(
+    ada: LostUser, pool: Pool, platform: Platform, by_platform: bool, is_member: bool
+) -> None:
+    await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
+    if not is_member:
+        await run_sql(pool, "delete from memberships where user_id = %s", ada.account.id)
+    path = f"/api/platform/users/{ada.account.id}" if by_platform else f"{ada.acme.path}/users/{ada.account.id}"
+    token = platform.token if by_platform else ada.acme.token("admin")
+
+    async def issue() -> str:
+        answer = await ada.acme.api.post(f"{path}/recovery", {"reason": REASON}, token=token)
+        assert answer.status == 201, answer.text
+        return str(answer.json["code"])
+
+    await issue()
+    assert (await ada.acme.api.delete(f"{path}/recovery", token=token)).status == 204
+    code = await issue()
+    link_token = await ada.link()
+    assert says(await ada.open(link_token, WRONG), RecoveryRefused)
+    assert (await ada.send_app(leads_to(await ada.open(link_token, code)))).status == 200
+    steps = ["issued", "canceled", "issued", "failed", "used"]
+    logged = "select split_part(action, '.', 3) from audit_log where action like 'security.recovery.%%' and {} order by created_at, id"
+    in_acme = [step for (step,) in await run_sql(pool, logged.format("org_id = %s"), ada.acme.org)]
+    on_platform = [step for (step,) in await run_sql(pool, logged.format("org_id is null"))]
+    assert in_acme == (steps if is_member or not by_platform else [])
+    if not by_platform:
+        assert on_platform == []
+    else:  # to a user without an organization, the entry without a reason stands there, too
+        assert on_platform == (steps if is_member else ["issued", "issued", "canceled", "issued", "issued", "failed", "used"])
+
+
 async def test_another_browser_cannot_continue(ada: LostUser, app: QuartTrio) -> None:
     path, thief = await ada.recover(), FakeBrowser(app)
     assert says(await thief.open(path), RecoveryEnded)
