@@ -54,7 +54,7 @@ def offered(page: Answer) -> tuple[set[str], set[str]]:
         ({"methods": ["email", "passkey"]}, {"email", "passkey"}, set()),
         ({"methods": ["passkey"], "due_at": {"methods": "2099-01-01T00:00:00Z"}}, EVERY, set()),
     ],
-    ids=str,
+    ids=lambda value: " ".join(sorted(value)) or "none",
 )
 async def test_the_page_offers_what_the_policy_accepts(
     world: World, protocol: str, document: dict[str, Any], shown: set[str], folded: set[str]
