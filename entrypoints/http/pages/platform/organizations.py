@@ -157,12 +157,12 @@ async def change_tier(org_id: UUID, form: Form) -> Response:
 
 async def _networks_removal(org_id: UUID) -> Question:
     details = await governance.describe(ports(), org_id)
-    networks = ", ".join(details.admin_networks) or "any network"
+    networks = f"only from {', '.join(details.admin_networks)}" if details.admin_networks else "from any network"
     return Question(
         verb="Remove the networks of",
         target=details.organization.name,
         consequences=(
-            f"Its owner and admins may act from {networks}.",
+            f"Its owner and admins may act {networks}.",
             "Without the networks, they may act from anywhere, and can set the rule again. All other rules stay.",
             "Check who asks before you continue. They get an email with the reason.",
         ),
