@@ -290,6 +290,8 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
     The user can be new to the organization: its sign-in page names it to everyone. An unknown organization asks for nothing, so that
     the answer does not tell whether one exists.
     """
+    if place.org_slug is None and not user.is_platform_owner:
+        return Enrollment(None, None, NO_POLICY)
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
         return Enrollment(None, None, admission.decision)

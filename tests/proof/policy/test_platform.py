@@ -54,6 +54,19 @@ async def test_platform_owners_meet_the_policy_of_the_platform(
         assert "Gatehouse requires a" in main_of(await world.browser.open("/app/enroll"))
 
 
+async def test_the_policy_of_the_platform_is_only_for_its_owners(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    world = await new_world(api, app, ports, pool, clock)
+    await world.enter(STATES["bare"])
+    await world.put_on_platform({**ADMINS, "due_at": {"second_factor": "2999-01-01T00:00:00Z"}})
+    for path in ("/app/enroll", "/app/reauthenticate?policy=*"):
+        answer = await world.browser.open(path, follows=False)
+        assert (answer.status, "Gatehouse requires" in answer.text) == (303, False)
+    await run_sql(pool, "update users set is_platform_owner = true where id = %s", world.ada.id)
+    assert "Gatehouse requires a" in main_of(await world.browser.open("/app/enroll"))
+
+
 async def test_no_policy_of_an_organization_binds_an_impersonator(
     api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
