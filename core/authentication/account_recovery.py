@@ -145,11 +145,10 @@ async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: 
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         control = await read.accounts.account_control(user_id, organization.id)
-        recovery = await read.recoveries.of_user(user_id, ports.clock.now())
+        recovery = await read.recoveries.of_user(user_id, ports.clock.now(), organization.id)
     refusal = _find_refusal(control, organization, caller.acts_in.rights, capability)
-    is_open = recovery is not None and recovery.org_id == organization.id
     return RecoveryChoices(
-        can_start=refusal is None, can_cancel=refusal is None and is_open, reason=None if refusal is None else refusal.message
+        can_start=refusal is None, can_cancel=refusal is None and recovery is not None, reason=None if refusal is None else refusal.message
     )
 
 
@@ -248,6 +247,15 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
         if not is_opened or await tx.one_time_tokens.redeem(digest(token), TokenPurpose.RECOVER_ACCOUNT, now) != account.email:
             raise RecoveryRefused
     return recovery.id
+
+
+async def find_resumable(ports: Ports, token: str, browser_id: str) -> UUID | None:
+    """Return the recovery that is open in this browser, if the link with this token is used up, or None."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        if await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_ACCOUNT, now) is not None:
+            return None
+        return await read.recoveries.open_in(digest(browser_id), now)
 
 
 async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecovery, now: datetime, *, is_last: bool) -> None:

@@ -20,15 +20,24 @@ def secret_context(recovery_id: UUID) -> SecretContext:
 class Recoveries(SealingRepository):
     """Implements `ports.storage.authentication.recoveries.Recoveries`."""
 
-    async def of_user(self, user_id: UUID, now: datetime) -> AccountRecovery | None:
-        sql = f"select {RECOVERY.columns} from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s"
-        return await self._one(RECOVERY.read, sql, user_id=user_id, now=now)
+    async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
+        of_organization = "" if org_id is None else "and r.org_id = %(org_id)s"
+        sql = f"""
+            select {RECOVERY.columns} from account_recoveries r
+            where r.user_id = %(user_id)s and r.expires_at > %(now)s {of_organization}"""
+        return await self._one(RECOVERY.read, sql, user_id=user_id, now=now, org_id=org_id)
 
     async def of_address(self, email: Email, now: datetime) -> AccountRecovery | None:
         sql = f"""
             select {RECOVERY.columns} from account_recoveries r join users u on u.id = r.user_id
             where u.email = %(email)s and r.expires_at > %(now)s and r.browser_hash is null"""
         return await self._one(RECOVERY.read, sql, email=email, now=now)
+
+    async def open_in(self, browser_hash: bytes, now: datetime) -> UUID | None:
+        sql = """
+            select id from account_recoveries where browser_hash = %(browser_hash)s and expires_at > %(now)s
+            order by created_at desc, id limit 1"""
+        return await self._one(lambda row: UUID(str(row[0])), sql, browser_hash=browser_hash, now=now)
 
     async def of_browser(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> tuple[AccountRecovery, str] | None:
         def read(row: Row) -> tuple[AccountRecovery, str]:

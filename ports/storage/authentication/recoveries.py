@@ -11,11 +11,14 @@ from core.kernel.values import Email
 class RecoveriesRead(Protocol):
     """Read access to recoveries. All of them are unfinished."""
 
-    async def of_user(self, user_id: UUID, now: datetime) -> AccountRecovery | None:
-        """Return the recovery of an account, unless it has expired."""
+    async def of_user(self, user_id: UUID, now: datetime, org_id: UUID | None = None) -> AccountRecovery | None:
+        """Return the recovery of an account, unless it has expired. With `org_id`: only one that this organization issued."""
 
     async def of_address(self, email: Email, now: datetime) -> AccountRecovery | None:
         """Return the recovery of the account with this address, unless it has expired or is open in a browser."""
+
+    async def open_in(self, browser_hash: bytes, now: datetime) -> UUID | None:
+        """Return the newest recovery that is open in this browser."""
 
     async def of_browser(self, recovery_id: UUID, browser_hash: bytes, now: datetime) -> tuple[AccountRecovery, str] | None:
         """Return a recovery that is open in this browser, with its secret for an authenticator app."""

@@ -255,13 +255,19 @@ async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:
 
 @routes.get(RECOVER_PATH)
 @anyone
-@describes_page({200: "The form for the code."}, query={"token": "The token of the link."})
+@describes_page(
+    {200: "The form for the code.", 303: "Both parts were given in this browser. Continue there."},
+    query={"token": "The token of the link."},
+)
 async def recover_page() -> Response:
     """Show the form for the code of a recovery.
 
-    The link in the email leads here. Opening it does not use it up.
+    The link in the email leads here. Opening it does not use it up. The browser that gave both parts continues where it was.
     """
-    return form_page("authentication/recover.html", token=link_token(), problem=None)
+    token = link_token()
+    if (recovery_id := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
+        return redirect(f"{RECOVER_PATH}/{recovery_id}")
+    return form_page("authentication/recover.html", token=token, problem=None)
 
 
 @routes.post(RECOVER_PATH)
@@ -284,6 +290,8 @@ async def recover() -> Response:
     try:
         recovery_id = await account_recovery.open_in_browser(ports(), caller(), token, form.get("code", ""), cookies.browser_id())
     except RecoveryRefused as refusal:
+        if (resumable := await account_recovery.find_resumable(ports(), token, cookies.browser_id())) is not None:
+            return redirect(f"{RECOVER_PATH}/{resumable}")  # the form stood in another tab
         return refused_form_page(refusal, "authentication/recover.html", token=token)
     return redirect(f"{RECOVER_PATH}/{recovery_id}")
 

@@ -13,7 +13,7 @@ from core.kernel.sign_in_policy.rules import Rules
 from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.fakes.outside import FakeMailTransport
-from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import Answer, add_account, deliver, link, mark_created_by
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator
@@ -56,7 +56,7 @@ class LostUser:
     async def open(self, token: str, code: str, browser: FakeBrowser | None = None) -> Answer:
         """Open the link, and send the code."""
         browser = browser or self.browser
-        page = await browser.open(f"{RECOVER}?token={token}")
+        page = await browser.open(f"{RECOVER}?token={token or WRONG}")
         assert page.status == 200
         return await browser.send(RECOVER, form_token=form_token(page), token=token, code=code)
 
@@ -69,7 +69,7 @@ class LostUser:
         """Set up the authenticator app of the page."""
         browser = browser or self.browser
         page = await self.browser.open(path)
-        return await browser.send(f"{path}/app", form_token=form_token(await browser.open(RECOVER)), code=app_of(self, page).code())
+        return await browser.send(f"{path}/app", form_token=form_token(await browser.open(SIGN_IN)), code=app_of(self, page).code())
 
     async def send_passkey(self, path: str, authenticator: SoftAuthenticator) -> Answer:
         page = await self.browser.open(path)
@@ -78,7 +78,7 @@ class LostUser:
 
     async def send_ended(self, path: str) -> Answer:
         """Send a code to a page that has ended."""
-        token = form_token(await self.browser.open(RECOVER))
+        token = form_token(await self.browser.open(SIGN_IN))
         return await self.browser.send(f"{path}/app", form_token=token, code="123456")
 
     async def require(self, service_id: UUID | None = None, org_id: UUID | None = None, /, **document: Any) -> None:

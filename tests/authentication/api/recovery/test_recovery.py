@@ -219,6 +219,24 @@ async def test_the_logs_of_the_issuer_have_all_steps_of_a_recovery(
         assert on_platform == (steps if is_member else ["canceled", "failed", *["issued"] * 4, "used"])
 
 
+async def test_the_mailed_link_leads_the_same_browser_back_to_its_open_recovery(ada: LostUser, app: QuartTrio) -> None:
+    code, token = await ada.issue(), await ada.link()
+    page = await ada.browser.open(f"{RECOVER}?token={token}")
+    path = leads_to(await ada.open(token, code))
+    assert leads_to(await ada.browser.open(f"{RECOVER}?token={token}", follows=False)) == path
+    assert leads_to(await ada.browser.fill(page, token=token, code=code)) == path, "the form of another tab"
+    stranger = FakeBrowser(app)
+    page = await stranger.open(f"{RECOVER}?token={token}")
+    assert says(await stranger.fill(page, token=token, code=code), RecoveryRefused)
+    assert (await ada.send_app(path)).status == 200
+
+
+async def test_without_its_link_the_page_of_a_recovery_asks_for_it(ada: LostUser) -> None:
+    page = await ada.browser.open(RECOVER)
+    assert "The link is missing." in page.text
+    assert "Recovery code" not in page.text
+
+
 async def test_another_browser_cannot_continue(ada: LostUser, app: QuartTrio) -> None:
     path, thief = await ada.recover(), FakeBrowser(app)
     assert says(await thief.open(path), RecoveryEnded)
