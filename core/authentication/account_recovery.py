@@ -30,6 +30,7 @@ from core.authentication.model.recovery import (
     FactorNotEnough,
     IssuedRecovery,
     OpenRecovery,
+    PasskeyNotAccepted,
     PlatformOwnerNotRecovered,
     RecoversMoreRights,
     RecoveryChoices,
@@ -52,6 +53,7 @@ from core.kernel.values import digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model.members import AccountControl, MemberNotFound
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.sign_in_policies import recovery_methods
 from ports import Ports
 from ports.storage import Transaction
 
@@ -276,8 +278,8 @@ async def find_open(ports: Ports, recovery_id: UUID, browser_id: str) -> OpenRec
         account = await read.accounts.by_id(recovery.user_id)
         if account is None or not account.is_usable:
             raise RecoveryEnded
-        required = await read.sign_in_policies.strictest_anywhere(account.id, now, recovery.org_id)
-    return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), required)
+        methods = recovery_methods(await read.sign_in_policies.anywhere(account.id, recovery.org_id), now)
+    return OpenRecovery(recovery, account.email, MfaSetup(secret, ports.codes.uri(secret, account.email, PRODUCT)), methods)
 
 
 async def finish_with_app(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, code: str) -> Sequence[str]:
@@ -318,10 +320,13 @@ async def start_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser
 async def finish_with_passkey(ports: Ports, caller: Caller, recovery_id: UUID, browser_id: str, credential: Json) -> Sequence[str]:
     """Add the passkey that the browser created, in place of all earlier factors, and return new backup codes.
 
-    It is also the second factor after a password. Raises: RecoveryEnded, PasskeyNotAdded, PasskeyTaken, NoPasskeysHere; Limited if too
-    many hashes are queued.
+    It is also the second factor after a password.
+
+    Raises: RecoveryEnded, PasskeyNotAccepted, PasskeyNotAdded, PasskeyTaken, NoPasskeysHere; Limited if too many hashes are queued.
     """
     opened = await find_open(ports, recovery_id, browser_id)
+    if not opened.allows_passkey:
+        raise PasskeyNotAccepted
     verified = await passkeys.verify_new(ports, credential, _binding(opened.recovery), PasskeyKind.PASSKEY, opened.recovery.user_id)
     codes, now = await backup_codes.generate(ports), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -154,12 +154,15 @@ class SignInPolicies(Repository):
     async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
         return max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in await self.of_user(user_id)), default=Strength.ONE)
 
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+    async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
         of_org = "" if org_id is None else " and x.org_id = %(org_id)s"
-        policies = [
+        return [
             *await self.of_user(user_id),
             *await self._all(_to_policy_where_used, OF_USED_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
         ]
+
+    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+        policies = await self.anywhere(user_id, org_id)
         return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
 
     async def put(self, policy: SignInPolicy) -> int:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.proofs import Strength
+from core.kernel.proofs import Method
 from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
@@ -37,12 +37,17 @@ class OpenRecovery:
     recovery: AccountRecovery
     email: Email  # of the account
     setup: MfaSetup  # for an authenticator app
-    required: Strength  # of each sign-in, by the strictest policy of the account
+    methods: frozenset[Method]  # the factors that the policies of the account accept: an app, a passkey or both
 
     @property
     def allows_app(self) -> bool:
         """Return whether an authenticator app is enough for the policies."""
-        return self.required < Strength.PHISHING_RESISTANT
+        return Method.TOTP in self.methods
+
+    @property
+    def allows_passkey(self) -> bool:
+        """Return whether the policies accept a passkey."""
+        return Method.PASSKEY in self.methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,10 @@ class RecoveryEnded(Invalid):
 
 class FactorNotEnough(Invalid):
     """A sign-in policy asks for a passkey, so an authenticator app is not enough. Set up a passkey."""
+
+
+class PasskeyNotAccepted(Invalid):
+    """A sign-in policy does not accept passkeys. Set up an authenticator app."""
 
 
 class RecoveryNotAllowed(Forbidden):

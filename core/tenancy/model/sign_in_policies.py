@@ -11,11 +11,12 @@ from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
 from core.kernel.roles import RoleName, is_admin
-from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
+from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
 from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
+SECOND_METHODS: Final = frozenset({Method.TOTP, Method.PASSKEY})
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
 
 
@@ -177,6 +178,22 @@ def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, ap
     has_second = Method.TOTP in methods or not rules.second_factor
     if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
         raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(application)
+
+
+def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
+    """Return the factors that a recovery may set up: those that each policy in force accepts, an authenticator app or a passkey.
+
+    Policies that accept neither do not count, nor do policies that have none in common: then the sign-in asks for what is missing.
+    """
+    accepted = [own for each in policies if (own := _second_methods(each, now))]
+    return SECOND_METHODS.intersection(*accepted) or SECOND_METHODS
+
+
+def _second_methods(policy: PolicyOfUser, now: datetime) -> frozenset[Method]:
+    rules = policy.policy.in_force(now)
+    methods = frozenset(method for method in SECOND_METHODS if rules.may_use(method))
+    is_passkey_needed = strictest(policy.policy, is_admin=policy.is_admin, now=now) is Strength.PHISHING_RESISTANT
+    return methods - {Method.TOTP} if is_passkey_needed else methods
 
 
 def changes_of(old: Rules, new: Rules) -> Mapping[str, Mapping[str, Any]]:

@@ -45,12 +45,14 @@ class SignInPoliciesRead(Protocol):
     async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
         """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in."""
 
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-        """Return the greatest strength that one of these policies asks of the user in a sign-in, at any risk.
+    async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
+        """Return the policies of `of_user`, and those of the applications that the user uses, with their organizations'.
 
-        They are those of `of_user`, and those of the applications that the user uses, with their organizations': in this
-        organization alone, or in all of them if `org_id` is None. Two statements.
+        Applications count in this organization alone, or in all of them if `org_id` is None. Two statements.
         """
+
+    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+        """Return the greatest strength that one of the policies of `anywhere` asks of the user in a sign-in, at any risk."""
 
 
 class SignInPolicies(SignInPoliciesRead, Protocol):

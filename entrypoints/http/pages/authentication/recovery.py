@@ -1,6 +1,7 @@
 """The pages of a recovery: for admins and platform owners, who start it, and for the user, who has no session (security M-8)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -299,10 +300,10 @@ async def recover() -> Response:
 async def _factor_values(recovery_id: UUID) -> dict[str, Any]:
     """Return the values of the page that sets a factor up. Raises: RecoveryEnded."""
     opened = await account_recovery.find_open(ports(), recovery_id, cookies.browser_id())
-    try:
-        options = await account_recovery.start_passkey(ports(), caller(), recovery_id, cookies.browser_id())
-    except NoPasskeysHere:
-        options = None
+    options = None
+    if opened.allows_passkey:
+        with suppress(NoPasskeysHere):
+            options = await account_recovery.start_passkey(ports(), caller(), recovery_id, cookies.browser_id())
     return {
         "path": f"{RECOVER_PATH}/{recovery_id}",
         "email": opened.email,

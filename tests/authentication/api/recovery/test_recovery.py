@@ -1,5 +1,6 @@
 """The way of a user through a recovery: with both parts, in one browser, within 24 hours, once."""
 
+import json
 import re
 from datetime import timedelta
 from urllib.parse import quote
@@ -9,10 +10,17 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.mfa import RecoveryNeeded
-from core.authentication.model.recovery import MAX_ATTEMPTS, RECOVERY_TTL, RecoveryEnded, RecoveryRefused
+from core.authentication.model.recovery import (
+    MAX_ATTEMPTS,
+    RECOVERY_TTL,
+    FactorNotEnough,
+    PasskeyNotAccepted,
+    RecoveryEnded,
+    RecoveryRefused,
+)
 from core.kernel.causes import SYSTEM
 from tests.accounts.email_changes import UNDO, undo
-from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of
+from tests.authentication.api.recovery.lost import REASON, RECOVER, WRONG, LostUser, app_of, backup_codes_of, options_of
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import (
@@ -325,6 +333,35 @@ async def test_a_policy_that_asks_for_passkeys_refuses_an_app(ada: LostUser) -> 
     refused = await ada.browser.send(f"{path}/app", form_token=form_token(page), code=app.code())
     assert (refused.status, "Set up a passkey." in refused.text) == (400, True)
     assert (await ada.send_passkey(path, SoftAuthenticator(origin=BASE_URL))).status == 200
+
+
+@pytest.mark.parametrize("is_of_application", [False, True], ids=["organization", "application"])
+@pytest.mark.parametrize(
+    ("methods", "accepted"),
+    [
+        (["password", "totp"], ["app"]),
+        (["password", "passkey"], ["passkey"]),
+        (["password", "email"], ["app", "passkey"]),
+        (["password", "totp", "passkey"], ["app", "passkey"]),
+    ],
+    ids=str,
+)
+async def test_a_recovery_sets_up_only_factors_by_allowed_methods(
+    ada: LostUser, pool: Pool, methods: list[str], accepted: list[str], is_of_application: bool
+) -> None:
+    shop = await add_service(pool, ada.acme.org)
+    await add_service_user(ada.acme.ports, shop, ada.account.id)
+    path = await ada.recover()
+    page = await ada.browser.open(path)
+    app, options = app_of(ada, page), options_of(page)
+    await ada.require(shop if is_of_application else None, methods=methods)
+    page = await ada.browser.open(path)
+    assert [name for name in ("app", "passkey") if f'action="{path}/{name}"' in page.text] == accepted
+    credential = json.dumps(SoftAuthenticator(origin=BASE_URL).create(options))
+    for name, fields in {"app": {"code": app.code()}, "passkey": {"credential": credential}}.items():
+        if name not in accepted:
+            refused = await ada.browser.send(f"{path}/{name}", form_token=form_token(page), **fields)
+            assert says(refused, FactorNotEnough if name == "app" else PasskeyNotAccepted)
 
 
 @pytest.mark.parametrize("is_member", [True, False], ids=["member", "end user"])
