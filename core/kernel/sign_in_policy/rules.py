@@ -60,6 +60,7 @@ METHODS: Final = (
     *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value),
     *(PROVIDER_PREFIX + slug for slug in PLATFORM_CONNECTIONS),
 )
+IPV4_IN_IPV6: Final = 96  # bits before an IPv4 address in an IPv6 address (::ffff:0:0/96)
 MAX_ITEMS: Final = 50  # of networks and domains
 GRACE_DAYS: Final = "grace_days"
 # The least and the greatest value of each number.
@@ -113,12 +114,12 @@ class Rules:
         for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS):
             if len(known.get(rule, ())) > MAX_ITEMS:
                 raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
+        for text in known.get(Rule.ADMIN_NETWORKS, ()):
+            _check_network(text)
         try:
             return cls.read(known)
         except DomainInvalid as invalid:
             raise PolicyInvalid(Rule.INVITED_DOMAINS, invalid.message) from None
-        except ValueError:
-            raise PolicyInvalid(Rule.ADMIN_NETWORKS, "Write each network as an address, or as in 203.0.113.0/24.") from None
 
     @classmethod
     def read(cls, document: Document) -> Self:
@@ -265,6 +266,32 @@ class EffectivePolicy:
     def source_of(self, rule: Rule, now: datetime) -> str:
         """Return the name of the first part with this rule in force."""
         return next(part.name for part in self.parts if rule in part.rules.in_force(now).document)
+
+
+def _check_network(text: str) -> None:
+    """Refuse the text of a network that can match no address. Raises: PolicyInvalid."""
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise PolicyInvalid(Rule.ADMIN_NETWORKS, f"{text[:50]!r} is no network. Write an address, or as in 203.0.113.0/24.") from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if "%" in text:
+        problem = f"{text[:50]} has a zone, which Gatehouse does not know. Name a network without one."
+    elif mapped is not None and network.prefixlen >= IPV4_IN_IPV6:
+        problem = f"Write {text} as an IPv4 network: {ip_network((mapped, network.prefixlen - IPV4_IN_IPV6), strict=False)}."
+    elif _has_host_bits(text):
+        problem = f"{text} is an address in a network. Write {network}, or the address alone."
+    else:
+        return
+    raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
+
+
+def _has_host_bits(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _to_concerned(document: Document, rule: Rule) -> frozenset[Concerned]:

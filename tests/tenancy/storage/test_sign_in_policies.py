@@ -137,6 +137,25 @@ async def test_the_policies_of_used_applications_count_for_removals_by_others(st
 
 
 @pytest.mark.parametrize(
+    ("network", "advice"),
+    [
+        ("10.0.0.1/8", "Write 10.0.0.0/8"),
+        ("2001:db8::7/32", "Write 2001:db8::/32"),
+        ("::ffff:127.0.0.1", "127.0.0.1/32"),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("fe80::1%eth0", "has a zone"),
+        ("fe80::%eth0/64", "has a zone"),
+        ("10.0.0", "is no network"),
+        ("", "is no network"),
+    ],
+)
+def test_a_network_that_matches_no_address_is_refused_with_the_right_one(network: str, advice: str) -> None:
+    with pytest.raises(PolicyInvalid) as refused:
+        Rules.parse({"admin_networks": ["203.0.113.0/24", network]})
+    assert advice in refused.value.problem
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         *({name: value} for name, (least, most) in LIMITS.items() for value in (least - 1, most + 1)),
