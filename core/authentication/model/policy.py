@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.connections import ConnectionSlug
-from core.kernel.errors import Forbidden
+from core.kernel.errors import Forbidden, GrantInvalid
 from core.kernel.proofs import Acr, Method, Proofs, Strength
 from core.kernel.roles import RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
@@ -186,6 +186,13 @@ class DueEnrollment:
 
     url: str
     due_at: datetime
+
+
+class GrantBelowPolicy(GrantInvalid):
+    """The sign-in policy no longer accepts the sign-in behind this code. Send the user through a new sign-in."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(f"{explain(decision)} Send the user through a new sign-in.")
 
 
 POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)

@@ -22,7 +22,7 @@ from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
-from core.authentication.model.policy import PolicyPath
+from core.authentication.model.policy import GrantBelowPolicy, PolicyPath
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -190,7 +190,7 @@ async def _redeem(
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)
                 if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
-                    raise AuthorizationCodeInvalid
+                    raise GrantBelowPolicy(admission.decision)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)

@@ -22,7 +22,7 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
-from core.authentication.model.policy import PolicyPath
+from core.authentication.model.policy import GrantBelowPolicy, PolicyPath
 from core.authentication.model.sessions import Grant, TokenPair
 from core.authentication.policy_checks import judge_grant, require_in_transaction
 from core.authentication.service_access import enroll_end_user, require_service_access
@@ -205,7 +205,7 @@ async def _start_session(
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
-    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended.
+    Raises: DeviceCodeInvalid; GrantBelowPolicy; DeviceCodeDenied if the approving session has ended.
     """
     now = ports.clock.now()
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))
@@ -217,7 +217,7 @@ async def _start_session(
             raise DeviceCodeDenied
         admission = await judge_grant(ports, tx, PolicyPath.DEVICE, poll.service, person.user_id, approving_session_id)
         if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
-            raise DeviceCodeInvalid
+            raise GrantBelowPolicy(admission.decision)
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)

@@ -164,6 +164,7 @@ def outcome_of(answer: Answer) -> str:
         return ENROLL
     if "rule" not in body:
         assert (answer.status, body.get("error")) == (400, "invalid_grant"), answer.text
+        assert "Acme" in body["error_description"], "it names the rule"
         return "invalid grant"
     return REFUSED if answer.status == 403 else STEP_UP
 
