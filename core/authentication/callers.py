@@ -57,8 +57,7 @@ async def authenticate_member(
         return await service_account_callers.authenticate_member(
             ports, caller, claims, dpop.reading(ports, presented.proof), slug, requirement
         )
-    assert requirement.capability is not None, "the requirement of an organization's route has a capability"
-    return await sessions.load_member(ports, caller, claims, presented.proof, slug, requirement.capability, inactive=requirement.inactive)
+    return await sessions.load_member(ports, caller, claims, presented.proof, slug, requirement)
 
 
 async def authenticate_on_platform(ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement) -> PlatformCaller:

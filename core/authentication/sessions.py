@@ -34,6 +34,7 @@ from core.kernel.access import (
     NotAMember,
     NotForApplications,
     OrganizationNotFound,
+    Requirement,
     RoleInsufficient,
     require_capability,
     to_person,
@@ -82,10 +83,8 @@ async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims,
     return user, profile.seen_by(user)
 
 
-async def load_member(
-    ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, capability: Capability, *, inactive: bool
-) -> Member:
-    """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
+async def load_member(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, requirement: Requirement) -> Member:
+    """Return the user of an access token with these claims, acting in the organization of `slug` with the required capability.
 
     One statement reads all facts here too. The organization of the token is only context. The
     member's first request in an organization confirms the membership. Until then the
@@ -93,6 +92,7 @@ async def load_member(
 
     Raises: NotForApplications, ImpersonatedElsewhere; the errors of `policy_checks.require`.
     """
+    assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, caller, claims, proof)
         raise NotForApplications
@@ -102,7 +102,7 @@ async def load_member(
     user = to_person(caller, claims, context, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     try:
-        organization = require_capability(acts_in, capability, inactive=inactive)
+        organization = require_capability(acts_in, requirement.capability, inactive=requirement.inactive)
     except RoleInsufficient as refusal:
         refusal.caller = _confirmed_member(user, claims, acts_in)
         raise
@@ -110,7 +110,7 @@ async def load_member(
         raise ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
         raise NotAMember  # the token names an organization that had this slug before (security J-6)
-    if acts_in is not None:
+    if acts_in is not None and requirement.asks_policy:
         await policy_checks.require_in(ports, PolicyPath.API, user, organization, acts_in.policy)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:

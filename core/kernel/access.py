@@ -38,6 +38,7 @@ class Requirement:
     inactive: bool = False  # the organization need not be active
     needs_person: bool = False
     outlives: bool = False
+    asks_policy: bool = True  # the sign-in policy of the organization counts
 
 
 class NotAMember(Forbidden):

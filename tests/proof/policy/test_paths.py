@@ -263,6 +263,10 @@ async def _accept_an_invitation(world: World, _: object) -> str:
     return outcome_of(await world.api.post("/api/invitations/accept", {"token": secret}, token=world.token))
 
 
+async def _leave(world: World, _: object) -> str:
+    return outcome_of(await world.api.post(f"{ORGANIZATION}/leave", token=world.token))
+
+
 async def _prepare_api_key(world: World) -> object:
     return await add_api_key(world.pool, world.service)
 
@@ -339,6 +343,7 @@ PATHS: Final[Mapping[str, Path]] = {
     "introspection": Path(_introspect, _prepare_session_of_application, ignores=ALL),
     "password": Path(_sign_in_with_password, ignores=ALWAYS_NEW, skips=("code left out", "passkey used")),
     "passkey": Path(_sign_in_with_passkey, _prepare_passkey, ignores=ALWAYS_NEW, skips=("bare", *OF_CODE, "passkey left out")),
+    "leaving": Path(_leave, ignores=ALL, skips=("code left out",)),  # the last one: it ends the membership
 }
 
 

@@ -268,7 +268,7 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> Message:
 
 
 @routes.post("/api/organizations/<org_slug>/leave")
-@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, programs=Programs.IF_GRANTED)
+@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, programs=Programs.IF_GRANTED, asks_policy=False)
 @refuses(400)
 @describes({204: "You are no longer a member."})
 async def leave(org_slug: str) -> None:

@@ -77,6 +77,7 @@ class Access:
     permission: Permission | None = None  # required of an API key
     programs: Programs = Programs.ALL
     area: Area | None = None  # area of the required scope, for routes without a capability
+    asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
     ends_session: bool = False  # the route only ends the caller's session: no policy of the platform keeps an impersonator in it
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
@@ -135,6 +136,7 @@ def _requirement(access: Access, changes: bool) -> Requirement:
         capability=access.capability,
         scope=scope,
         inactive=access.inactive,
+        asks_policy=access.asks_policy,
         needs_person=access.programs is not Programs.ALL,
         outlives=bool(access.outlives),
     )

@@ -47,6 +47,7 @@ class Changes(TypedDict, total=False):
     applications: ApplicationTokens
     programs: Programs
     area: Area
+    asks_policy: bool
     ends_session: bool
     sign_in: SignInAge | None
 
