@@ -121,3 +121,7 @@ def options_of(page: Answer) -> Any:
 
 def backup_codes_of(page: Answer) -> list[str]:
     return re.findall(r"<li><code>([A-Z0-9-]+)</code></li>", page.text)
+
+
+def says(answer: Answer, refusal: type[Exception]) -> bool:
+    return answer.status == 400 and str(refusal.__doc__) in answer.text

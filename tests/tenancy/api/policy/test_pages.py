@@ -111,7 +111,7 @@ async def test_a_preview_names_who_would_be_stopped(owner_browser: FakeBrowser, 
 @pytest.mark.parametrize(
     ("fields", "field", "reason"),
     [
-        ({"admin_networks": "acme.com"}, "admin_networks", "Write each network as an address, or as in 203.0.113.0/24."),
+        ({"admin_networks": "acme.com"}, "admin_networks", "is no network. Write an address, or as in 203.0.113.0/24."),
         ({"invited_domains": "not a domain"}, "invited_domains", "domain"),
         ({"min_password_length": "7"}, "min_password_length", "8"),
         ({"grace_days": "many"}, "grace_days", "Enter a whole number."),
