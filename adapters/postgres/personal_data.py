@@ -51,6 +51,11 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
+    ExportedList.GROUPS: """
+        select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
+               m.added_at
+        from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
+        where m.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

@@ -52,8 +52,8 @@ class ApiScope(StrEnum):
 
     ORGANIZATION_READ = "organization:read", "Read the organization and its branding."
     ORGANIZATION_WRITE = "organization:write", "Change the organization and its branding."
-    MEMBERS_READ = "members:read", "Read members, invitations and blocked users."
-    MEMBERS_WRITE = "members:write", "Invite, change and remove members."
+    MEMBERS_READ = "members:read", "Read members, groups, invitations and blocked users."
+    MEMBERS_WRITE = "members:write", "Invite, change and remove members, and change groups."
     SERVICES_READ = "services:read", "Read applications, their access settings, plans and SAML settings."
     SERVICES_WRITE = "services:write", "Create and change applications and their SAML settings."
     RESOURCES_READ = "resources:read", "Read API resources."
@@ -109,9 +109,10 @@ class ScopeInsufficient(Forbidden):
 def scope_of(capability: Capability, *, changes: bool) -> ApiScope | None:
     """Return the scope that a token needs for a route with this capability, or None if tokens with scopes cannot use the route.
 
-    The area is the first part of the capability's name. Roles belong to the members.
+    The area is the first part of the capability's name. Roles and groups belong to the members.
     """
-    area = capability.partition(".")[0].replace("roles", Area.MEMBERS)
+    first = capability.partition(".")[0]
+    area = Area.MEMBERS if first in ("roles", "groups") else first
     return find_scope(area, changes=changes)
 
 

@@ -26,6 +26,7 @@ class Target(StrEnum):
     API_RESOURCE = "api_resource"
     SERVICE_ACCOUNT = "service_account"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
+    GROUP = "group"
     SIGNING_KEY = "signing_key"
     CONNECTION = "connection"
     PLATFORM = "platform"
@@ -75,6 +76,8 @@ _LABELS: Final = MappingProxyType(
         "saml.certificate.next_deleted": "Next SAML certificate deleted",
         "hrd.updated": "Sign-in routing updated",
         "connection.updated": "Identity provider updated",
+        "group.member_added": "Users added to a group",
+        "group.member_removed": "Users removed from a group",
     }
 )
 _WORDS: Final = MappingProxyType(
@@ -114,10 +117,13 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
+            *_kinds("Groups", Target.GROUP, "group.created", "group.updated", "group.deleted"),
+            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.access.updated"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
+            *_kinds("Service management", Target.GROUP, "service.group.assigned", "service.group.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Service management", Target.USER, "consent.granted", "consent.withdrawn"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),

@@ -149,6 +149,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     user_ids = [member.user_id for member in leaving]
     await tx.scim_users.remove_members(org_id, user_ids, now)
     await tx.service_users.remove_former_members(org_id, user_ids)
+    await tx.groups.remove_former_members(org_id, user_ids)
     await tx.organization_sessions.end(org_id, user_ids, now)
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"

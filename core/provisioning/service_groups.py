@@ -92,7 +92,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
             await tx.scim_users.lock(organization.id, [*joining, *leaving])
         if leaving:
             await access.unassign_users(tx, service, leaving, EnrollmentOrigin.DIRECTORY)
-            await tx.organization_sessions.end_without_access(service.org_id, service.id, leaving, now)
+            await tx.organization_sessions.end_without_access(service.org_id, [service.id], leaving, now)
         if joining:
             await access.assign_users(tx, service, joining, EnrollmentOrigin.DIRECTORY, now)
         external_id = group_changes.external_id
