@@ -176,7 +176,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, grou
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(OrganizationGroupNotFound)
         if await tx.assignments.add_group(service.org_id, service.id, group.id, ports.clock.now()):
-            tx.record(events.group_assigned(service, group, assigned=True))
+            tx.record(events.group_assigned(service, group))
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
@@ -188,7 +188,7 @@ async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, gr
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
         group = await tx.groups.by_id(service.org_id, group_id) or refuse(GroupNotAssigned)
         await tx.assignments.remove_group(service.org_id, service.id, group.id) or refuse(GroupNotAssigned)
-        tx.record(events.group_assigned(service, group, assigned=False))
+        tx.record(events.group_unassigned(service, group))
         user_ids = await tx.groups.present(service.org_id, group.id, None)
         if user_ids:
             await tx.scim_users.lock(service.org_id, user_ids)

@@ -92,10 +92,18 @@ def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> 
     return Event(EVENT_KINDS["service.user.assigned"], str(user_id), org_id=service.org_id, details=details)
 
 
-def group_assigned(service: Service, group: Group, *, assigned: bool) -> Event:
-    """A group was assigned to a service, or its assignment ended."""
-    kind = EVENT_KINDS["service.group.assigned" if assigned else "service.group.unassigned"]
-    return Event(kind, str(group.id), org_id=service.org_id, details={**service_details(service), "group_name": group.name})
+def group_assigned(service: Service, group: Group) -> Event:
+    """A group was assigned to a service."""
+    return _group_event("service.group.assigned", service, group)
+
+
+def group_unassigned(service: Service, group: Group) -> Event:
+    """The assignment of a group to a service ended. The deletion of the group records none."""
+    return _group_event("service.group.unassigned", service, group)
+
+
+def _group_event(name: str, service: Service, group: Group) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=service.org_id, details={**service_details(service), "group_name": group.name})
 
 
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:

@@ -175,6 +175,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Integrations", Target.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
+            *_kinds("Integrations", Target.ORGANIZATION, "scim_token.updated"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }

@@ -229,6 +229,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "personal_token.created": ("{actor} created the personal access token {target}",),
         "personal_token.revoked": ("{actor} revoked the personal access token {target}",),
         "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
+        "scim_token.updated": ("{actor} changed the SCIM token {name}", "{actor} changed a SCIM token"),
         "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),
         # Integrations
         "saml.configured": ("{actor} changed the SAML settings of {target}",),

@@ -79,15 +79,19 @@ def group_deleted(group: Group) -> Event:
     return _group_event("group.deleted", group, {"group_name": group.name, "count": group.member_count})
 
 
-def group_members_changed(group: Group, user_ids: Sequence[UUID], *, added: bool) -> Event:
-    """Users were added to a group or removed from it.
+def group_members_added(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were added to a group. A change of many users has several events."""
+    return _group_event("group.member_added", group, _group_members(group, user_ids))
 
-    A change of many users has several events. The end of a membership in the organization records none.
-    """
-    details: dict[str, object] = {"group_name": group.name, "count": len(user_ids), "user_ids": list(map(str, user_ids))}
-    if len(user_ids) == 1:
-        details["user_id"] = str(user_ids[0])
-    return _group_event("group.member_added" if added else "group.member_removed", group, details)
+
+def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were removed from a group. The end of a membership in the organization records none."""
+    return _group_event("group.member_removed", group, _group_members(group, user_ids))
+
+
+def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:
+    details = {"group_name": group.name, "count": len(user_ids), "user_ids": list(map(str, user_ids))}
+    return details | ({"user_id": str(user_ids[0])} if len(user_ids) == 1 else {})
 
 
 def _group_event(name: str, group: Group, details: Mapping[str, object]) -> Event:

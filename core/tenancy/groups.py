@@ -227,11 +227,16 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
         await tx.groups.remove_members(group.org_id, group.id, leaving, now)
         await _end_access(tx, group, await tx.assignments.services_of_group(group.org_id, group.id), leaving, now)
     joined = await tx.groups.add_members(group.org_id, group.id, joining, now) if joining else set()
-    for added, user_ids in ((True, joined), (False, leaving)):
-        in_order = sorted(user_ids)
-        for start in range(0, len(in_order), MEMBERS_PER_EVENT):
-            tx.record(events.group_members_changed(group, in_order[start : start + MEMBERS_PER_EVENT], added=added))
+    for batch in _batches(joined):
+        tx.record(events.group_members_added(group, batch))
+    for batch in _batches(leaving):
+        tx.record(events.group_members_removed(group, batch))
     return replace(group, member_count=group.member_count + len(joined) - len(leaving), members_changed_at=now)
+
+
+def _batches(user_ids: Collection[UUID]) -> list[list[UUID]]:
+    in_order = sorted(user_ids)
+    return [in_order[start : start + MEMBERS_PER_EVENT] for start in range(0, len(in_order), MEMBERS_PER_EVENT)]
 
 
 async def _end_access(tx: Transaction, group: Group, services: Collection[UUID], user_ids: Collection[UUID], now: datetime) -> None:

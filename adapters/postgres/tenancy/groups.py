@@ -64,6 +64,10 @@ class Groups(Repository):
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s order by g.name_key"""
         return await self._all(GROUP.read, sql, org_id=org_id, user_id=user_id)
 
+    async def ids(self, org_id: UUID, group_ids: Collection[UUID]) -> set[UUID]:
+        sql = "select id from groups where org_id = %(org_id)s and id = any(%(group_ids)s)"
+        return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_ids=list(group_ids)))
+
     async def count(self, org_id: UUID) -> int:
         return await self._count("select count(*) from groups where org_id = %(org_id)s", org_id=org_id)
 

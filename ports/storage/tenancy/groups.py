@@ -23,6 +23,9 @@ class GroupsRead(Protocol):
     async def of_user(self, org_id: UUID, user_id: UUID) -> list[Group]:
         """Return the groups of the organization that the user is in, by name."""
 
+    async def ids(self, org_id: UUID, group_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of these ids that are groups of the organization."""
+
     async def count(self, org_id: UUID) -> int: ...
 
     async def members(self, org_id: UUID, group_id: UUID, page: Page, *, search: str | None = None) -> PageResult[MemberOfGroup]:

@@ -92,13 +92,12 @@ async def test_each_end_of_the_access_by_a_group_ends_openid_sessions(
 async def test_an_application_of_a_group_is_among_your_applications(groups: GroupAdmin, acme: Tenant, api: Api, pool: Pool) -> None:
     """Also of an end user, who is not a member."""
     end_user = await add_account(acme.ports, "end-user@example.com")
-    desk = await add_service(pool, acme.org, "desk")
+    await add_service(pool, acme.org, "desk")
     await run_sql(
         pool,
         "insert into end_users (org_id, user_id, email, deactivated, created_at) values (%s, %s, %s, false, now())",
         *(acme.org, end_user.id, end_user.email),
     )
-    assert desk
     group = await groups.create()
     assert (await groups.add(group, end_user.id)).status == 204
     session = await sign_in(acme.ports, end_user)

@@ -39,7 +39,7 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
     token = answer.json
-    assert list(token) == ["id", "name", "prefix", "created_at", "created_by", "expires_at", "token"]
+    assert list(token) == ["id", "name", "prefix", "created_at", "created_by", "expires_at", "directory_groups", "token"]
     assert (token["name"], token["expires_at"], token["prefix"]) == ("Okta", until, token["token"][:16])
     assert token["created_by"] == acme.id(by)
     assert (token["token"].startswith("scim_live_"), len(token["token"])) == (True, 60)
