@@ -34,6 +34,7 @@ class TooManyGroups(Invalid):
     """The organization has the maximum number of groups. Delete a group first."""
 
     audited = True
+    scim_type = None
 
     def __init__(self) -> None:
         super().__init__(f"The organization already has the maximum of {MAX_GROUPS:,} groups. Delete one that you no longer need.")
@@ -41,6 +42,8 @@ class TooManyGroups(Invalid):
 
 class GroupFull(Invalid):
     """The group has the maximum number of members. Remove a member first."""
+
+    scim_type = None
 
     def __init__(self) -> None:
         super().__init__(f"A group can have at most {MAX_GROUP_MEMBERS:,} members. Divide the users among several groups.")

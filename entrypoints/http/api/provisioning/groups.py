@@ -27,7 +27,7 @@ from entrypoints.http.api.provisioning.protocol import (
     read_page,
     stream_with_list,
 )
-from entrypoints.http.base.context import acting_directory, directory_call, ports
+from entrypoints.http.base.context import acting_directory, directory_call, no_content, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import BodyInvalid, read_in_thread
 from entrypoints.http.edge.error_body import SCIM_JSON
@@ -140,21 +140,20 @@ async def patch(group_id: UUID) -> Response:
     changed = await _change(group, changes)
     # The cost of a change of a few members must not grow with the group (RFC 7644 section 3.5.2).
     if group.kind is GroupKind.DIRECTORY and not {"attributes", "excludedAttributes"} & request.args.keys():
-        return Response(status=204)
+        return no_content()
     return await _group_response(changed, projection)
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
 @scim_client
 @describes({204: "The group is deleted."})
-async def delete(group_id: UUID) -> Response:
+async def delete(group_id: UUID) -> None:
     """Delete a group that your directory created.
 
     Its users lose the access that only the group gave. The organization and its applications are groups that SCIM
     cannot delete: 403.
     """
     await scim_groups.delete(ports(), acting_directory(), group_id)
-    return Response(status=204)
 
 
 def _parse_group(body: dict[str, Any], kind: GroupKind) -> GroupChanges:
