@@ -8,9 +8,9 @@ from quart import Blueprint, Response
 from core.applications import access, services
 from core.applications.model.services import ServiceNotFound
 from core.kernel.roles import Capability
-from core.kernel.values import Email, PageResult
+from core.kernel.values import Email
 from core.tenancy import groups
-from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUserNotFound, MemberOfGroup
+from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUserNotFound
 from entrypoints.http.api.tenancy.groups import GroupMemberRequest, GroupMembersQuery, GroupRequest, GroupsQuery, GroupUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -90,14 +90,12 @@ async def create(org_slug: str, form: Form) -> Response:
 
 async def _member_values(typed: Form, group_id: UUID, query: GroupMembersQuery | None = None) -> dict[str, Any]:
     group, query = await _find(group_id), query or GroupMembersQuery()
-    listed: PageResult[MemberOfGroup] = PageResult([], 0)
-    if may(Capability.END_USERS_VIEW):
-        listed = await groups.list_members(ports(), acting_member(), group.id, query.page_request(), search=query.search)
+    listed = await groups.list_members(ports(), acting_member(), group.id, query.page_request(), search=query.search)
     return {**_group_values(group), "typed": typed, "members": listed.items, "query": query, **neighbors(query, listed.total)}
 
 
 @routes.get(ONE)
-@member_page(Capability.MEMBERS_VIEW)
+@member_page(Capability.END_USERS_VIEW)
 @shows(
     f"GET {API_OF_ONE}/members",
     f"GET {API_OF_ONE}",
