@@ -20,6 +20,7 @@ INSERT: Final = """
     insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
             %(updated_at)s, %(members_changed_at)s)"""
+MEMBERS_CHANGED: Final = "update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s"
 OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
 
 
@@ -136,9 +137,8 @@ class Groups(Repository):
         await self._run(sql, org_id=org_id, group_id=group_id)
 
     async def add_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> set[UUID]:
+        await self._write(MEMBERS_CHANGED, org_id=org_id, group_id=group_id, now=now)
         sql = """
-            with touched as (
-                update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s)
             insert into group_members (org_id, group_id, user_id, added_at)
             select %(org_id)s, %(group_id)s, u.id, %(now)s from users u where u.id = any(%(user_ids)s) and u.anonymized_at is null
             on conflict do nothing
@@ -147,11 +147,9 @@ class Groups(Repository):
         return set(rows)
 
     async def remove_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        sql = f"""
-            with touched as (
-                update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s)
-            delete from group_members where {OF_GROUP} and user_id = any(%(user_ids)s)"""
-        await self._run(sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids), now=now)
+        await self._write(MEMBERS_CHANGED, org_id=org_id, group_id=group_id, now=now)
+        sql = f"delete from group_members where {OF_GROUP} and user_id = any(%(user_ids)s)"
+        await self._run(sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids))
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID], *, keep_in_directory: bool = False) -> None:
         by_hand = """

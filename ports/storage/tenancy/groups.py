@@ -56,7 +56,10 @@ class Groups(GroupsRead, Protocol):
         """Delete the group with its members and its assignments."""
 
     async def add_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> set[UUID]:
-        """Add these users, whose accounts the caller has locked. Return those that were added: anonymized users are left out."""
+        """Add these users. The caller has locked their accounts. Return those that were added: anonymized users are left out.
+
+        This and `remove_members` are two statements.
+        """
 
     async def remove_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> None: ...
 
