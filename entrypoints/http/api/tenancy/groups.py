@@ -101,7 +101,10 @@ async def create(org_slug: str, data: GroupRequest) -> OrganizationGroupResponse
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>")
 @member(Capability.MEMBERS_VIEW)
 async def get(org_slug: str, group_id: UUID) -> OrganizationGroupResponse:
-    """Get a group of the organization."""
+    """Get a group of the organization.
+
+    `GET .../members` has its users, and `GET .../services` the services that it is assigned to.
+    """
     return OrganizationGroupResponse.of(await groups.find(ports(), acting(), group_id))
 
 

@@ -37,6 +37,7 @@ DELETED_TABLES: Final = (
     "consents",
     "api_consents",
     "api_resource_assignments",
+    "group_members",
     "end_user_blocks",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
@@ -157,6 +158,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
             *(tenant.org, resource),
         ),
+        "insert into group_members (user_id, org_id, group_id, added_at) values (%s, %s, gen_random_uuid(), now())": (tenant.org,),
         """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
         values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),

@@ -113,6 +113,16 @@ class Subject:
         block = "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, 'old@example.com', %s)"
         await run_sql(self.pool, block, org, self.account.id, FIRST_LOGIN + timedelta(days=number))
 
+    async def add_group(self, number: int, org: UUID) -> str:
+        """Add the user to a new group of the organization, on the day with this number. Return the id of the group."""
+        id_, day = uuid4(), FIRST_LOGIN + timedelta(days=number)
+        group = """
+            insert into groups (id, org_id, name, name_key, created_at, updated_at, members_changed_at)
+            values (%s, %s, %s, %s, %s, %s, %s)"""
+        await run_sql(self.pool, group, id_, org, f"Group {number}", f"group {number}", day, day, day)
+        await run_sql(self.pool, "insert into group_members values (%s, %s, %s, %s)", org, id_, self.account.id, day)
+        return str(id_)
+
     async def add_personal_token(self, number: int, org: UUID | None = None, **columns: Any) -> str:
         """Add a token that was created on the day with this number, and acts in the organization, or on the user's own account."""
         id_, day, end = uuid4(), FIRST_LOGIN + timedelta(days=number), FIRST_LOGIN + timedelta(days=364)

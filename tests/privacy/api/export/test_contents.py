@@ -26,7 +26,7 @@ from tests.support.tenants import Tenant
 
 LISTS = (
     *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "security_notices", "consents"),
-    *("application_blocks", "service_accounts", "personal_tokens"),
+    *("application_blocks", "groups", "service_accounts", "personal_tokens"),
 )
 
 
@@ -61,6 +61,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
     await user.add_consent(0, shop)
     await user.add_application_block(1, acme.org)
+    group = await user.add_group(2, acme.org)
     resource = await add_api_resource(user.pool, acme.org, services=(shop,))
     agree = "insert into api_consents select %s, org_id, %s, id, '{orders:read,unknown}', created_at from api_resources where id = %s"
     await run_sql(user.pool, agree, user.account.id, shop, resource)
@@ -148,6 +149,15 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
         "application_blocks": [
             {"organization_id": str(acme.org), "organization_slug": "acme", "email": "old@example.com", "since": day[1]}
         ],
+        "groups": [
+            {
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "group_id": group,
+                "name": "Group 2",
+                "added_at": day[2],
+            }
+        ],
         "service_accounts": [
             {
                 "id": str(robot),
@@ -201,6 +211,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "security_notices",
             "consents",
             "application_blocks",
+            "groups",
             "service_accounts",
             "personal_tokens",
         )
@@ -294,10 +305,11 @@ async def test_lists_of_several_batches_are_complete(
         await user.add_email_change(0, new_email=f"n{number}@example.com")
         await user.add_security_notice(0, address=f"n{number}@example.com")
         await user.add_personal_token(0)
+        await user.add_group(number, acme.org)
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
-        **{"security_notices": 3, "application_blocks": 2, "service_accounts": 3, "personal_tokens": 3},
+        **{"security_notices": 3, "application_blocks": 2, "groups": 2, "service_accounts": 3, "personal_tokens": 3},
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)
