@@ -124,7 +124,7 @@ def body_limit(path: str) -> int:
     """Return the body limit of a path in bytes (security N-3)."""
     if not speaks_scim(path):
         return MAX_BODY
-    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups/") else MAX_SCIM_BODY
+    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups") else MAX_SCIM_BODY
 
 
 class StrictRequest(TrioRequest):
