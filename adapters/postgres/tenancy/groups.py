@@ -25,9 +25,10 @@ OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
 
 
 def leave_groups(users: LiteralString) -> LiteralString:
-    """Return a statement that removes users from the groups of an organization that has no relation to them any more.
+    """Return a statement that removes former users of an organization from its groups.
 
-    `users` is a CTE with the columns org_id and user_id, of users who are no end users of the organization now.
+    `users` is a CTE with the columns org_id and user_id, of users that stopped being end users. Members, and users that
+    the directory knows, stay in the groups.
     """
     return f"""
         delete from group_members i using {users} f

@@ -126,7 +126,7 @@ async def test_names_are_unique_in_any_case(groups: GroupDirectory, acme: Tenant
 
 
 async def test_groups_are_found_by_name_in_any_case(directory: Directory, groups: GroupDirectory) -> None:
-    """../shared/cases: a filter on the displayName of groups finds the group in another case, and /Schemas says so."""
+    """/Schemas says so, too (RFC 7643 section 8.7.1)."""
     await groups.create("Demo")
     assert await groups.find('displayName eq "demo"') == ["Demo"]
     assert await groups.find('displayName eq "aCME"') == ["Acme"]
