@@ -78,7 +78,9 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         org, service = tenant["organization"]["slug"], tenant["service"]["slug"]
         token = (await api.login(tenant["owner"]["email"], tenant["owner"]["password"])).json["access_token"]
         listed = (await api.get(f"/api/organizations/{org}/services", token=token)).json["services"]
-        assert {each["client_id"] for each in listed} == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
+        of_group = {each["client_id"] for each in listed if each["slug"] == "back-office"}
+        assert len(of_group) == 1
+        assert {each["client_id"] for each in listed} - of_group == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
         members = (await api.get(f"/api/organizations/{org}/members", token=token)).json["members"]
         assert {(each["user"]["id"], each["membership"]["role"]) for each in members} == {
             (tenant[role]["id"], role) for role in ("owner", "admin", "member")
@@ -451,7 +453,9 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
         key = {"X-Api-Key": tenant["api_key"]}
         assert (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).status == 200
         listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
-        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile"}
+        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile", "back-office": "web"}
+        groups = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/groups", token=token)).json["groups"]
+        assert [(group["name"], group["member_count"]) for group in groups] == [("Finance", 2)], "with the member who had left"
 
 
 @pytest.mark.slow

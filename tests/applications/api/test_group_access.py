@@ -7,9 +7,9 @@ from core.accounts.model.accounts import Account
 from core.applications.model.users import GroupNotAssigned
 from ports import Ports
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, add_member, run_concurrently, run_sql, sign_in
-from tests.support.groups import GroupAdmin
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 LOGIN = {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "store"}
 

@@ -12,9 +12,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.provisioning.model.schemas import GROUP_URN
-from tests.support.groups import check_counts
 from tests.support.scim import PATCH_URN, GroupDirectory, directory_of
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import check_counts
 
 
 class Step(NamedTuple):

@@ -9,10 +9,10 @@ from core.accounts.model.accounts import Account
 from core.provisioning.model.schemas import GROUP_URN
 from ports import Ports
 from tests.support.builders import add_account, add_member, run_concurrently, run_sql
-from tests.support.groups import GroupAdmin, check_counts
 from tests.support.scim import GRACE, Directory, GroupDirectory, directory_of, problem
 from tests.support.services import add_service, add_service_user, sign_in_to
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin, check_counts
 
 
 @pytest.fixture

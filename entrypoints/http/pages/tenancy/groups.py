@@ -139,10 +139,9 @@ async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
     return {
         **_group_values(group),
         "typed": typed,
-        "applications": assigned,
+        "applications": [(service, dict(POLICIES)[service.access.policy.value]) for service in assigned],
         "others": sorted(others, key=lambda each: each[1].lower()),
         "applications_path": organization_path("/applications"),
-        "policies": dict(POLICIES),
     }
 
 

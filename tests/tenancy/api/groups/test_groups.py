@@ -7,11 +7,11 @@ from core.accounts.model.accounts import Account
 from core.tenancy.model import groups as model
 from ports import Ports
 from tests.support.builders import Api, add_account, add_member, add_provisioned, run_concurrently, run_sql
-from tests.support.groups import GroupAdmin, check_counts, group_ids_of
 from tests.support.refusals import refused
 from tests.support.scim import directory_of
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin, check_counts, group_ids_of
 
 
 @pytest.fixture
