@@ -18,6 +18,7 @@ from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
+from adapters.postgres.applications.authorization import Authorizations
 from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.applications.figure_counting import FigureCounting
 from adapters.postgres.applications.figures import Figures
@@ -126,6 +127,7 @@ class Repositories(Scope):
     analytics = cached_property(Analytics)
     api_keys = cached_property(ApiKeys)
     assignments = cached_property(Assignments)
+    authorizations = cached_property(Authorizations)
     end_users = cached_property(EndUsers)
     figure_counting = cached_property(FigureCounting)
     figures = cached_property(Figures)

@@ -6,6 +6,7 @@ from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneT
 from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
+from ports.storage.applications.authorization import AuthorizationsRead
 from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
@@ -85,6 +86,8 @@ class Reading(Protocol):
     def api_keys(self) -> ApiKeysRead: ...
     @property
     def assignments(self) -> AssignmentsRead: ...
+    @property
+    def authorizations(self) -> AuthorizationsRead: ...
     @property
     def end_users(self) -> EndUsersRead: ...
     @property
