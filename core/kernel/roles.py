@@ -128,6 +128,7 @@ class Permission(StrEnum):
     READ_ANALYTICS = "read:analytics"
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
+    EVALUATE_ACCESS = "evaluate:access"
 
 
 def find_role(name: str | None) -> Role | None:

@@ -170,6 +170,7 @@ OF_CLIENTS: Final[list[dict[str, list[str]]]] = [{"client": []}, {}]
 AUTHENTICATES_ITSELF: Final[dict[str, list[dict[str, list[str]]]]] = {
     **dict.fromkeys(("/auth/token", "/auth/revoke", "/auth/introspect", "/auth/par"), OF_CLIENTS),
     "/auth/userinfo": [{"bearer": ["openid"]}, {"dpop": ["openid"]}],
+    **dict.fromkeys(("/access/v1/evaluation", "/access/v1/evaluations"), [{"api_key": []}, {"api_key_as_bearer": []}, {"client": []}]),
 }
 
 ALTERNATIVES: Final[dict[Credentials, list[dict[str, list[str]]]]] = {
@@ -208,6 +209,7 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
         "client": {"type": "http", "scheme": "basic"},
         "scim_token": {"type": "http", "scheme": "bearer"},
         "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header"},
+        "api_key_as_bearer": {"type": "http", "scheme": "bearer"},
         "cookie": {"type": "apiKey", "name": "gatehouse-session", "in": "cookie"},
         "billing_signature": {"type": "apiKey", "name": "billing-signature", "in": "header"},
     }

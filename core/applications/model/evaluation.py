@@ -69,7 +69,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationRequest:
+class Questions:
     """The questions of one request, in their order. An invalid question is the refusal that says why.
 
     `is_batch` is true if the answer is a list.
@@ -80,8 +80,11 @@ class EvaluationRequest:
     is_batch: bool = False
 
     @property
-    def valid_questions(self) -> list[Question]:
+    def valid(self) -> list[Question]:
         return [question for question in self.questions if isinstance(question, Question)]
+
+
+NO_QUESTIONS: Final = Questions(())
 
 
 class SubjectState(StrEnum):
@@ -149,15 +152,15 @@ class Decision:
         return cls(reason=reason, explanation=explanation or reason.sentence)
 
 
-def parse_single(body: Mapping[str, Any]) -> EvaluationRequest:
+def parse_single(body: Mapping[str, Any]) -> Questions:
     """Return the question of a request to `POST /access/v1/evaluation`. Unknown members are ignored. Raises: EvaluationInvalid."""
     question = _parse_question(body)
     if isinstance(question, EvaluationInvalid):
         raise question
-    return EvaluationRequest((question,))
+    return Questions((question,))
 
 
-def parse_batch(body: Mapping[str, Any]) -> EvaluationRequest:
+def parse_batch(body: Mapping[str, Any]) -> Questions:
     """Return the questions of a request to `POST /access/v1/evaluations`.
 
     Without `evaluations`, or with none, it is a request with one question (AuthZEN section 7.1). A member that an
@@ -172,7 +175,7 @@ def parse_batch(body: Mapping[str, Any]) -> EvaluationRequest:
         raise EvaluationInvalid("The evaluations must be an array of JSON objects.")
     if len(items) > MAX_EVALUATIONS:
         raise TooManyEvaluations
-    return EvaluationRequest(tuple(_parse_question(_with_defaults(item, body)) for item in items), semantic, is_batch=True)
+    return Questions(tuple(_parse_question(_with_defaults(item, body)) for item in items), semantic, is_batch=True)
 
 
 def _parse_semantic(options: Any) -> Semantic:
@@ -225,7 +228,7 @@ def decide(question: Question, facts: SubjectFacts) -> Decision:
     return Decision(facts.role, facts.group)
 
 
-def decide_all(request: EvaluationRequest, facts: Sequence[SubjectFacts]) -> list[Decision]:
+def decide_all(request: Questions, facts: Sequence[SubjectFacts]) -> list[Decision]:
     """Return the decisions of a request, up to the one after which it ends. `facts` are those of its valid questions, in their order."""
     decisions: list[Decision] = []
     known = iter(facts)

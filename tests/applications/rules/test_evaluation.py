@@ -10,8 +10,8 @@ from core.applications.model.evaluation import (
     MAX_TEXT,
     DenialReason,
     EvaluationInvalid,
-    EvaluationRequest,
     Question,
+    Questions,
     Semantic,
     SemanticUnknown,
     SubjectFacts,
@@ -33,12 +33,12 @@ DENIED = SubjectFacts(SubjectState.ACTIVE, is_declared=True)
 
 
 def test_a_single_request_has_one_question() -> None:
-    assert parse_single(BODY) == EvaluationRequest((QUESTION,))
+    assert parse_single(BODY) == Questions((QUESTION,))
 
 
 def test_unknown_members_properties_and_the_context_change_nothing() -> None:
     more = {**BODY, "subject": {**ADA, "properties": {"role": "admin"}, "x": [1]}, "context": {"time": "now"}, "evaluations": 7, "foo": {}}
-    assert parse_single(more) == EvaluationRequest((QUESTION,))
+    assert parse_single(more) == Questions((QUESTION,))
 
 
 @pytest.mark.parametrize("name", ["subject", "action", "resource"])
@@ -59,7 +59,7 @@ def test_each_text_must_be_printable(name: str, member: str, value: Any) -> None
 
 @pytest.mark.parametrize("evaluations", [{}, {"evaluations": []}, {"evaluations": None}])
 def test_a_batch_without_evaluations_is_a_single_request(evaluations: dict[str, Any]) -> None:
-    assert parse_batch({**BODY, **evaluations}) == EvaluationRequest((QUESTION,))
+    assert parse_batch({**BODY, **evaluations}) == Questions((QUESTION,))
 
 
 def test_an_evaluation_takes_missing_parts_from_the_request() -> None:
