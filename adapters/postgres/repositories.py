@@ -26,6 +26,7 @@ from adapters.postgres.applications.figures import Figures
 from adapters.postgres.applications.overview import OrganizationOverview
 from adapters.postgres.applications.own_applications import OwnApplications
 from adapters.postgres.applications.plans import Plans
+from adapters.postgres.applications.role_assignments import RoleAssignments
 from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import Services
 from adapters.postgres.authentication.challenges import Flows
@@ -136,6 +137,7 @@ class Repositories(Scope):
     overview = cached_property(OrganizationOverview)
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
+    role_assignments = cached_property(RoleAssignments)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)
     # programs

@@ -6,7 +6,7 @@ from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneT
 from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
-from ports.storage.applications.authorization import AuthorizationsRead
+from ports.storage.applications.authorization import AuthorizationsRead, RoleAssignmentsRead
 from ports.storage.applications.evaluations import EvaluationsRead
 from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
@@ -101,6 +101,8 @@ class Reading(Protocol):
     def own_applications(self) -> OwnApplications: ...
     @property
     def plans(self) -> PlansRead: ...
+    @property
+    def role_assignments(self) -> RoleAssignmentsRead: ...
     @property
     def service_users(self) -> ServiceUsersRead: ...
     @property

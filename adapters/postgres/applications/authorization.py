@@ -45,17 +45,27 @@ SAVE: Final = """
     returning authorization_version"""
 
 
+FIND_ROLE: Final = """
+    select r.id, r.slug, r.name, r.description, r.permissions, r.created_at, r.updated_at
+    from service_roles r where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.slug = %(slug)s"""
+
+
+def to_stored_role(row: Row) -> StoredRole:
+    id_, slug, name, description, permissions, created_at, updated_at = row
+    return StoredRole(id_, RoleDefinition(slug, name, description, tuple(permissions)), created_at, updated_at)
+
+
 def to_authorization(row: Row) -> Authorization:
     version, permissions, roles = row
     declared = sorted((DeclaredPermission(*permission) for permission in permissions or ()), key=lambda each: each.name)
-    stored = sorted((_to_stored_role(*role) for role in roles or ()), key=lambda each: each.definition.slug)
+    stored = sorted((_from_json(*role) for role in roles or ()), key=lambda each: each.definition.slug)
     document = AuthorizationDocument(tuple(declared), tuple(role.definition for role in stored))
     return Authorization(version, document, tuple(stored))
 
 
-def _to_stored_role(id_: str, slug: str, name: str, description: str | None, permissions: list[str], *times: str) -> StoredRole:
-    created_at, updated_at = map(datetime.fromisoformat, times)
-    return StoredRole(UUID(id_), RoleDefinition(slug, name, description, tuple(permissions)), created_at, updated_at)
+def _from_json(id_: str, *values: Any) -> StoredRole:
+    *definition, created_at, updated_at = values
+    return to_stored_role((UUID(id_), *definition, datetime.fromisoformat(created_at), datetime.fromisoformat(updated_at)))
 
 
 class Authorizations(Repository):
@@ -63,6 +73,9 @@ class Authorizations(Repository):
 
     async def find(self, org_id: UUID, service_id: UUID) -> Authorization | None:
         return await self._one(to_authorization, FIND, org_id=org_id, service_id=service_id)
+
+    async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None:
+        return await self._one(to_stored_role, FIND_ROLE, org_id=org_id, service_id=service_id, slug=slug)
 
     async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, int]:
         sql = """

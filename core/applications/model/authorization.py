@@ -248,6 +248,10 @@ class AuthorizationChanges:
     roles_updated: tuple[RoleUpdate, ...] = ()
     roles_removed: tuple[RoleRemoval, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Return whether the documents differ."""
+        return self.of_permissions or bool(self.roles_added or self.roles_updated or self.roles_removed)
+
     @property
     def of_permissions(self) -> bool:
         """Whether a permission is added, changed or removed."""

@@ -161,10 +161,11 @@ class ConfirmationQuery(Query):
 async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
     """Return the response with the permissions and roles of a service."""
     found = await authorization.get(ports(), caller, slug)
-    return _to_response(found), 200, version_headers(found.version)
+    return to_authorization_response(found), 200, version_headers(found.version)
 
 
-def _to_response(found: Authorization) -> AuthorizationResponse:
+def to_authorization_response(found: Authorization) -> AuthorizationResponse:
+    """Return the response with these permissions and roles."""
     document = found.document
     return AuthorizationResponse.of(
         document,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from core.kernel.roles import Permission
-from tests.applications.api.authorization.store import DOCUMENT, Store
+from tests.applications.api.authorization.store import DOCUMENT, KEY_PERMISSIONS, Store
 from tests.support.services import add_api_key, add_service
 from tests.support.tenants import Tenant
 
@@ -12,7 +11,7 @@ from tests.support.tenants import Tenant
 async def store(acme: Tenant) -> Store:
     """Acme's shop, without permissions and roles."""
     service = await add_service(acme.pool, acme.org)
-    key = await add_api_key(acme.pool, service, [Permission.READ_SERVICE, Permission.WRITE_SERVICE])
+    key = await add_api_key(acme.pool, service, KEY_PERMISSIONS)
     return Store(acme, service, key)
 
 

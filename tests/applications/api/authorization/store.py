@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from core.kernel.roles import Permission
 from tests.support.builders import Answer, run_sql
 from tests.support.tenants import Tenant
 
+KEY_PERMISSIONS: Final = (Permission.READ_SERVICE, Permission.WRITE_SERVICE, Permission.WRITE_ROLES, Permission.READ_USERS)
 DOCUMENT: Final[dict[str, Any]] = {
     "permissions": [
         {"name": "documents:read", "description": "Read documents"},

@@ -188,7 +188,7 @@ async def test_a_malformed_body_is_refused(shop: Asking, acme: Tenant, path: str
 
 
 async def test_unknown_members_are_ignored(shop: Asking, acme: Tenant) -> None:
-    more = {
+    more: dict[str, Any] = {
         "foo": "bar",
         "context": {"ip": "192.0.2.1"},
         "resource": {**RESOURCE, "properties": {"status": "x"}, "y": [1]},
