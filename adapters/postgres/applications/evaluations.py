@@ -43,9 +43,14 @@ FACTS: Final = f"""
     q.number, {STATE},
     exists (select 1 from service_permissions p where p.org_id = v.org_id and p.service_id = v.id and p.name = q.permission),
     g.slug, g.group_name"""
-QUESTIONS: Final = f"""
+# The planner knows the length of an array parameter, so it would plan a statement with arrays each time. That takes
+# longer than to execute it. Most requests have one question, whose statement has no arrays.
+ONE_QUESTION: Final = """
+    cross join (select %(user_id)s::uuid as user_id, %(user_name)s::text as user_name, %(permission)s::text as permission, 1 as number) q"""
+SEVERAL_QUESTIONS: Final = """
     left join unnest(%(user_ids)s::uuid[], %(user_names)s::text[], %(permissions)s::text[]) with ordinality
-        as q (user_id, user_name, permission, number) on true
+        as q (user_id, user_name, permission, number) on true"""
+SUBJECTS: Final = f"""
     left join users u on u.id = coalesce(q.user_id, ({BY_USER_NAME} limit 1))
     left join lateral ({ROLE}) g on true"""
 IN_ORDER: Final = "order by q.number"
@@ -61,7 +66,15 @@ def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
     return [to_facts(row[start:]) for row in rows if row[start] is not None]
 
 
+def questions_sql(questions: Sequence[Question]) -> LiteralString:
+    """Return the joins of a service `v` with the questions and their subjects."""
+    return (ONE_QUESTION if len(questions) == 1 else SEVERAL_QUESTIONS) + SUBJECTS
+
+
 def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
+    if len(questions) == 1:
+        [question] = questions
+        return {"user_id": question.user_id, "user_name": question.user_name, "permission": question.permission}
     return {
         "user_ids": [question.user_id for question in questions],
         "user_names": [question.user_name for question in questions],
@@ -76,7 +89,7 @@ class Evaluations(Repository):
         rows = await self._facts(
             f"""
             select {API_KEY_RECORD.columns}, {FACTS}
-            from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id {QUESTIONS}
+            from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id {questions_sql(questions)}
             where k.key_hash = %(key_hash)s and {KEY_IS_LIVE} {IN_ORDER}""",
             questions,
             now,
@@ -85,7 +98,7 @@ class Evaluations(Repository):
         return (API_KEY_RECORD.read(rows[0]), facts_of(rows, API_KEY_RECORD.width)) if rows else None
 
     async def by_service(self, org_id: UUID, service_id: UUID, questions: Sequence[Question], now: datetime) -> list[SubjectFacts]:
-        sql = f"select {FACTS} from services v {QUESTIONS} where v.org_id = %(org_id)s and v.id = %(service_id)s {IN_ORDER}"
+        sql = f"select {FACTS} from services v {questions_sql(questions)} where v.org_id = %(org_id)s and v.id = %(service_id)s {IN_ORDER}"
         return facts_of(await self._facts(sql, questions, now, org_id=org_id, service_id=service_id))
 
     async def by_credential(
@@ -94,7 +107,7 @@ class Evaluations(Repository):
         rows = await self._facts(
             f"""
             select {CONTEXT.columns}, {FACTS}
-            from services v join organizations vo on vo.id = v.org_id {QUESTIONS}
+            from services v join organizations vo on vo.id = v.org_id {questions_sql(questions)}
             where v.client_id = %(client_id)s and v.credential_id = %(credential_id)s and v.client_secret_hash is not null {IN_ORDER}""",
             questions,
             now,
