@@ -305,7 +305,7 @@ def _to_versions(form: Form) -> list[int]:
 
 @routes.get(DOCUMENT)
 @member_page(Capability.SERVICES_MANAGE)
-@shows(f"GET {API}", f"PUT {API}")
+@shows(f"PUT {API}", f"GET {API}")
 async def show_document(org_slug: str, service_slug: str) -> Response:
     """Show the document of all permissions and roles."""
     return await console_page("applications/authorization_document.html", **await _document_values({}, service_slug))
