@@ -100,7 +100,7 @@ def _logged(question: Question | Invalid, decision: Decision) -> dict[str, objec
 
 def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorator:
     """Return the decorator for API keys with the permission `evaluate:access`, and for the application itself."""
-    access = Access("evaluator", Credentials.API_KEY, permission=Permission.EVALUATE_ACCESS)
+    access = Access("service_key_or_application", Credentials.API_KEY, permission=Permission.EVALUATE_ACCESS)
     return AccessDecorator(access, partial(_as_evaluator, parse))
 
 
