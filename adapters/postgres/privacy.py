@@ -37,6 +37,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "account_recoveries",
     "consents",  # with those to API resources
     "api_resource_assignments",
+    "service_role_users",
     "saml_sign_ons",
     "end_user_blocks",  # with the address
     "saml_name_ids",  # a service could recognize the user by these

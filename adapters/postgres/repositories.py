@@ -18,12 +18,14 @@ from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
+from adapters.postgres.applications.authorization import Authorizations
 from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.applications.figure_counting import FigureCounting
 from adapters.postgres.applications.figures import Figures
 from adapters.postgres.applications.overview import OrganizationOverview
 from adapters.postgres.applications.own_applications import OwnApplications
 from adapters.postgres.applications.plans import Plans
+from adapters.postgres.applications.role_assignments import RoleAssignments
 from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import Services
 from adapters.postgres.authentication.challenges import Flows
@@ -126,12 +128,14 @@ class Repositories(Scope):
     analytics = cached_property(Analytics)
     api_keys = cached_property(ApiKeys)
     assignments = cached_property(Assignments)
+    authorizations = cached_property(Authorizations)
     end_users = cached_property(EndUsers)
     figure_counting = cached_property(FigureCounting)
     figures = cached_property(Figures)
     overview = cached_property(OrganizationOverview)
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
+    role_assignments = cached_property(RoleAssignments)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)
     # programs

@@ -1,9 +1,11 @@
 """Constructors for the events of services, plans, API keys and their users."""
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
+from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition, RoleUpdate
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
@@ -95,6 +97,56 @@ def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -
     """The assignment of a user to a service ended. The event says who had assigned the user. The end of a membership records none."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.unassigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def authorization_changed(
+    service: Service, version: int, old: AuthorizationDocument, new: AuthorizationDocument, changes: AuthorizationChanges
+) -> Iterator[Event]:
+    """The permissions and roles of a service were changed: one event for all permissions, and one for each role."""
+    if changes.of_permissions:
+        details = {
+            **service_details(service),
+            "version": version,
+            "permissions_added": list(changes.permissions_added),
+            "permissions_updated": list(changes.permissions_updated),
+            "permissions_removed": list(changes.permissions_removed),
+        }
+        yield Event(EVENT_KINDS["service.authorization.updated"], str(service.id), org_id=service.org_id, details=details)
+    for slug in changes.roles_added:
+        if (role := new.role(slug)) is not None:
+            yield _role_event("service.role.created", service, role, permissions=list(role.permissions))
+    for update in changes.roles_updated:
+        before, after = old.role(update.slug), new.role(update.slug)
+        if before is not None and after is not None:
+            yield _role_event("service.role.updated", service, after, **_role_changes(before, after, update))
+    for removal in changes.roles_removed:
+        if (role := old.role(removal.slug)) is not None:
+            yield _role_event("service.role.deleted", service, role, user_count=removal.user_count)
+
+
+def _role_event(kind: str, service: Service, role: RoleDefinition, **further: object) -> Event:
+    details = {**service_details(service), "role": role.slug, "role_name": role.name, **further}
+    return Event(EVENT_KINDS[kind], str(service.id), org_id=service.org_id, details=details)
+
+
+def _role_changes(old: RoleDefinition, new: RoleDefinition, update: RoleUpdate) -> dict[str, object]:
+    return {
+        "changes": field_changes(old, new, "name", "description"),
+        "permissions_added": list(update.permissions_added),
+        "permissions_removed": list(update.permissions_removed),
+    }
+
+
+def role_assigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
+    """A user got a role of a service."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name}
+    return Event(EVENT_KINDS["service.role.assigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def role_unassigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
+    """A role of a service was taken from a user. The deletion of the role and the end of a membership record none."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name}
+    return Event(EVENT_KINDS["service.role.unassigned"], str(user_id), org_id=service.org_id, details=details)
 
 
 def client_secret_rotated(service: Service) -> Event:

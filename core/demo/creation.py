@@ -21,7 +21,7 @@ from core.authentication import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo import factors
+from core.demo import factors, roles
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
@@ -188,6 +188,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     directory = await _replace_scim_token(seeding, caller)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
+    await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
     if slug == demo.ORGANIZATION_WITH_POLICY:
         await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)

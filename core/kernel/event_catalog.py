@@ -74,6 +74,7 @@ _LABELS: Final = MappingProxyType(
         "saml.certificate.next_created": "Next SAML certificate created",
         "saml.certificate.next_deleted": "Next SAML certificate deleted",
         "hrd.updated": "Sign-in routing updated",
+        "service.authorization.updated": "Application permissions updated",
         "connection.updated": "Identity provider updated",
     }
 )
@@ -115,7 +116,9 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
-            *_kinds("Service management", Target.SERVICE, "service.access.updated"),
+            *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.authorization.updated"),
+            *_kinds("Service management", Target.SERVICE, "service.role.created", "service.role.updated", "service.role.deleted"),
+            *_kinds("Service management", Target.USER, "service.role.assigned", "service.role.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),

@@ -139,6 +139,18 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.updated": ("{actor} changed the application {target}",),
         "service.deleted": ("{actor} deleted the application {target}",),
         "service.access.updated": ("{actor} changed who can use the application {target}",),
+        "service.authorization.updated": ("{actor} changed the permissions of {target}",),
+        "service.role.created": ("{actor} created the role {role} of {target}", "{actor} created a role of {target}"),
+        "service.role.updated": ("{actor} changed the role {role} of {target}", "{actor} changed a role of {target}"),
+        "service.role.deleted": ("{actor} deleted the role {role} of {target}", "{actor} deleted a role of {target}"),
+        "service.role.assigned": (
+            "{actor} gave {target} the role {role} of {service_name}",
+            "{actor} gave {target} a role of an application",
+        ),
+        "service.role.unassigned": (
+            "{actor} took the role {role} of {service_name} from {target}",
+            "{actor} took a role of an application from {target}",
+        ),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),

@@ -31,6 +31,7 @@ class Capability(StrEnum):
     API_KEYS_MANAGE = "api_keys.manage"
     END_USERS_VIEW = "end_users.view"
     END_USERS_MANAGE = "end_users.manage"
+    SERVICE_ROLES_ASSIGN = "service_roles.assign"  # roles of applications
     RESOURCES_VIEW = "resources.view"
     RESOURCES_MANAGE = "resources.manage"
     SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
@@ -107,6 +108,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
         Capability.END_USERS_MANAGE: "Assign users to applications, block users there, send password resets, and remove second factors.",
+        Capability.SERVICE_ROLES_ASSIGN: "Give users roles of applications, and take them away.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
         Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
@@ -128,6 +130,7 @@ class Permission(StrEnum):
     READ_ANALYTICS = "read:analytics"
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
+    WRITE_ROLES = "write:roles"  # give and take roles of the service
 
 
 def find_role(name: str | None) -> Role | None:

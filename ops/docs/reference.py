@@ -60,6 +60,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "METHOD_NOT_ALLOWED": "The path exists with other methods. `Allow` names them.",
     "REQUEST_TIMEOUT": "The request took too long to arrive.",
     "CONFLICT": "The request conflicts with an existing object, such as an email address that is already in use.",
+    "ROLE_IN_USE": "Users have a role that would be deleted. Confirm it with `confirm=true`.",
+    "PRECONDITION_FAILED": "The resource is no longer the version in `If-Match`. Load it again.",
     "PAYLOAD_TOO_LARGE": "The body is larger than the limit.",
     "REQUEST_ENTITY_TOO_LARGE": "The body is larger than the limit.",
     "UNSUPPORTED_MEDIA_TYPE": "The content type is missing or not accepted.",

@@ -9,6 +9,7 @@ from ports.storage.accounts.emails import EmailQueue
 from ports.storage.accounts.images import Images
 from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
+from ports.storage.applications.authorization import Authorizations, RoleAssignments
 from ports.storage.applications.figures import FigureCounting
 from ports.storage.applications.services import ApiKeys, Plans, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
@@ -103,11 +104,15 @@ class Transaction(Protocol):
     @property
     def assignments(self) -> Assignments: ...
     @property
+    def authorizations(self) -> Authorizations: ...
+    @property
     def end_users(self) -> EndUsers: ...
     @property
     def figure_counting(self) -> FigureCounting: ...
     @property
     def plans(self) -> Plans: ...
+    @property
+    def role_assignments(self) -> RoleAssignments: ...
     @property
     def service_users(self) -> ServiceUsers: ...
     @property

@@ -136,6 +136,19 @@ class ExportedApplicationBlockResponse(ResponseModel):
     since: Timestamp = Field(description="When an admin blocked the user.")
 
 
+class ExportedApplicationRoleResponse(ResponseModel):
+    """A role that the user has in an application."""
+
+    organization_id: UUID = Field(description="The id of the application's organization.")
+    organization_slug: str = Field(description="The slug of that organization.")
+    service_id: UUID = Field(description="The id of the application.")
+    service_slug: str = Field(description="The slug of the application.")
+    role: str = Field(description="The slug of the role.", examples=["editor"])
+    name: str = Field(description="The name of the role.")
+    permissions: list[str] = Field(description="The permissions that the role gives.")
+    assigned_at: Timestamp = Field(description="When the user got the role.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -200,6 +213,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
     application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
+    application_roles: list[ExportedApplicationRoleResponse] = Field(description="The roles in applications, oldest first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )

@@ -83,6 +83,21 @@ GET    {service}/assignments                  200  200  200  200  403  403*
 POST   {service}/assignments                  403  403  403  200  403  403*
 PUT    {service}/assignments/<user_id>        403  403  403  204  403  403*
 DELETE {service}/assignments/<user_id>        403  403  403  204  403  403*
+GET    {service}/authorization                200  200  200  200  403  403*
+PUT    {service}/authorization                403  403  403  200  403  403*
+POST   {service}/permissions                  403  403  403  201  403  403*
+PATCH  {permission}                           403  403  403  200  403  403*
+DELETE {permission}                           403  403  403  204  403  403*
+GET    {service}/roles                        200  200  200  200  403  403*
+POST   {service}/roles                        403  403  403  201  403  403*
+GET    {role}                                 200  200  200  200  403  403*
+PATCH  {role}                                 403  403  403  200  403  403*
+DELETE {role}                                 403  403  403  204  403  403*
+GET    {role}/users                           200  200  200  200  403  403*
+POST   {role}/users                           403  403  403  200  403  403*
+GET    {role}/users/<user_id>                 200  200  200  200  403  403*
+PUT    {role}/users/<user_id>                 403  403  403  204  403  403*
+DELETE {role}/users/<user_id>                 403  403  403  204  403  403*
 DELETE {service}                              403  403  403  403  403  403*
 
 GET    {org}/api-resources                    200  200  200  200  403  403*
@@ -152,6 +167,7 @@ GET    {service}/saml/check                   200  200  200  200  403  403*
 
 GET    {org}/users                            200  200  200  200  403  403*
 GET    {org}/users/<user_id>                  200  200  200  200  403  403*
+GET    {org}/users/<user_id>/roles            200  200  200  200  403  403*
 DELETE {org}/users/<user_id>/sessions         200  200  403  200  403  403*
 POST   {org}/users/<user_id>/password-reset   403  403  403  200  403  403*
 PUT    {org}/users/<user_id>/block            403  403  403  204  403  403*

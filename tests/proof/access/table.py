@@ -228,6 +228,21 @@ GET    {service}/assignments                  401  403  403  403  200  200  200 
 POST   {service}/assignments                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/authorization                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/authorization                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/permissions                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+PATCH  {permission}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {permission}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/roles                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/roles                        401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}                                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {role}                                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}                                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {role}/users                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/api-resources                    401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -304,6 +319,7 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>/roles            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -469,6 +485,11 @@ POST   /api/service/users                     200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
 PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
 DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
+GET    /api/service/authorization             200  200  403  200  200  403* 401
+PUT    /api/service/authorization             200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
+PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
@@ -701,6 +722,9 @@ SHORT: Final = {
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
+    "{role}": f"{SERVICE}/roles/<role_slug>",
+    "{permission}": f"{SERVICE}/permissions/<permission_name>",
+    "{service-role}": "/api/service/roles/<role_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
     "{platform}": "/api/platform",
@@ -713,6 +737,7 @@ PICTURE: Final = png(8, 8)
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
 # Each user has a recovery that the platform issued (belongings.py).
@@ -837,6 +862,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"PUT {SERVICE}/authorization": Request({"permissions": [], "roles": []}, query={"confirm": "true"}),
+    f"POST {SERVICE}/permissions": Request({"name": "another:permission"}),
+    f"PATCH {SERVICE}/permissions/<permission_name>": Request({"description": "Another text"}),
+    f"POST {SERVICE}/roles": Request({"slug": "another", "name": "Another One", "permissions": ["{permission_name}"]}),
+    f"PATCH {SERVICE}/roles/<role_slug>": Request({"name": "Another One"}),
+    f"DELETE {SERVICE}/roles/<role_slug>": Request(query={"confirm": "true"}),
+    f"POST {SERVICE}/roles/<role_slug>/users": Request({"email": "{own_email}"}),
+    f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {SERVICE}/assignments/<user_id>": Request(
         things={"user_id": "{end_user_id}"},
@@ -927,6 +962,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PUT /api/service/authorization": Request({"permissions": [], "roles": []}, query={"confirm": "true"}),
+    "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
+    **{
+        f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"})
+        for method in ("PUT", "DELETE")
+    },
     "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
     "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
@@ -1132,6 +1173,18 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
+    ),
+    f"POST {APP_PAGES}/authorization/permissions": Request(form={**OF_THE_SESSION, "name": "another:permission"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>": Request(form={**OF_THE_SESSION, "description": "Another text"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/document": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT, "confirm": "yes"}),
+    f"POST {APP_PAGES}/authorization/document/preview": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
         form=OF_THE_SESSION,

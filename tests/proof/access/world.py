@@ -71,7 +71,7 @@ from tests.support.mfa import use_in_sessions
 from tests.support.passkeys.users import new_credential
 from tests.support.personal_tokens import add_personal_token
 from tests.support.saml import new_certificate
-from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
+from tests.support.services import add_api_resource, add_login, add_service_role, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
@@ -569,6 +569,7 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
+    await add_service_role(pool, services[0], people["end-user"].id, f"{slug}-editor")
     account_things = await add_organization_account(pool, organization, owner)
     grant = "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())"
     await run_sql(pool, grant, org, resource, UUID(account_things["account_id"]), [f"{slug}:orders"])
@@ -584,6 +585,8 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(resource),
+        "role_slug": f"{slug}-editor",
+        "permission_name": f"{slug}-editor:all",
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
         **account_things,
         **impersonator.platform_things,

@@ -17,6 +17,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/analytics.html": "guides/analytics",
         "applications/figures.html": "guides/analytics",
         "applications/api_keys.html": "reference/api",
+        "applications/authorization.html": "guides/roles-and-groups#roles-of-an-application",
         "applications/application.html": "guides/web-application",
         "applications/applications.html": "guides/web-application",
         "applications/created_application.html": "guides/openid-connect",
