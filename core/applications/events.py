@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
-from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition, RoleUpdate
+from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
@@ -102,39 +102,55 @@ def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -
 def authorization_changed(
     service: Service, version: int, old: AuthorizationDocument, new: AuthorizationDocument, changes: AuthorizationChanges
 ) -> Iterator[Event]:
-    """The permissions and roles of a service were changed: one event for all permissions, and one for each role."""
+    """Yield the events of a change: one for all permissions, and one for each role."""
     if changes.of_permissions:
-        details = {
-            **service_details(service),
-            "version": version,
-            "permissions_added": list(changes.permissions_added),
-            "permissions_updated": list(changes.permissions_updated),
-            "permissions_removed": list(changes.permissions_removed),
-        }
-        yield Event(EVENT_KINDS["service.authorization.updated"], str(service.id), org_id=service.org_id, details=details)
-    for slug in changes.roles_added:
-        if (role := new.role(slug)) is not None:
-            yield _role_event("service.role.created", service, role, permissions=list(role.permissions))
-    for update in changes.roles_updated:
-        before, after = old.role(update.slug), new.role(update.slug)
-        if before is not None and after is not None:
-            yield _role_event("service.role.updated", service, after, **_role_changes(before, after, update))
+        yield permissions_updated(service, version, changes)
+    for role in new.roles:
+        before = old.role(role.slug)
+        if before is None:
+            yield role_created(service, role)
+        elif before != role:
+            yield role_updated(service, before, role)
     for removal in changes.roles_removed:
-        if (role := old.role(removal.slug)) is not None:
-            yield _role_event("service.role.deleted", service, role, user_count=removal.user_count)
+        if (gone := old.role(removal.slug)) is not None:
+            yield role_deleted(service, gone, removal.user_count)
 
 
-def _role_event(kind: str, service: Service, role: RoleDefinition, **further: object) -> Event:
-    details = {**service_details(service), "role": role.slug, "role_name": role.name, **further}
-    return Event(EVENT_KINDS[kind], str(service.id), org_id=service.org_id, details=details)
-
-
-def _role_changes(old: RoleDefinition, new: RoleDefinition, update: RoleUpdate) -> dict[str, object]:
-    return {
-        "changes": field_changes(old, new, "name", "description"),
-        "permissions_added": list(update.permissions_added),
-        "permissions_removed": list(update.permissions_removed),
+def permissions_updated(service: Service, version: int, changes: AuthorizationChanges) -> Event:
+    """The permissions that a service declares were changed. The event contains the names, and the version of the document."""
+    details = {
+        **service_details(service),
+        "version": version,
+        "permissions_added": list(changes.permissions_added),
+        "permissions_updated": list(changes.permissions_updated),
+        "permissions_removed": list(changes.permissions_removed),
     }
+    return Event(EVENT_KINDS["service.authorization.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_created(service: Service, role: RoleDefinition) -> Event:
+    """A role of a service was created."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name, "permissions": list(role.permissions)}
+    return Event(EVENT_KINDS["service.role.created"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_updated(service: Service, old: RoleDefinition, new: RoleDefinition) -> Event:
+    """A role of a service was changed. Its users got and lost the permissions."""
+    details = {
+        **service_details(service),
+        "role": new.slug,
+        "role_name": new.name,
+        "changes": field_changes(old, new, "name", "description"),
+        "permissions_added": [name for name in new.permissions if name not in old.permissions],
+        "permissions_removed": [name for name in old.permissions if name not in new.permissions],
+    }
+    return Event(EVENT_KINDS["service.role.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_deleted(service: Service, role: RoleDefinition, user_count: int) -> Event:
+    """A role of a service was deleted. The event contains the number of users who lost it."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name, "user_count": user_count}
+    return Event(EVENT_KINDS["service.role.deleted"], str(service.id), org_id=service.org_id, details=details)
 
 
 def role_assigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:

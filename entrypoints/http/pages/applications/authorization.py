@@ -164,7 +164,7 @@ async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     service = await services.find(ports(), acting_member(), service_slug)
     stored, user_count = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
     holders = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
-    effect = f"{count(user_count, 'user')} of {{}} lose the role and its permissions." if user_count else "No user of {} has the role."
+    effect = f"The role is taken from {count(user_count, 'user')} of {{}}." if user_count else "No user of {} has the role."
     further = user_count - len(holders)
     return Question(
         verb="Delete the role",
