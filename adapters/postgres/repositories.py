@@ -20,6 +20,7 @@ from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
 from adapters.postgres.applications.authorization import Authorizations
 from adapters.postgres.applications.end_users import EndUsers
+from adapters.postgres.applications.evaluations import Evaluations
 from adapters.postgres.applications.figure_counting import FigureCounting
 from adapters.postgres.applications.figures import Figures
 from adapters.postgres.applications.overview import OrganizationOverview
@@ -129,6 +130,7 @@ class Repositories(Scope):
     api_keys = cached_property(ApiKeys)
     assignments = cached_property(Assignments)
     authorizations = cached_property(Authorizations)
+    evaluations = cached_property(Evaluations)
     end_users = cached_property(EndUsers)
     figure_counting = cached_property(FigureCounting)
     figures = cached_property(Figures)

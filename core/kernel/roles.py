@@ -131,6 +131,7 @@ class Permission(StrEnum):
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
     WRITE_ROLES = "write:roles"  # give and take roles of the service
+    EVALUATE_ACCESS = "evaluate:access"
 
 
 def find_role(name: str | None) -> Role | None:

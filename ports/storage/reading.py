@@ -7,6 +7,7 @@ from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
 from ports.storage.applications.authorization import AuthorizationsRead, RoleAssignmentsRead
+from ports.storage.applications.evaluations import EvaluationsRead
 from ports.storage.applications.figures import FiguresRead
 from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
@@ -90,6 +91,8 @@ class Reading(Protocol):
     def authorizations(self) -> AuthorizationsRead: ...
     @property
     def end_users(self) -> EndUsersRead: ...
+    @property
+    def evaluations(self) -> EvaluationsRead: ...
     @property
     def figures(self) -> FiguresRead: ...
     @property

@@ -457,6 +457,7 @@ GET    /health/ready                          200  200  200  200  200  200  200 
 GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/openid-configuration      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/authzen-configuration     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200
 GET    /.well-known/webauthn                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -490,6 +491,8 @@ PUT    /api/service/authorization             200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
 PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
+POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
@@ -786,6 +789,11 @@ HAS_CONSENT: Final = """
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
+QUESTION: Final = {
+    "subject": {"type": "user", "id": "{end_user_id}"},
+    "action": {"name": "documents:read"},
+    "resource": {"type": "document", "id": "1"},
+}
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
     "GET /auth/verify-email": Request(query={"token": "{verification_token}"}),
@@ -963,6 +971,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PUT /api/service/authorization": Request({"permissions": [], "roles": []}, query={"confirm": "true"}),
+    **{f"POST {path}": Request(QUESTION) for path in ("/access/v1/evaluation", "/access/v1/evaluations")},
     "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     **{
         f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"})
@@ -1396,7 +1405,7 @@ def _others_worth_trying(route: str) -> frozenset[str]:
         return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:
         return people | _OF_KEYS | browsers | _OF_DIRECTORIES
-    if "/api/service/" in route:
+    if "/api/service/" in route or "/access/v1/" in route:
         return _OF_PEOPLE | keys | _OF_BROWSERS | _OF_DIRECTORIES
     return people | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
 

@@ -40,6 +40,7 @@ PAGES: Final = [
     "guides/saml.md",
     "guides/access.md",
     "guides/roles-and-groups.md",
+    "guides/permission-decisions.md",
     "guides/email-sign-in.md",
     "guides/passkeys.md",
     "guides/require-a-second-factor.md",
