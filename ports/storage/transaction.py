@@ -35,6 +35,7 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
@@ -84,6 +85,8 @@ class Transaction(Protocol):
     def branding(self) -> Branding: ...
     @property
     def domains(self) -> Domains: ...
+    @property
+    def groups(self) -> Groups: ...
     @property
     def home_realm(self) -> HomeRealm: ...
     @property

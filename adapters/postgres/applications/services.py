@@ -14,6 +14,7 @@ from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
+from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
@@ -238,7 +239,8 @@ class Services(Repository):
             gone as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER}
                 returning e.org_id, e.user_id),
-            roleless as ({TAKE_ROLES})
+            roleless as ({TAKE_ROLES}),
+            ungrouped as ({leave_groups("gone")})
             select count(*) from gone"""
         return await self._count(sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until)
 
