@@ -57,6 +57,11 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
         join services v on v.org_id = r.org_id and v.id = r.service_id join organizations o on o.id = v.org_id
         where h.user_id = %(user_id)s""",
+    ExportedList.GROUPS: """
+        select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
+               m.added_at
+        from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
+        where m.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

@@ -38,6 +38,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "consents",  # with those to API resources
     "api_resource_assignments",
     "service_role_users",
+    "group_members",
     "saml_sign_ons",
     "end_user_blocks",  # with the address
     "saml_name_ids",  # a service could recognize the user by these
@@ -114,6 +115,8 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     select org_id from scim_users where user_id = %(user_id)s and membership_id is not null
     union
     select org_id from directory_blocks where user_id = %(user_id)s
+    union
+    select org_id from group_members where user_id = %(user_id)s
     union
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'

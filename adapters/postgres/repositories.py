@@ -86,6 +86,7 @@ from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
+from adapters.postgres.tenancy.groups import Groups
 from adapters.postgres.tenancy.home_realm import HomeRealm
 from adapters.postgres.tenancy.invitations import Invitations
 from adapters.postgres.tenancy.mail_server import Smtp
@@ -118,6 +119,7 @@ class Repositories(Scope):
     # tenancy
     branding = cached_property(Branding)
     domains = cached_property(Domains)
+    groups = cached_property(Groups)
     home_realm = cached_property(HomeRealm)
     invitations = cached_property(Invitations)
     members = cached_property(Members)

@@ -14,6 +14,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
+from core.tenancy.model.groups import Group
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
@@ -91,6 +92,20 @@ def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> 
     """A user was assigned to a service."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.assigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def group_assigned(service: Service, group: Group) -> Event:
+    """A group was assigned to a service."""
+    return _group_event("service.group.assigned", service, group)
+
+
+def group_unassigned(service: Service, group: Group) -> Event:
+    """The assignment of a group to a service ended. The deletion of the group records none."""
+    return _group_event("service.group.unassigned", service, group)
+
+
+def _group_event(name: str, service: Service, group: Group) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=service.org_id, details={**service_details(service), "group_name": group.name})
 
 
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:

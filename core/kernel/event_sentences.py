@@ -68,6 +68,20 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "invitation.declined": ("{target} declined the invitation as {role}", "{target} declined an invitation"),
         "invitation.expired": ("The invitation of {target} expired",),
         "invitation.revoked": ("{actor} canceled the invitation of {target}",),
+        # Groups
+        "group.created": ("{actor} created the group {target}",),
+        "group.updated": ("{actor} changed the group {target}",),
+        "group.deleted": ("{actor} deleted the group {target}",),
+        "group.member_added": (
+            "{actor} added {user_id} to the group {target}",
+            "{actor} added {count} users to the group {target}",
+            "{actor} added users to the group {target}",
+        ),
+        "group.member_removed": (
+            "{actor} removed {user_id} from the group {target}",
+            "{actor} removed {count} users from the group {target}",
+            "{actor} removed users from the group {target}",
+        ),
         # The security of accounts
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),
@@ -154,6 +168,14 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),
+        "service.group.assigned": (
+            "{actor} assigned the group {target} to {service_name}",
+            "{actor} assigned the group {target} to an application",
+        ),
+        "service.group.unassigned": (
+            "{actor} ended the assignment of the group {target} to {service_name}",
+            "{actor} ended the assignment of the group {target} to an application",
+        ),
         "service.user.unassigned": (
             "{actor} ended the assignment of {target} to {service_name}",
             "{actor} ended the assignment of {target} to an application",
@@ -219,6 +241,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "personal_token.created": ("{actor} created the personal access token {target}",),
         "personal_token.revoked": ("{actor} revoked the personal access token {target}",),
         "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
+        "scim_token.updated": ("{actor} changed the SCIM token {name}", "{actor} changed a SCIM token"),
         "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),
         # Integrations
         "saml.configured": ("{actor} changed the SAML settings of {target}",),

@@ -23,6 +23,7 @@ class Capability(StrEnum):
     MEMBERS_VIEW = "members.view"
     MEMBERS_MANAGE = "members.manage"
     ROLES_MANAGE = "roles.manage"
+    GROUPS_MANAGE = "groups.manage"
     BILLING_MANAGE = "billing.manage"
     SERVICES_VIEW = "services.view"
     SERVICES_CREATE = "services.create"
@@ -104,6 +105,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
             "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
         ),
         Capability.ROLES_MANAGE: "Change the roles of members.",
+        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",

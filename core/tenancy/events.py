@@ -3,7 +3,7 @@
 Each function returns one event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
@@ -11,6 +11,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.settings import BrandingSettings, SmtpSettings
@@ -59,6 +60,42 @@ def organization_updated(old: Organization, new: Organization) -> Event:
     """
     details = field_changes(old, new, "name", "device_trust_days", "personal_tokens", "members_see_end_users")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
+
+
+def group_created(group: Group) -> Event:
+    """A group was created, without members."""
+    details = {"group_name": group.name, "description": group.description, "external_id": group.external_id}
+    return _group_event("group.created", group, details)
+
+
+def group_updated(old: Group, new: Group) -> Event:
+    """The name, the description or the external id of a group was changed."""
+    changes = field_changes(old, new, "name", "description", "external_id")
+    return _group_event("group.updated", new, {"group_name": new.name, "changes": changes})
+
+
+def group_deleted(group: Group) -> Event:
+    """A group was deleted, with its memberships. `count` is the number of its members."""
+    return _group_event("group.deleted", group, {"group_name": group.name, "count": group.member_count})
+
+
+def group_members_added(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were added to a group. A change of many users has several events."""
+    return _group_event("group.member_added", group, _group_members(group, user_ids))
+
+
+def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were removed from a group. The end of a membership in the organization records none."""
+    return _group_event("group.member_removed", group, _group_members(group, user_ids))
+
+
+def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:
+    details = {"group_name": group.name, "count": len(user_ids), "user_ids": list(map(str, user_ids))}
+    return details | ({"user_id": str(user_ids[0])} if len(user_ids) == 1 else {})
+
+
+def _group_event(name: str, group: Group, details: Mapping[str, object]) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=group.org_id, details=details)
 
 
 def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes: Mapping[str, Mapping[str, object]]) -> Event:

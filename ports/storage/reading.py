@@ -32,6 +32,7 @@ from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
+from ports.storage.tenancy.groups import GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPoliciesRead
@@ -66,6 +67,8 @@ class Reading(Protocol):
     def branding(self) -> BrandingRead: ...
     @property
     def domains(self) -> DomainsRead: ...
+    @property
+    def groups(self) -> GroupsRead: ...
     @property
     def home_realm(self) -> HomeRealmRead: ...
     @property

@@ -35,6 +35,7 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
@@ -49,8 +50,8 @@ class Transaction(Protocol):
     async def send_deferred(self) -> None:
         """Execute the deferred statements now, if their results are needed before any other statement."""
 
-    def record(self, event: Event) -> None:
-        """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
+    def record(self, *events: Event) -> None:
+        """Write the events, and the audit log entries of those that have one, with the caller's id, address and user agent.
 
         All events of a transaction are written when its block ends, in the order of the calls. So
         `of_person` stands for the confirmed memberships of that moment. They are written last
@@ -84,6 +85,8 @@ class Transaction(Protocol):
     def branding(self) -> Branding: ...
     @property
     def domains(self) -> Domains: ...
+    @property
+    def groups(self) -> Groups: ...
     @property
     def home_realm(self) -> HomeRealm: ...
     @property

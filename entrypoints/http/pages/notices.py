@@ -79,6 +79,7 @@ NOTICES: Final = {
     "organization-rejected": "Organization rejected.",
     "organization-suspended": "Organization suspended.",
     "organization-activated": "Organization reactivated.",
+    "admin-networks-removed": "Networks removed. The owner and the admins get an email.",
     "organization-deleted": "Organization deleted.",
     "tier-changed": "Tier and limits saved.",
     "all-sessions-ended": "All sessions of this person ended.",

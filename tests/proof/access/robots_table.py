@@ -254,6 +254,7 @@ POST   {governed}/reject                      403  200  403
 POST   {governed}/suspend                     403  200  403
 POST   {governed}/activate                    403  200  403
 PATCH  {governed}/tier                        403  200  403
+DELETE {governed}/admin-networks              403  403  403
 DELETE {governed}                             403  403  403
 
 GET    {platform}/users/search                200  200  200

@@ -402,6 +402,7 @@ POST   {governed}/reject                      401  403  403  403  403  403  403 
 POST   {governed}/suspend                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {governed}/activate                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PATCH  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {governed}/admin-networks              401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -747,6 +748,10 @@ RECOVERED_BY_ORGANIZATION: Final = (
     "with recovered as (update account_recoveries set org_id = '{org_id}' where user_id = '{end_user_id}') " + MADE_BY_ORGANIZATION  # noqa: S608  (no input)
 )
 MEMBER_RECOVERED_BY_ORGANIZATION: Final = RECOVERED_BY_ORGANIZATION.replace("end_user_id", "user_id")
+WITH_NETWORKS: Final = """
+    insert into sign_in_policies (id, org_id, rules, changed_at)
+    values (gen_random_uuid(), '{org_id}', jsonb_build_object('admin_networks', array['198.51.100.0/24']), now())
+    on conflict on constraint sign_in_policies_key do update set rules = excluded.rules"""
 END_USER: Final = {"user_id": "{end_user_id}"}
 LOST: Final = {"reason": "a lost telephone"}
 SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
@@ -986,6 +991,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/platform/organizations/<org_id>/activate": Request(
         {}, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
+    "DELETE /api/platform/organizations/<org_id>/admin-networks": Request({"reason": "a new office"}, setup_sql=WITH_NETWORKS),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/recovery": Request(LOST, things=GUARDED),
@@ -1207,6 +1213,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PLATFORM_ORGS}/activate": Request(
         form=OF_THE_SESSION, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
+    f"GET {PLATFORM_ORGS}/admin-networks": Request(setup_sql=WITH_NETWORKS),
+    f"POST {PLATFORM_ORGS}/admin-networks": Request(form={**OF_THE_SESSION, "reason": "a new office"}, setup_sql=WITH_NETWORKS),
     f"POST {PLATFORM_ORGS}/tier": Request(form={**OF_THE_SESSION, "tier_id": "{tier_id}", "max_users": "7"}),
     f"POST {PLATFORM_ORGS}/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}"}),
     f"GET {PEOPLE_PAGES}": Request(things=GUARDED),

@@ -84,7 +84,7 @@ PATH_PARAMETERS = {
     "key_id": "The id of the API key.",
     "token_id": "The id of the SCIM token.",
     "entry_id": "The id of the entry.",
-    "group_id": "The id of the group. The only group is the organization, and has its id.",
+    "group_id": "The id of the group. In SCIM, the organization and its applications are groups with their own ids.",
     "invitation_id": "The id of the invitation.",
     "webhook_id": "The id of the webhook.",
     "delivery_id": "The id of the delivery.",
