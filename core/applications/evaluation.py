@@ -4,14 +4,17 @@ An application asks about its own permissions only. Nothing is remembered betwee
 taken away counts in no later answer.
 """
 
+from datetime import datetime
+from uuid import UUID
+
 from core.applications import api_keys
 from core.applications.model.evaluation import Decision, Questions, decide_all
 from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
 from core.kernel.causes import Caller
-from core.kernel.claims import ProgramClaims
 from core.kernel.errors import OrganizationNotActive, ProgramStopped, refuse
 from core.kernel.roles import Permission
 from ports import Ports
+from ports.storage import Reading
 
 
 async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[Decision]]:
@@ -35,14 +38,14 @@ async def answer_service(ports: Ports, service: ServiceContext, questions: Quest
         return decide_all(questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now()))
 
 
-async def answer_token(ports: Ports, claims: ProgramClaims, questions: Questions) -> tuple[ServiceContext, list[Decision]]:
-    """Return the service that got this token for itself, and the decisions about its permissions.
+async def answer_credential(
+    read: Reading, client_id: UUID, credential_id: UUID, questions: Questions, now: datetime
+) -> tuple[ServiceContext, list[Decision]]:
+    """Return the service that got a token for itself, and the decisions about its permissions.
 
     Raises: ProgramStopped if the credential of the token has ended; OrganizationNotActive.
     """
-    async with ports.storage.reading() as read:
-        found = await read.evaluations.by_credential(claims.client_id, claims.credential_id, questions.valid, ports.clock.now())
-    service, facts = found or refuse(ProgramStopped)
+    service, facts = await read.evaluations.by_credential(client_id, credential_id, questions.valid, now) or refuse(ProgramStopped)
     _require_active(service)
     return service, decide_all(questions, facts)
 

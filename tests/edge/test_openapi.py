@@ -167,7 +167,13 @@ def test_every_error_has_the_standard_body() -> None:
 
 # Routes that read the credentials of OAuth clients and the token for the claims about a user themselves.
 OF_CLIENTS: Final[list[dict[str, list[str]]]] = [{"client": []}, {}]
-OF_EVALUATORS: Final[list[dict[str, list[str]]]] = [{"api_key": []}, {"api_key_as_bearer": []}, {"client": []}]
+OF_EVALUATORS: Final[list[dict[str, list[str]]]] = [
+    {"api_key": []},
+    {"api_key_as_bearer": []},
+    {"client": []},
+    {"bearer": ["evaluate:access"]},
+    {"dpop": ["evaluate:access"]},
+]
 AUTHENTICATES_ITSELF: Final[dict[str, list[dict[str, list[str]]]]] = {
     **dict.fromkeys(("/auth/token", "/auth/revoke", "/auth/introspect", "/auth/par"), OF_CLIENTS),
     "/auth/userinfo": [{"bearer": ["openid"]}, {"dpop": ["openid"]}],

@@ -9,8 +9,9 @@ from uuid import UUID
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
 
-EVALUATION_PATH: Final = "/access/v1/evaluation"
-EVALUATIONS_PATH: Final = "/access/v1/evaluations"
+API_PATH: Final = "/access/v1"  # with the base URL, the audience of an application's own tokens for these questions
+EVALUATION_PATH: Final = f"{API_PATH}/evaluation"
+EVALUATIONS_PATH: Final = f"{API_PATH}/evaluations"
 METADATA_PATH: Final = "/.well-known/authzen-configuration"
 MAX_EVALUATIONS: Final = 100  # in one request
 MAX_TEXT: Final = 2048  # characters of an id, a type or a name

@@ -24,6 +24,7 @@ from core.applications.model.evaluation import (
     parse_batch,
     parse_single,
 )
+from core.federation.oauth import own_permissions
 from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid, refuse
 from core.kernel.roles import Permission
@@ -31,6 +32,7 @@ from core.kernel.values import parse_id
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, identify_client
 from entrypoints.http.base.context import anonymous, app_context, ports, request_record
 from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.access.callers import presented_token
 from entrypoints.http.edge.access.declaration import Access, Credentials
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, absent_if_none
@@ -41,7 +43,13 @@ routes = Blueprint("evaluation", __name__)
 _KEY_START: Final = "sk_"
 _LOGGED: Final = 100  # characters of a text in the access log
 _IGNORED: Final = "Ignored: the permissions of roles do not depend on it."
-_SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = ({"api_key": []}, {"api_key_as_bearer": []}, {"client": []})
+_SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = (
+    {"api_key": []},
+    {"api_key_as_bearer": []},
+    {"client": []},
+    {"bearer": [own_permissions.SCOPE]},
+    {"dpop": [own_permissions.SCOPE]},
+)
 
 
 # Callers
@@ -72,6 +80,10 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
     elif scheme.lower() == "basic":
         g.caller, service = anonymous(), await _client()
         decisions = await evaluation.answer_service(ports(), service, questions)
+    elif scheme.lower() in ("bearer", "dpop"):
+        g.caller = anonymous()
+        service, decisions = await own_permissions.answer(ports(), await presented_token(), questions)
+        request_record().caller, request_record().organization = str(service.client_id), service.org_slug
     else:
         raise ApiKeyInvalid
     g.answers = questions, decisions
@@ -233,9 +245,10 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
     """Ask whether a user has a permission of the application.
 
-    The application authenticates with an API key that has `evaluate:access`, or with its client id and
-    secret. It can ask about its own permissions only. The decision is that of this moment: a role that
-    was taken away counts in no later answer. Unknown users and permissions get a negative decision.
+    The application authenticates with an API key that has `evaluate:access`, with its client id and
+    secret, or with an access token that it got for itself. It can ask about its own permissions only.
+    The decision is that of this moment: a role that was taken away counts in no later answer. Unknown
+    users and permissions get a negative decision.
     """
     _, [decision] = _answers()
     return _to_response(decision), 200, _NO_STORE
