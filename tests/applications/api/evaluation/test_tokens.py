@@ -12,7 +12,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.dpop import proof_key
 from tests.support.refusals import NOT_ACTIVE, UNAUTHORIZED, refused
-from tests.support.services import add_api_resource
+from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
 
 RESOURCE = f"{BASE_URL}/access/v1"
@@ -64,12 +64,10 @@ async def test_the_token_has_one_scope(own: OwnTokens, fields: dict[str, str]) -
 
 
 async def test_tokens_of_others_are_refused(own: OwnTokens, acme: Tenant) -> None:
-    resource = await add_api_resource(acme.pool, acme.org)
-    grant = """
-        insert into api_resource_clients (org_id, resource_id, client_id, own_scopes)
-        values (%s, %s, %s, '{orders:read}') on conflict do nothing"""
-    await run_sql(acme.pool, grant, acme.org, resource, own.client_id)
-    orders = (await own.request(resource="https://api.example.com/")).json.get("access_token", "x")
+    await verify_domain(acme.pool, acme.org)
+    await add_api_resource(acme.pool, acme.org, services=(own.shop.store.service,))
+    await run_sql(acme.pool, "update api_resource_clients set own_scopes = '{orders:read}'")
+    orders = await own.token(resource="https://api.example.com/")
     for token in (orders, acme.token("owner"), "x.y.z", "scim_live_x"):
         assert refused(await own.ask(token)) == UNAUTHORIZED
 
