@@ -18,6 +18,7 @@ from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
+from adapters.postgres.applications.claims import ServiceClaims
 from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.applications.figure_counting import FigureCounting
 from adapters.postgres.applications.figures import Figures
@@ -132,6 +133,7 @@ class Repositories(Scope):
     overview = cached_property(OrganizationOverview)
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
+    service_claims = cached_property(ServiceClaims)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)
     # programs

@@ -115,7 +115,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
-            *_kinds("Service management", Target.SERVICE, "service.access.updated"),
+            *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.claims.updated"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),

@@ -139,6 +139,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.updated": ("{actor} changed the application {target}",),
         "service.deleted": ("{actor} deleted the application {target}",),
         "service.access.updated": ("{actor} changed who can use the application {target}",),
+        "service.claims.updated": ("{actor} changed the claims of the application {target}",),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),

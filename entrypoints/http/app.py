@@ -19,6 +19,7 @@ from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origin
 from entrypoints.http.api.applications import (
     analytics,
     api_keys,
+    claims,
     end_users,
     figures,
     overview,
@@ -132,6 +133,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (own_applications, "Applications of the signed-in user."),
     (consents, "Consents of the signed-in user to applications."),
     (service_access, "Who may use a service: its policy, and assigned users."),
+    (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),

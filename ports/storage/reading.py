@@ -7,7 +7,7 @@ from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
 from ports.storage.applications.figures import FiguresRead
-from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
+from ports.storage.applications.services import ApiKeysRead, PlansRead, ServiceClaimsRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
@@ -95,6 +95,8 @@ class Reading(Protocol):
     def own_applications(self) -> OwnApplications: ...
     @property
     def plans(self) -> PlansRead: ...
+    @property
+    def service_claims(self) -> ServiceClaimsRead: ...
     @property
     def service_users(self) -> ServiceUsersRead: ...
     @property

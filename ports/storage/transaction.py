@@ -10,7 +10,7 @@ from ports.storage.accounts.images import Images
 from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
 from ports.storage.applications.figures import FigureCounting
-from ports.storage.applications.services import ApiKeys, Plans, Services
+from ports.storage.applications.services import ApiKeys, Plans, ServiceClaims, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
@@ -108,6 +108,8 @@ class Transaction(Protocol):
     def figure_counting(self) -> FigureCounting: ...
     @property
     def plans(self) -> Plans: ...
+    @property
+    def service_claims(self) -> ServiceClaims: ...
     @property
     def service_users(self) -> ServiceUsers: ...
     @property

@@ -84,6 +84,7 @@ class OpenIdPreview:
     scope: tuple[Scope, ...] = ()
     id_token: Mapping[str, object] | None = None
     userinfo: Mapping[str, object] | None = None
+    access_token: Mapping[str, object] | None = None  # the claims about the user only
 
 
 @dataclass(frozen=True, slots=True)
