@@ -82,6 +82,7 @@ from adapters.postgres.provisioning.request_log import ScimRequests
 from adapters.postgres.provisioning.tokens import ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
+from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
 from adapters.postgres.tenancy.home_realm import HomeRealm
@@ -120,6 +121,7 @@ class Repositories(Scope):
     invitations = cached_property(Invitations)
     members = cached_property(Members)
     organizations = cached_property(Organizations)
+    attributes = cached_property(Attributes)
     sign_in_policies = cached_property(SignInPolicies)
     smtp = cached_property(Smtp)
     tiers = cached_property(Tiers)

@@ -1,15 +1,17 @@
 """The claims of applications: their documents, and a preview of the claims before and after a change."""
 
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.claims import NO_STORED_CLAIMS, ClaimsChanged, StoredClaims
-from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, Document
+from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimsInvalid, Document
 from core.federation import sign_in_preview
 from core.federation.model.sign_in import OpenIdPreview
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.roles import Capability
 from ports import Ports
+from ports.storage import Transaction
 
 ALL_SCOPES = "openid profile email org roles permissions groups"
 
@@ -39,6 +41,7 @@ async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, docu
     claims, now = ClaimDocument.parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
+        await _require_attributes(tx, service.org_id, claims)
         old = await tx.service_claims.find(service.org_id, service.id) or NO_STORED_CLAIMS
         if old.version != version:
             raise ClaimsChanged
@@ -71,3 +74,11 @@ async def preview(
     before = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope)
     after = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope, document=claims.document)
     return ClaimsPreview(before.openid, after.openid)
+
+
+async def _require_attributes(tx: Transaction, org_id: UUID, claims: ClaimDocument) -> None:
+    """Check that the organization has declared the attributes of the document. Raises: ClaimsInvalid."""
+    if names := claims.attribute_names:
+        unknown = names - {attribute.name for attribute in await tx.attributes.list_declared(org_id)}
+        if unknown:
+            raise ClaimsInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")

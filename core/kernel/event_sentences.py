@@ -116,6 +116,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
+        "organization.attribute.created": ("{actor} declared the attribute {attribute}",),
+        "organization.attribute.updated": ("{actor} changed the attribute {attribute}",),
+        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}",),
+        "user.attributes_updated": ("{actor} changed attributes of {target}",),
         "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),
         "organization.owner.changed": (

@@ -34,6 +34,7 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.attributes import Attributes
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
@@ -91,6 +92,8 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def attributes(self) -> Attributes: ...
     @property
     def sign_in_policies(self) -> SignInPolicies: ...
     @property

@@ -20,11 +20,15 @@ class ServiceClaims(Repository):
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s"""
         return await self._one(lambda row: StoredClaims(*row), sql, org_id=org_id, service_id=service_id)
 
-    async def list_of_organization(self, org_id: UUID) -> list[tuple[str, Mapping[str, Any]]]:
+    async def service_with_source(self, org_id: UUID, source: str) -> str | None:
         sql = """
-            select v.name, c.document from service_claims c join services v on v.id = c.service_id
-            where c.org_id = %(org_id)s order by v.slug"""
-        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id)
+            select v.name from services v
+            left join service_claims c on c.service_id = v.id
+            left join saml_configurations s on s.service_id = v.id
+            where v.org_id = %(org_id)s and (s.attribute_mapping ? %(source)s or jsonb_path_exists(
+                c.document, '$.values.*.sources[*] ? (@ == $source)', jsonb_build_object('source', %(source)s::text)))
+            order by v.slug limit 1"""
+        return await self._one(lambda row: row[0], sql, org_id=org_id, source=source)
 
     async def put(self, org_id: UUID, service_id: UUID, document: Mapping[str, Any], sources: Sequence[str], now: datetime) -> int:
         sql = """

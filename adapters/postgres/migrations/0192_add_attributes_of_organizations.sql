@@ -19,3 +19,17 @@ create table attribute_values (
     primary key (org_id, user_id)
 );
 create index attribute_values_of_user on attribute_values (user_id);
+
+-- The values of a user end with the last relation to the organization, also if version 0.9.0 ends it.
+create function forget_attributes() returns trigger language plpgsql as $$
+begin
+    delete from attribute_values a
+    where a.org_id = old.org_id and a.user_id = old.user_id
+      and not exists (select from memberships m where m.org_id = a.org_id and m.user_id = a.user_id)
+      and not exists (select from end_users e where e.org_id = a.org_id and e.user_id = a.user_id)
+      and not exists (select from scim_users s where s.org_id = a.org_id and s.user_id = a.user_id);
+    return null;
+end $$;
+create trigger forget_attributes_of_member after delete on memberships for each row execute function forget_attributes();
+create trigger forget_attributes_of_end_user after delete on end_users for each row execute function forget_attributes();
+create trigger forget_attributes_of_directory after delete on scim_users for each row execute function forget_attributes();

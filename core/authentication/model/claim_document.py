@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, is_visible
+from core.tenancy.model.attributes import SOURCE_PREFIX
 
 MAX_CLAIMS: Final = 50  # of one document
 MAX_CLAIM_NAME: Final = 100
@@ -33,7 +34,7 @@ _FURTHER_PROTOCOL_CLAIMS: Final = (
 )
 # Compared without regard to case: some libraries read claims so.
 RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
-ATTRIBUTE: Final = "attribute:"
+ATTRIBUTE: Final = SOURCE_PREFIX
 DIRECTORY: Final = "directory:"
 _ATTRIBUTE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
 # The scope that the user agrees to for a source. An attribute is covered by the scope of its claim.

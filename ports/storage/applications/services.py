@@ -108,8 +108,8 @@ class ServiceClaimsRead(Protocol):
     async def find(self, org_id: UUID, service_id: UUID) -> StoredClaims | None:
         """Return the claims document of a service, or None if it has none."""
 
-    async def list_of_organization(self, org_id: UUID) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        """Return the claims documents of the organization, each with the name of its service."""
+    async def service_with_source(self, org_id: UUID, source: str) -> str | None:
+        """Return the name of a service whose claims or SAML attributes have this source, or None if there is none."""
 
 
 class ServiceClaims(ServiceClaimsRead, Protocol):

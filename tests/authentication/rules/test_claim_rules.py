@@ -57,7 +57,7 @@ def test_roles_have_the_role_of_the_organization_first() -> None:
 
 
 def test_claims_get_other_names_prefixes_and_fixed_values() -> None:
-    document = {
+    document: dict[str, Any] = {
         "names": {"groups": "cognito:groups", "name": "full_name"},
         "prefix": {"groups": "oidc:", "roles": "acme/"},
         "fixed": {"tenant": "acme", "level": 3, "beta": True, "areas": ["eu", "us"]},
@@ -86,7 +86,7 @@ def test_a_group_is_its_name_id_or_external_id(rule: dict[str, str], expected: l
 
 
 def test_the_first_source_with_a_value_counts() -> None:
-    document = {
+    document: dict[str, Any] = {
         "values": {
             "preferred_username": values("attribute:login", "email_local_part"),
             "department": values("directory:department", "attribute:department", scope="org"),
@@ -123,7 +123,7 @@ def test_claims_requested_by_name_have_the_names_of_the_application() -> None:
 
 
 def test_access_tokens_have_the_chosen_claims_of_granted_scopes() -> None:
-    document = {
+    document: dict[str, Any] = {
         "names": {"groups": "teams"},
         "fixed": {"tenant": "acme"},
         "values": {"cost_center": values("attribute:cost_center")},
@@ -216,7 +216,7 @@ def test_lists_can_swap_their_names() -> None:
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
-    document = {
+    document: dict[str, Any] = {
         "names": {"groups": "g"},
         "prefix": {"groups": "p:"},
         "fixed": {"tenant": "acme"},

@@ -1,6 +1,6 @@
 """API of the claims of applications."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 from quart import Blueprint
@@ -39,6 +39,8 @@ PREFIX: Final = f"A text before each value of {', '.join(f'`{name}`' for name in
 FIXED: Final = "Claims with the same value for all users: a text, a whole number, true or false, or a list of texts."
 VALUES: Final = "Own claims, and claims of the scope `profile` that get another value, such as `preferred_username`."
 GROUPS: Final = "The groups in the claim `groups`."
+WHICH: Final = "`all`, or those that the application is `assigned` to."
+GROUP_VALUE: Final = "What stands for a group: its `name`, `id`, or `external_id`."
 ACCESS_TOKEN: Final = f"The claims that access tokens have, too: {', '.join(f'`{name}`' for name in LIST_CLAIMS)}, and your own claims."
 SOURCES_OF_CLAIM: Final = f"The sources of the value. The first one that has a value counts. They are {SOURCE_TEXT}."
 SCOPE_OF_CLAIM: Final = "The scope that gives the claim. The default is `profile`."
@@ -48,14 +50,18 @@ class MappedClaimRequest(RequestModel):
     """A claim and the sources of its value."""
 
     sources: list[Text] = Field(max_length=MAX_CLAIMS, description=SOURCES_OF_CLAIM, examples=[["preferred_username", "email_local_part"]])
-    scope: Scope | None = Field(default=None, description=SCOPE_OF_CLAIM)
+    scope: Annotated[Scope, Field(strict=False)] | None = Field(default=None, description=SCOPE_OF_CLAIM)
 
 
 class GroupClaimRequest(RequestModel):
     """The groups in tokens, and the text that stands for each."""
 
-    which: WhichGroups = Field(default=WhichGroups.ALL, description="`all`, or those that the application is `assigned` to.")
-    value: GroupValue = Field(default=GroupValue.NAME, description="What stands for a group: its `name`, `id`, or `external_id`.")
+    which: Annotated[WhichGroups, Field(strict=False)] = Field(
+        default=WhichGroups.ALL, description="`all`, or those that the application is `assigned` to."
+    )
+    value: Annotated[GroupValue, Field(strict=False)] = Field(
+        default=GroupValue.NAME, description="What stands for a group: its `name`, `id`, or `external_id`."
+    )
 
 
 class ClaimsDocumentRequest(RequestModel):
@@ -98,8 +104,8 @@ class MappedClaimResponse(ResponseModel):
 class GroupClaimResponse(ResponseModel):
     """The groups in tokens, and the text that stands for each."""
 
-    which: WhichGroups = Field(description="`all`, or those that the application is `assigned` to.")
-    value: GroupValue = Field(description="What stands for a group: its `name`, `id`, or `external_id`.")
+    which: WhichGroups = Field(description=WHICH)
+    value: GroupValue = Field(description=GROUP_VALUE)
 
 
 class ClaimsResponse(ResponseModel):

@@ -44,11 +44,12 @@ async def introspect(client: OpenIdClient, token: str) -> dict[str, Any]:
 async def test_an_application_gets_the_claims_of_its_document(application: OpenIdClient, acme: Tenant) -> None:
     before = await application.tokens(scope=SCOPE)
     assert "preferred_username" not in await application.userinfo(before)
-    document = {
+    document: dict[str, Any] = {
         "names": {"roles": "https://hasura.io/roles"},
         "prefix": {"roles": "acme:"},
         "fixed": {"tenant": "acme"},
         "values": {"preferred_username": {"sources": ["preferred_username", "email_local_part"]}},
+        "groups": {"which": "assigned", "value": "external_id"},
         "access_token": ["roles", "tenant"],
     }
     assert (await put(acme, document)).status == 200
@@ -130,7 +131,7 @@ async def test_claims_are_read_replaced_and_removed(shop: OpenIdClient, acme: Te
 
 
 async def test_a_wrong_document_is_refused(shop: OpenIdClient, acme: Tenant) -> None:
-    for document in (
+    refused_documents: tuple[dict[str, Any], ...] = (
         {"fixed": {"sub": "x"}},
         {"fixed": {"x": 1.5}},
         {"fixed": {"x": None}},
@@ -141,14 +142,16 @@ async def test_a_wrong_document_is_refused(shop: OpenIdClient, acme: Tenant) -> 
         {"access_token": ["email"]},
         {"names": ["groups"]},
         {"names": {"groups": "\x00"}},
-    ):
+        {"values": {"x": {"sources": ["attribute:unknown"]}}},
+    )
+    for document in refused_documents:
         assert refused(await put(acme, document)) == BAD, document
     assert await run_sql(acme.pool, "select count(*) from service_claims") == [(0,)]
 
 
 async def test_a_preview_shows_the_claims_before_and_after_and_stores_nothing(application: OpenIdClient, acme: Tenant) -> None:
     await put(acme, {"fixed": {"tenant": "acme"}})
-    document = {"fixed": {"tenant": "b"}, "access_token": ["tenant"]}
+    document: dict[str, Any] = {"fixed": {"tenant": "b"}, "access_token": ["tenant"]}
     answer = await acme.api.post(f"{path(acme)}/preview", document, token=acme.token("owner"))
     assert answer.status == 200, answer.text
     before, after = answer.json["before"], answer.json["after"]
