@@ -143,6 +143,7 @@ def _facts(further: LiteralString) -> Record[UserFacts]:
         org_id="vo.id",
         org_name="coalesce(vo.name, '')",
         role="m.role",
+        user_id="u.id",
         scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
         entitlement=ENTITLEMENT.as_field(),
         further=Columns(further, 1, _to_further),

@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -211,8 +211,17 @@ class ClaimDocument:
                 check_source(source, "values")
 
 
-def check_source(source: str, member: str, further: Sequence[str] = ()) -> None:
-    """Check that there is such a source of values. `further` are sources that are allowed, too. Raises: ClaimsInvalid."""
+def is_source(source: str) -> bool:
+    """Return whether there is such a source of values."""
+    try:
+        check_source(source, "")
+    except ClaimsInvalid:
+        return False
+    return True
+
+
+def check_source(source: str, member: str) -> None:
+    """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimsInvalid."""
     name = source.partition(":")[2]
     if source.startswith(ATTRIBUTE):
         if not _ATTRIBUTE_NAME.fullmatch(name):
@@ -220,9 +229,8 @@ def check_source(source: str, member: str, further: Sequence[str] = ()) -> None:
     elif source.startswith(DIRECTORY):
         if name not in DIRECTORY_VALUES:
             raise ClaimsInvalid(member, f"{source!r} is unknown. A directory has {', '.join(DIRECTORY_VALUES)}.")
-    elif source not in (*SOURCES, *further):
-        choices = ", ".join((*SOURCES, *further))
-        raise ClaimsInvalid(member, f"{source!r} is unknown. Choose from {choices}, {DIRECTORY}<name> and {ATTRIBUTE}<name>.")
+    elif source not in SOURCES:
+        raise ClaimsInvalid(member, f"{source!r} is unknown. Choose from {', '.join(SOURCES)}, {DIRECTORY}<name> and {ATTRIBUTE}<name>.")
 
 
 def scope_of(source: str) -> Scope | None:

@@ -84,7 +84,7 @@ def introspection_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[st
     return {name: value for name, value in _build(facts, selection).items() if name in chosen}
 
 
-def values_of(source: str, facts: UserFacts, user_id: str | None = None) -> Any:
+def value_of(source: str, facts: UserFacts) -> Any:
     """Return the value of a source, or None. Addresses that are not verified count as none."""
     if source.startswith(ATTRIBUTE):
         return facts.further.attributes.get(source.removeprefix(ATTRIBUTE))
@@ -92,7 +92,7 @@ def values_of(source: str, facts: UserFacts, user_id: str | None = None) -> Any:
         return directory_value(facts.further.directory, source.removeprefix(DIRECTORY))
     match source:
         case "id":
-            return user_id
+            return None if facts.user_id is None else str(facts.user_id)
         case "email":
             return str(facts.email) if facts.email_verified else None
         case "email_local_part":
@@ -125,6 +125,12 @@ def group_texts(groups: Collection[GroupFact], which: WhichGroups, value: GroupV
     return list(dict.fromkeys(texts))
 
 
+def list_of(name: str, facts: UserFacts) -> list[str]:
+    """Return the values of a list claim, as the claims document of the application asks for them."""
+    values: list[str] = _of_list(name, facts.claims(frozenset({name}))[name], _document_of(facts), facts)
+    return values
+
+
 def _build(facts: UserFacts, selection: ClaimSelection) -> dict[str, Any]:
     if facts.further.document is None:
         return facts.claims(selection.names)
@@ -151,7 +157,7 @@ def _of_list(name: str, value: Any, document: ClaimDocument, facts: UserFacts) -
 def _first_value(mapped: MappedClaim, facts: UserFacts, agreed: frozenset[Scope]) -> Any:
     for source in mapped.sources:
         scope = scope_of(source)
-        if (scope is None or scope in agreed) and (value := values_of(source, facts)) not in (None, "", []):
+        if (scope is None or scope in agreed) and (value := value_of(source, facts)) not in (None, "", []):
             return value
     return None
 

@@ -189,6 +189,7 @@ class UserFacts:
     org_name: str = ""
     role: RoleName | None = None
     entitlement: Entitlement
+    user_id: UUID | None = None
     scopes_in_id_token: bool = True  # whether the application wants the claims of scopes in its ID tokens
     further: FurtherFacts = NO_FURTHER_FACTS
 

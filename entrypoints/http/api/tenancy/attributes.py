@@ -102,7 +102,7 @@ async def list_attributes(org_slug: str) -> AttributeListResponse:
 
 
 @routes.post(ATTRIBUTES)
-@member(Capability.ORGANIZATION_MANAGE, outlives=True)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: AttributeRequest) -> AttributeResponse:
@@ -129,7 +129,7 @@ async def existing_attribute(attribute_name: str, **_: object) -> None:
 
 
 @routes.patch(f"{ATTRIBUTES}/<attribute_name>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=True)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @existing_attribute
 async def update(org_slug: str, attribute_name: str, data: AttributeUpdateRequest) -> AttributeResponse:
     """Change an attribute.
@@ -145,7 +145,7 @@ async def update(org_slug: str, attribute_name: str, data: AttributeUpdateReques
 
 
 @routes.delete(f"{ATTRIBUTES}/<attribute_name>")
-@member(Capability.ORGANIZATION_MANAGE, outlives=True)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
 @refuses(409)
 @describes({204: "The attribute is deleted."})
 async def delete(org_slug: str, attribute_name: str) -> None:
