@@ -60,6 +60,8 @@ NOTICES: Final = {
     "too-many-selected": "Nothing was changed. Select at most {count} people at once.",
     "invitation-canceled": "Invitation canceled.",
     "invitation-resent": "Invitation sent again. The links of the earlier one no longer work.",
+    "claims-saved": "Claims saved. New tokens have them.",
+    "claims-removed": "Claims removed. The application gets the standard ones.",
     "policy-saved": "Sign-in policy saved.",
     "policy-removed": "Sign-in policy removed.",
     "mail-server-saved": "Mail server saved. Send a test now.",

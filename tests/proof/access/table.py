@@ -1112,6 +1112,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
             "acs_url": "https://anywhere.example/acs",
         }
     ),
+    f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),

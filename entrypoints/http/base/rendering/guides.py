@@ -19,6 +19,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/api_keys.html": "reference/api",
         "applications/application.html": "guides/web-application",
         "applications/applications.html": "guides/web-application",
+        "applications/claims.html": "guides/claims",
         "applications/created_application.html": "guides/openid-connect",
         "applications/plans.html": "guides/billing",
         "applications/provider.html": "guides/identity-providers",
