@@ -1112,6 +1112,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
             "acs_url": "https://anywhere.example/acs",
         }
     ),
+    f"POST {PAGES_OF_ORG}/attributes": Request(form={**OF_THE_SESSION, "name": "new_one", "label": "A New One", "kind": "text"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>": Request(form={**OF_THE_SESSION, "label": "A New Label", "position": "2"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>/delete": Request(
+        form={**OF_THE_SESSION, "confirmation": "{attribute_name}"}, setup_sql="delete from service_claims where org_id = '{org_id}'"
+    ),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/attributes": Request(
+        form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}, things={"user_id": "{end_user_id}"}
+    ),
+    "POST /app/account/attributes": Request(
+        form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:{attribute_name}": "A New Value"}
+    ),
     f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
     f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
     f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),

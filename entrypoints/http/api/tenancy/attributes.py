@@ -89,6 +89,29 @@ class AttributeValuesResponse(ResponseModel):
     values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the user has none.")
 
 
+def to_attribute(data: AttributeRequest) -> Attribute:
+    """Return the attribute of a request, in the caller's organization."""
+    return Attribute(
+        org_id=acting().acts_in.id,
+        name=data.name,
+        label=data.label.strip(),
+        kind=data.kind,
+        writers=tuple(dict.fromkeys(data.writers)),
+        merge=data.merge,
+        created_at=ports().clock.now(),
+    )
+
+
+def to_changes_of(data: AttributeUpdateRequest) -> dict[str, Any]:
+    """Return the fields of a request that change."""
+    changes = data.model_dump(exclude_unset=True)
+    if "writers" in changes:
+        changes["writers"] = tuple(dict.fromkeys(data.writers))
+    if "label" in changes:
+        changes["label"] = data.label.strip()
+    return changes
+
+
 def to_values(values: AttributeValues) -> AttributeValuesResponse:
     """Return the response with a value for each attribute."""
     return AttributeValuesResponse(values={each.name: values.values.get(each.name) for each in values.attributes})
@@ -110,16 +133,7 @@ async def create(org_slug: str, data: AttributeRequest) -> AttributeResponse:
 
     Claims and SAML attributes of applications can have its values.
     """
-    attribute = Attribute(
-        org_id=acting().acts_in.id,
-        name=data.name,
-        label=data.label.strip(),
-        kind=data.kind,
-        writers=tuple(dict.fromkeys(data.writers)),
-        merge=data.merge,
-        created_at=ports().clock.now(),
-    )
-    return AttributeResponse.of(await attributes.create(ports(), acting(), attribute))
+    return AttributeResponse.of(await attributes.create(ports(), acting(), to_attribute(data)))
 
 
 @before_body
@@ -136,12 +150,7 @@ async def update(org_slug: str, attribute_name: str, data: AttributeUpdateReques
 
     Its name and its kind stay, and so do the values.
     """
-    changes = data.model_dump(exclude_unset=True)
-    if "writers" in changes:
-        changes["writers"] = tuple(dict.fromkeys(data.writers))
-    if "label" in changes:
-        changes["label"] = data.label.strip()
-    return AttributeResponse.of(await attributes.update(ports(), acting(), attribute_name, changes))
+    return AttributeResponse.of(await attributes.update(ports(), acting(), attribute_name, to_changes_of(data)))
 
 
 @routes.delete(f"{ATTRIBUTES}/<attribute_name>")

@@ -44,6 +44,8 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "provisioning/blocks.html": "guides/scim",
         "provisioning/directory.html": "guides/scim",
         "provisioning/requests.html": "guides/scim",
+        "tenancy/attribute.html": "guides/claims#attributes-of-your-organization",
+        "tenancy/attributes.html": "guides/claims#attributes-of-your-organization",
         "tenancy/branding.html": "guides/branding-and-mail",
         "tenancy/domain.html": "guides/branding-and-mail#verify-your-domain",
         "tenancy/mail_server.html": "guides/branding-and-mail#use-your-own-mail-server",

@@ -138,6 +138,7 @@ def _actions(member: ListedMember, *, recovers: bool) -> list[tuple[str, str, bo
     is_other = not member.membership.is_owner and member.user_id != acting_member().user_id
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        ("Attributes", f"{path}/attributes", False),
         ("End sessions", f"{path}/end-sessions", False),
         *([("Send reset link", f"{path}/password-reset", False), ("Recover account", f"{path}/recovery", False)] if is_other else []),
         *([("Cancel recovery", f"{path}/recovery/cancel", False)] if recovers else []),
