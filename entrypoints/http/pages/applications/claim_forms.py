@@ -167,8 +167,8 @@ def _pairs(form: Form, field: str) -> list[tuple[str, str]]:
     """Return the name and the text of each line. Raises: FieldInvalid."""
     pairs = list[tuple[str, str]]()
     for line in to_lines(form.get(field, "")):
-        # The last one, because a name such as https://example.com/?a=b can have others.
-        name, sign, text = line.rpartition(" = ") if " = " in line else line.partition("=")
+        # A name such as https://example.com/?a=b can have an equals sign, but no space.
+        name, sign, text = line.partition(" = " if " = " in line else "=")
         if not sign or not name.strip() or not text.strip():
             raise FieldInvalid(f"Write each line as a name, an equals sign and a value. This line has another form: {line[:100]}", field)
         if any(name.strip() == other for other, _ in pairs):
