@@ -47,6 +47,12 @@ POST   {org}/members/<user_id>                403  403  403  200  403  403*
 POST   {org}/members/<user_id>/password-reset 403  403  403  200  403  403*
 POST   {org}/members/<user_id>/recovery       403  403  403  403  403  403*
 DELETE {org}/members/<user_id>/recovery       403  403  403  403  403  403*
+GET    {org}/members/<user_id>/attributes     200  200  403  200  200  403*
+PATCH  {org}/members/<user_id>/attributes     403  403  403  200  403  403*
+GET    {org}/attributes                       200  200  200  200  200  403*
+POST   {org}/attributes                       201  201  403  201  403  403*
+PATCH  {org}/attributes/<attribute_name>      200  200  403  200  403  403*
+DELETE {org}/attributes/<attribute_name>      204  204  403  204  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
 
@@ -79,6 +85,10 @@ POST   {service}/rotate-secret                403  403  403  200  403  403*
 GET    {service}/access                       200  200  200  200  403  403*
 GET    {service}/sign-in-preview              403  403  403  403  403  403*
 PUT    {service}/access                       403  403  403  200  403  403*
+GET    {service}/claims                       200  200  200  200  403  403*
+PUT    {service}/claims                       403  403  403  200  403  403*
+DELETE {service}/claims                       403  403  403  204  403  403*
+POST   {service}/claims/preview               403  403  403  403  403  403*
 GET    {service}/assignments                  200  200  200  200  403  403*
 POST   {service}/assignments                  403  403  403  200  403  403*
 PUT    {service}/assignments/<user_id>        403  403  403  204  403  403*
@@ -175,6 +185,8 @@ DELETE {org}/users/<user_id>/block            403  403  403  204  403  403*
 DELETE {org}/users/<user_id>/mfa              403  403  403  204  403  403*
 POST   {org}/users/<user_id>/recovery         403  403  403  403  403  403*
 DELETE {org}/users/<user_id>/recovery         403  403  403  403  403  403*
+GET    {org}/users/<user_id>/attributes       200  200  200  200  403  403*
+PATCH  {org}/users/<user_id>/attributes       403  403  403  200  403  403*
 
 GET    {org}/overview                         200  200  200  200  403  403*
 GET    {org}/analytics/login-trends           200  200  200  200  403  403*

@@ -142,6 +142,8 @@ GET    /api/user/mfa/events                   401  200  200  200  200  200  200 
 GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/sign-ins                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/attributes                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+PATCH  /api/user/attributes                   401  404  404  404  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 POST   /api/user/passkeys/options             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -185,6 +187,12 @@ POST   {org}/members/<user_id>                401  403  403  403  403  200  200 
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/recovery       401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/members/<user_id>/recovery       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/attributes                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/attributes                       401  403  403  403  403  201  201  403  403  201  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/attributes/<attribute_name>      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/attributes/<attribute_name>      401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
@@ -224,6 +232,10 @@ POST   {service}/rotate-secret                401  403  403  403  403  200  200 
 GET    {service}/access                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}/sign-in-preview              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/access                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/claims                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/claims                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/claims                       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/claims/preview               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/assignments                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 POST   {service}/assignments                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -327,6 +339,8 @@ DELETE {org}/users/<user_id>/block            401  403  403  403  403  204  204 
 DELETE {org}/users/<user_id>/mfa              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/recovery         401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/users/<user_id>/recovery         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/users/<user_id>/attributes       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/users/<user_id>/attributes       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/overview                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -493,6 +507,8 @@ PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
 POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>/attributes 200  403  200  404  404  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
@@ -961,6 +977,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
+    f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
+    f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
+    f"DELETE {ORG}/attributes/<attribute_name>": Request(setup_sql="delete from service_claims where org_id = '{org_id}'"),
+    f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label"}),
+    f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"{attribute_name}": "A New Value"}}),
+    f"GET {ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"{attribute_name}": "New"}}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"{attribute_name}": "A New Value"}}),
+    "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>/attributes": Request(
+        {"values": {"{attribute_name}": "A New Value"}}, things={"user_id": "{end_user_id}"}
+    ),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -1139,6 +1168,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
             "acs_url": "https://anywhere.example/acs",
         }
     ),
+    f"POST {PAGES_OF_ORG}/attributes": Request(form={**OF_THE_SESSION, "name": "new_one", "label": "A New One", "kind": "text"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>": Request(form={**OF_THE_SESSION, "label": "A New Label", "position": "2"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>/delete": Request(
+        form={**OF_THE_SESSION, "confirmation": "{attribute_name}"}, setup_sql="delete from service_claims where org_id = '{org_id}'"
+    ),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/attributes": Request(
+        form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}, things={"user_id": "{end_user_id}"}
+    ),
+    "POST /app/account/attributes": Request(
+        form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:{attribute_name}": "A New Value"}
+    ),
+    f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),

@@ -173,6 +173,7 @@ REFUSED_WITHOUT_ENTRY = {
 # Routes that refuse service accounts even if they are granted the capability.
 ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
+    "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"

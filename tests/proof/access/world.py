@@ -40,6 +40,7 @@ from core.tenancy.model.invitations import Invitation, InvitationStatus
 from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
+from tests.proof.access.attributes import add_attributes
 from tests.proof.access.belongings import (
     COUNTRY,
     Belongings,
@@ -591,6 +592,7 @@ async def _add_tenant(
         **account_things,
         **impersonator.platform_things,
         "group_id": str(org),
+        "attribute_name": await add_attributes(pool, slug, org, [further.id, people["end-user"].id], services[1]),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
         "resource_name": f"{slug.title()} Orders",
