@@ -21,7 +21,7 @@ from core.authentication import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo import factors, roles
+from core.demo import factors, groups, roles
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
@@ -190,6 +190,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
+    await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
     if slug == demo.ORGANIZATION_WITH_POLICY:
         await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(
@@ -326,7 +327,7 @@ async def _replace_scim_token(seeding: _Seeding, caller: Member) -> str:
     for token in await seeding.tx.scim_tokens.of_org(caller.acts_in.id):
         if token.name == demo.NAME:
             await scim_tokens.revoke(seeding.ports, caller, token.id)
-    _, text = await scim_tokens.create(seeding.ports, caller, demo.NAME, None)
+    _, text = await scim_tokens.create(seeding.ports, caller, demo.NAME, None, directory_groups=True)
     return text
 
 

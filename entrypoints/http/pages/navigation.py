@@ -62,6 +62,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "users",
                 (
                     Tab("Members", "/members", Capability.MEMBERS_VIEW),
+                    Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
                     Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
                     Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
                     Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),

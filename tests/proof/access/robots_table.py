@@ -56,6 +56,17 @@ DELETE {org}/attributes/<attribute_name>      204  204  403  204  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
 
+GET    {org}/groups                           200  200  200  200  200  403*
+POST   {org}/groups                           403  403  403  201  403  403*
+GET    {group}                                200  200  200  200  200  403*
+PATCH  {group}                                403  403  403  200  403  403*
+DELETE {group}                                403  403  403  204  403  403*
+GET    {group}/members                        200  200  200  200  403  403*
+POST   {group}/members                        403  403  403  200  403  403*
+PUT    {group}/members/<user_id>              403  403  403  204  403  403*
+DELETE {group}/members/<user_id>              403  403  403  204  403  403*
+GET    {group}/services                       200  200  200  200  403  403*
+
 POST   {org}/invitations                      200  200  403  200  403  403*
 POST   {org}/invitations#admin                403  403  403  200  403  403*
 POST   {org}/invitations#owner                400  400  403  400  403  403*
@@ -108,6 +119,9 @@ POST   {role}/users                           403  403  403  200  403  403*
 GET    {role}/users/<user_id>                 200  200  200  200  403  403*
 PUT    {role}/users/<user_id>                 403  403  403  204  403  403*
 DELETE {role}/users/<user_id>                 403  403  403  204  403  403*
+GET    {service}/groups                       200  200  200  200  403  403*
+PUT    {service}/groups/<group_id>            403  403  403  204  403  403*
+DELETE {service}/groups/<group_id>            403  403  403  204  403  403*
 DELETE {service}                              403  403  403  403  403  403*
 
 GET    {org}/api-resources                    200  200  200  200  403  403*
@@ -219,6 +233,7 @@ DELETE {member-token}                         403  403  403  204  403  403*
 
 POST   {org}/scim-tokens                      403  403  403  200  403  403*
 GET    {org}/scim-tokens                      200  200  403  200  403  403*
+PATCH  {org}/scim-tokens/<token_id>           403  403  403  200  403  403*
 DELETE {org}/scim-tokens/<token_id>           403  403  403  204  403  403*
 GET    {org}/scim-requests                    200  200  403  200  403  403*
 

@@ -196,6 +196,17 @@ DELETE {org}/attributes/<attribute_name>      401  403  403  403  403  204  204 
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
+GET    {org}/groups                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/groups                           401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {group}                                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}                                401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/members                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#owner                401  403  403  403  403  400  400  403  403  400  403* 403* 403  403  403  403  403  401  403
@@ -255,6 +266,9 @@ POST   {role}/users                           401  403  403  403  403  200  200 
 GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/api-resources                    401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -373,6 +387,7 @@ DELETE {member-token}                         401  403  403  403  403  204  204 
 
 POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/scim-tokens/<token_id>           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/scim-tokens/<token_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-requests                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
@@ -528,11 +543,15 @@ PUT    {scim}/Users/<user_id>                 200  404  403* 401
 PATCH  {scim}/Users/<user_id>                 200  404  403* 401
 DELETE {scim}/Users/<user_id>                 204  404  403* 401
 GET    {scim}/Groups                          200  200  403* 401
-POST   {scim}/Groups                          501  501  403* 401
+POST   {scim}/Groups                          201  201  403* 401
 GET    {scim}/Groups/<group_id>               200  404  403* 401
+GET    {scim}/Groups/<group_id>#pushed        200  404  403* 401
 PUT    {scim}/Groups/<group_id>               200  404  403* 401
+PUT    {scim}/Groups/<group_id>#pushed        200  404  403* 401
 PATCH  {scim}/Groups/<group_id>               200  404  403* 401
-DELETE {scim}/Groups/<group_id>               403  403  403* 401
+PATCH  {scim}/Groups/<group_id>#pushed        204  404  403* 401
+DELETE {scim}/Groups/<group_id>               403  404  403* 401
+DELETE {scim}/Groups/<group_id>#pushed        204  404  403* 401
 GET    {scim}/ServiceProviderConfig           200  200  403* 401
 GET    {scim}/ResourceTypes                   200  200  403* 401
 GET    {scim}/ResourceTypes/<resource_type>   200  200  403* 401
@@ -733,6 +752,7 @@ THEIR_ACCOUNT: Final = {"account_id": "{platform_account_id}", "credential_id": 
 RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
     "{org}": ORG,
+    "{group}": "/api/organizations/<org_slug>/groups/<group_id>",
     "{service}": SERVICE,
     "{resource}": RESOURCE,
     "{account}": ACCOUNT,
@@ -897,6 +917,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
+    f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
+    f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
+    f"DELETE {ORG}/groups/<group_id>/members/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"PATCH {ORG}/scim-tokens/<token_id>": Request({"directory_groups": True}),
     f"DELETE {SERVICE}/assignments/<user_id>": Request(
         things={"user_id": "{end_user_id}"},
         setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
@@ -965,10 +990,25 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /scim/v2/Users/<user_id>": Request(
         {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "displayName", "value": "A New Name"}]}
     ),
-    "PUT /scim/v2/Groups/<group_id>": Request({"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}),
-    "PATCH /scim/v2/Groups/<group_id>": Request(
-        {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
+    "POST /scim/v2/Groups": Request({"schemas": [GROUP_URN], "displayName": "Another"}),
+    "GET /scim/v2/Groups/<group_id>": Request(things={"group_id": "{org_id}"}),
+    "PUT /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}, things={"group_id": "{org_id}"}
     ),
+    "PATCH /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]},
+        things={"group_id": "{org_id}"},
+    ),
+    "DELETE /scim/v2/Groups/<group_id>": Request(things={"group_id": "{org_id}"}),
+    "GET /scim/v2/Groups/<group_id>#pushed": Request(things={"group_id": "{pushed_group_id}"}),
+    "PUT /scim/v2/Groups/<group_id>#pushed": Request(
+        {"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}, things={"group_id": "{pushed_group_id}"}
+    ),
+    "PATCH /scim/v2/Groups/<group_id>#pushed": Request(
+        {"schemas": [PATCH_URN], "Operations": [{"op": "add", "path": "members", "value": [{"value": "{user_id}"}]}]},
+        things={"group_id": "{pushed_group_id}"},
+    ),
+    "DELETE /scim/v2/Groups/<group_id>#pushed": Request(things={"group_id": "{pushed_group_id}"}),
     "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
@@ -1240,6 +1280,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/authorization/document": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT, "confirm": "yes"}),
     f"POST {APP_PAGES}/authorization/document/preview": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {APP_PAGES}/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/new": Request(form={**OF_THE_SESSION, "name": "Another", "description": ""}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/members": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{group_name}"}),
+    f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/groups": Request(form={**OF_THE_SESSION, "directory_groups": "yes"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
         form=OF_THE_SESSION,
         things={"user_id": "{end_user_id}"},

@@ -65,6 +65,8 @@ READS_MEMBERS: Final = frozenset(
     {
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
+        f"GET {ORG}/groups",
+        f"GET {ORG}/groups/<group_id>",
         f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",
