@@ -51,6 +51,10 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
+    ExportedList.ATTRIBUTES: """
+        select a.changed_at as at, a.org_id as id, o.id as organization_id, o.slug as organization_slug, a.attributes as values,
+               a.changed_at
+        from attribute_values a join organizations o on o.id = a.org_id where a.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from dataclasses import asdict
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 from uuid import UUID
 
 from pydantic import BeforeValidator, Field
@@ -136,6 +136,15 @@ class ExportedApplicationBlockResponse(ResponseModel):
     since: Timestamp = Field(description="When an admin blocked the user.")
 
 
+class ExportedAttributesResponse(ResponseModel):
+    """The values of an organization's own attributes of its users."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    values: dict[str, Any] = Field(description="The values by the names of the attributes.")
+    changed_at: Timestamp = Field(description="When a value last changed.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -200,6 +209,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
     application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
+    attributes: list[ExportedAttributesResponse] = Field(description="The attributes in organizations, oldest change first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )
