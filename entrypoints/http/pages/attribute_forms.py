@@ -17,7 +17,8 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
     return {
-        "fields": [(VALUE + each.name, each) for each in writable],
+        "writable": [(VALUE + each.name, each) for each in writable],
+        "labels": {VALUE + each.name: each.label for each in writable},
         "others": [(each.label, stored[VALUE + each.name]) for each in values.attributes if each not in writable],
         "typed": stored if form is None else {**stored, **form},
         "yes_or_no": YES_OR_NO,
