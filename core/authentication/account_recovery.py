@@ -159,7 +159,7 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
     account = await tx.accounts.lock(user_id) or refuse(MemberNotFound)
     if not (await tx.accounts.account_control(account.id, organization.id)).controls_account:
         raise RecoveryNotAllowed
-    if membership is not None and not organization.rights_of(membership.role) <= rights:
+    if membership is not None and not membership.rights <= rights:
         raise RecoversMoreRights
     if membership is not None and needs_roles_manage(membership.role) and capability is not Capability.MEMBERS_MANAGE:
         raise RecoveryNotAllowed

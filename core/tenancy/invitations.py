@@ -15,7 +15,7 @@ from core.kernel.access import BlockedByDirectory, RoleInsufficient
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, Rights, RoleName, needs_roles_manage
+from core.kernel.roles import Capability, Rights, Role, RoleName, needs_roles_manage
 from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
@@ -93,7 +93,7 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            require_giveable(invitation.role, rights)
+            require_giveable(await tx.roles.find(organization.id, invitation.role), rights)
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -111,8 +111,8 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     return invitation
 
 
-def require_giveable(role: RoleName, rights: Rights) -> None:
-    """Check that a caller with these rights may invite a person to this role. Raises: RoleInsufficient."""
+def require_giveable(role: Role | None, rights: Rights) -> None:
+    """Check that a caller with these rights may invite a person to this role. None is an unknown role. Raises: RoleInsufficient."""
     if not members.may_invite(rights, role):
         raise RoleInsufficient
 

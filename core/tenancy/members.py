@@ -16,7 +16,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, find_role, may_give, needs_roles_manage, rights_of
+from core.kernel.roles import ADMIN, MEMBER, NO_RIGHTS, OWNER, Capability, RoleName, may_give, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
@@ -40,7 +40,7 @@ from core.tenancy.model.members import (
     NewOwnerNotMember,
     OwnerCannotLeave,
     may_invite,
-    parse_assignable_role,
+    require_assignable,
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
@@ -159,9 +159,10 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             raise CannotChangeOwnRole
         if membership.is_owner:
             raise CannotChangeOwnerRole
-        new_role = parse_assignable_role(role)
+        new = require_assignable(await tx.roles.find(organization.id, role))
+        new_role, old = new.name, await tx.roles.find(organization.id, membership.role)
         # No one takes away a role that they could not give.
-        if not (may_give(rights, find_role(new_role)) and may_give(rights, find_role(membership.role))):
+        if not (may_give(rights, new) and may_give(rights, old)):
             raise RoleInsufficient
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
@@ -169,11 +170,12 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
-            await void_grants(tx, organization.id, user_id, new_role, now)
+            await void_grants(tx, organization.id, user_id, now)
         elif is_person:  # the person answers for the role now, if a service account had given it
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
-    return ListedMember(user_id, account.email, name, account.is_platform_owner, replace(membership, role=new_role))
+    changed = replace(membership, role=new_role, role_label=None if new.is_built_in else new.label)
+    return ListedMember(user_id, account.email, name, account.is_platform_owner, changed)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
@@ -285,7 +287,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
-    await void_grants(tx, org_id, user_id, None, now)
+    await void_grants(tx, org_id, user_id, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -313,23 +315,25 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await void_grants(tx, organization.id, caller.user_id, ADMIN, now)
+        await void_grants(tx, organization.id, caller.user_id, now)
 
 
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: RoleName | None, now: datetime) -> None:
-    """End the grants of a user after their role was lowered or they left (security R-4).
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End the grants of a user after their rights have changed or they left (security R-4).
 
     These are the pending invitations that they may no longer give, and the invitations and roles that
     their stopped service accounts gave. The credentials that they created end, for all programs that they may
     no longer manage (security J-12).
 
-    `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
+    The caller has locked the organization, and has stored the change.
     """
-    rights = rights_of(role)
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, [name for name in ROLES if not may_invite(rights, name)], now):
+    membership = await tx.members.lock(org_id, user_id)
+    rights = NO_RIGHTS if membership is None else membership.rights
+    roles = await tx.roles.all(org_id)
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now):
         tx.record(events.invitation_revoked(invitation))
     manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
-    of_roles = [name for name, each in ROLES.items() if not may_give(rights, each, to_program=True)] if manages_programs else None
+    of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
     await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
@@ -349,11 +353,12 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: 
 
     A role that a person has set since stays.
     """
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, [name for name in ROLES if needs_roles_manage(name)], now):
+    above_member = [role.name for role in await tx.roles.all(org_id) if needs_roles_manage(role.name)]
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, above_member, now):
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
         tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
-        await void_grants(tx, org_id, user_id, MEMBER, now)
+        await void_grants(tx, org_id, user_id, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -9,7 +9,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import Rights, RoleName
+from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
@@ -119,8 +119,8 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         """Lock an account against requests of its programs and other changes, and return it."""
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Rights | None:
-        """Keep the account and its credential from being changed or revoked. Return its rights, or None if it is not live.
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
+        """Keep the account and its credential from being changed or revoked. Return its role and rights, or None if it is not live.
 
         A credential that has expired during the request counts as valid. An account of the platform
         (`org_id` is None) has the rights of the platform.
@@ -163,8 +163,8 @@ class Credentials(CredentialsRead, Protocol):
         service accounts with these roles. The user's rights are locked, and have changed.
         """
 
-    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[RoleName]) -> list[EndedCredential]:
-        """Remove the credentials of a locked service account that members with one of these roles did not make, and return them."""
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
+        """Remove the credentials of a locked service account that members with all these rights did not make, and return them."""
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         """Revoke a credential. Requests that use it now end first."""

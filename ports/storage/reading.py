@@ -31,6 +31,7 @@ from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
+from ports.storage.tenancy.roles import RolesRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPoliciesRead
 
@@ -72,6 +73,8 @@ class Reading(Protocol):
     def members(self) -> MembersRead: ...
     @property
     def organizations(self) -> OrganizationsRead: ...
+    @property
+    def roles(self) -> RolesRead: ...
     @property
     def sign_in_policies(self) -> SignInPoliciesRead: ...
     @property

@@ -35,6 +35,7 @@ from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
+from ports.storage.tenancy.roles import Roles
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
 
@@ -91,6 +92,8 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def roles(self) -> Roles: ...
     @property
     def sign_in_policies(self) -> SignInPolicies: ...
     @property

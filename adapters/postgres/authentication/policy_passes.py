@@ -8,6 +8,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
@@ -39,6 +40,7 @@ SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.
 SESSION_WIDTH: Final = 8 + PROOFS.width
 LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+        {rights_columns("m", "o").sql},
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
         {SESSION}, {ACCOUNT.columns}
@@ -65,9 +67,9 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:12]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role = row[:11]
     service_id, service_slug, service_name, service_rules = service
-    rest = row[12:]
+    rights, providers, rest = to_rights(row[11:14]), row[14], row[15:]
     kind = SourceKind.PLATFORM if org_id is None else SourceKind.ORGANIZATION
     parts = [(Source(kind, org_id, org_name or PRODUCT), Rules.read(rules))]
     if service_rules is not None:
@@ -78,6 +80,7 @@ def to_subject(row: Row) -> PolicySubject:
         org_slug=org_slug,
         service_slug=None if service_rules is None else service_slug,
         role=None if role is None else RoleName(role),
+        rights=rights,
         account=account,
         providers=frozenset(providers),
         email_sign_in=email_sign_in,

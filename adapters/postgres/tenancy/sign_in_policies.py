@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import ADMINS
+from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
 from core.kernel.roles import OWNER
@@ -56,7 +56,7 @@ EFFECTIVE: Final = """
 OF_PLATFORM: Final = "select p.rules, p.version from sign_in_policies p where p.org_id is null"
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, m.role in ({ADMINS})
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
@@ -80,11 +80,11 @@ USES_SERVICE: Final = """
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
 # Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
-MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
+MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
+    select '{OWNER}', true, {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
 def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
@@ -101,7 +101,7 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
     later = "" if last is None else "and e.user_id > %(last)s"
     users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
-        select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
+        select null, false, {PROVIDERS}, null, {ACCOUNT.columns} from (
             select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
             order by e.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -186,7 +186,7 @@ def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
 
 
 def _to_person(row: Row) -> PolicyPerson:
-    return PolicyPerson(ACCOUNT.read(row[3:]), row[0], frozenset(row[1]), row[2])
+    return PolicyPerson(ACCOUNT.read(row[4:]), row[0], row[1], frozenset(row[2]), row[3])
 
 
 def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:
@@ -204,7 +204,9 @@ def _of_platform(rules: Mapping[str, Any], version: int) -> EffectivePolicy:
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
-    org_id, name, rules, version, is_admin = row
+    org_id, name, rules, version, counts_as_admin = row
     if org_id is None:
-        return PolicyOfUser(_of_platform(rules, version), is_admin)
-    return PolicyOfUser(EffectivePolicy(org_id, version, ((Source(SourceKind.ORGANIZATION, org_id, name), Rules.read(rules)),)), is_admin)
+        return PolicyOfUser(_of_platform(rules, version), counts_as_admin)
+    return PolicyOfUser(
+        EffectivePolicy(org_id, version, ((Source(SourceKind.ORGANIZATION, org_id, name), Rules.read(rules)),)), counts_as_admin
+    )

@@ -134,7 +134,7 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-    context = require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    context = require_capability(organizations_model.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, context.rights

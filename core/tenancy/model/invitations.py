@@ -12,7 +12,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
-from core.kernel.roles import OWNER, RoleName
+from core.kernel.roles import OWNER, Role, RoleName
 from core.kernel.values import Domain, Email, digest
 from core.tenancy.model import members
 
@@ -179,8 +179,8 @@ def parse_token(token: str) -> tuple[bytes, bool]:
     return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 
-def parse_invitable_role(name: str) -> RoleName:
-    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
-    if name == OWNER:
+def require_invitable(role: Role | None) -> Role:
+    """Return the role, if an invitation can offer it. Raises: OwnerNotInvitable; RoleUnknown if it is None."""
+    if role is not None and role.name == OWNER:
         raise OwnerNotInvitable
-    return members.parse_assignable_role(name)
+    return members.require_assignable(role)

@@ -11,7 +11,7 @@ from uuid import UUID
 from quart import Response
 
 from core.kernel.callers import Member
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, giveable, names_with
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, ROLES, Capability, Rights, giveable, names_with
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as model
@@ -78,7 +78,7 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
         "account": account,
         "path": path_of(account.id),
         "list_path": path_of(),
-        "can_change": may_manage(_own_rights(), account.role),
+        "can_change": may_manage(_own_rights(), listed.role),
     }
 
 
@@ -116,7 +116,7 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
-        "roles": options(giveable(rights, to_program=True))[::-1],
+        "roles": options(giveable(rights, ROLES.values(), to_program=True))[::-1],
         "owners": owners,
         "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "presets": _presets(),
