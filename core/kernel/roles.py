@@ -111,7 +111,7 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.MEMBERS_MANAGE: (
             "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
         ),
-        Capability.ROLES_MANAGE: "Change the roles of members.",
+        Capability.ROLES_MANAGE: "Create, change and delete roles, and change the roles of members.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
@@ -123,6 +123,10 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.PLATFORM_USERS_MANAGE: "Deactivate users, end their sessions, send password resets, and remove second factors.",
     }
 )
+
+
+# The granted capabilities with which a service account gives roles, if its role has `roles.manage`
+_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})
 
 
 class Permission(StrEnum):
@@ -178,7 +182,13 @@ def custom_rights(capabilities: Iterable[str]) -> Rights:
 
 def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:
     """Return the role that an organization has defined with these values."""
-    return Role(RoleName(slug), name, f"“{name}”", custom_rights(capabilities))
+    return Role(RoleName(slug), name, phrase_of(slug, name), custom_rights(capabilities))
+
+
+def phrase_of(name: str, label: str | None) -> str:
+    """Return the phrase for a role with this name, and the label that its organization gave it, if it is none of the built-in ones."""
+    built_in = find_role(name)
+    return f"“{label or name}”" if built_in is None else built_in.phrase
 
 
 def is_admin(rights: Rights) -> bool:
@@ -211,6 +221,12 @@ def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> b
 def giveable(giver: Rights, roles: Iterable[Role], *, to_program: bool = False) -> tuple[Role, ...]:
     """Return those of these roles that a caller with these rights may give, in the same order."""
     return tuple(role for role in roles if may_give(giver, role, to_program=to_program))
+
+
+def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: Rights) -> bool:
+    """Return whether an account with these rights and granted capabilities loses a way to give roles above member (security R-4)."""
+    keeps = Capability.ROLES_MANAGE in new and old_granted & _PROMOTING <= new_granted
+    return Capability.ROLES_MANAGE in old and not keeps
 
 
 def may_act_on(actor: Authority, target: Authority) -> bool:

@@ -14,7 +14,7 @@ from core.accounts.notices import ended_secrets
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, Role
+from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, Role, loses_promotion
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
 from core.programs.model.credentials import Credential, NewCredential
@@ -33,7 +33,6 @@ from core.programs.model.service_accounts import (
     TooManyServiceAccounts,
     check_scopes,
     grantable_capabilities,
-    loses_promotion,
     may_grant,
     may_manage,
     parse_capabilities,

@@ -16,7 +16,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, MEMBER, NO_RIGHTS, OWNER, Capability, RoleName, may_give, needs_roles_manage
+from core.kernel.roles import ADMIN, MEMBER, NO_RIGHTS, OWNER, Capability, may_give, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
@@ -39,13 +39,14 @@ from core.tenancy.model.members import (
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
+    RoleFilterUnknown,
     may_invite,
     require_assignable,
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 EXPORT_BATCH: Final = 500  # members of an export that are read at once
 
@@ -53,7 +54,7 @@ EXPORT_BATCH: Final = 500  # members of an export that are read at once
 async def list_page(
     ports: Ports,
     caller: OrganizationCaller,
-    role: RoleName | None,
+    role: str | None,
     page: Page,
     *,
     search: str | None = None,
@@ -65,12 +66,12 @@ async def list_page(
     `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
     internationalized form, too.
 
-    Raises: OrganizationNotFound; RoleInsufficient if the state needs the right to manage members.
+    Raises: OrganizationNotFound; RoleFilterUnknown; RoleInsufficient if the state needs the right to manage members.
     """
     if state is not None:
         _require_management(caller)
-    selected = _select(role, search, state)
     async with ports.storage.reading() as read:
+        selected = await _select(read, caller.acts_in.id, role, search, state)
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
 
 
@@ -79,16 +80,22 @@ def _require_management(caller: OrganizationCaller) -> None:
         raise RoleInsufficient
 
 
-def _select(role: RoleName | None, search: str | None, state: MemberState | None) -> MemberFilter:
-    return MemberFilter(role, Email.parse_part(search or "") or None, state)
+async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
+    found = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
+    return MemberFilter(None if found is None else found.name, Email.parse_part(search or "") or None, state)
 
 
 async def export(
-    ports: Ports, caller: OrganizationCaller, role: RoleName | None, *, search: str | None = None, state: MemberState | None = None
+    ports: Ports, caller: OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
 ) -> Batches[MemberAccount]:
-    """Return all members that `list_page` selects, in the order in which they joined, with their accounts. Raises: RoleInsufficient."""
+    """Return all members that `list_page` selects, in the order in which they joined, with their accounts.
+
+    Raises: RoleInsufficient, RoleFilterUnknown.
+    """
     _require_management(caller)
-    org_id, selected = caller.acts_in.id, _select(role, search, state)
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        selected = await _select(read, org_id, role, search, state)
 
     async def load_next(last: MemberAccount | None, count: int) -> Sequence[MemberAccount]:
         async with ports.storage.reading() as read:

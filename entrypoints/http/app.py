@@ -73,6 +73,7 @@ from entrypoints.http.api.tenancy import (
     members,
     organizations,
     platform_sign_in_policy,
+    roles,
     sign_in_policy,
 )
 from entrypoints.http.base.context import AppContext, app_context, bind_context
@@ -116,6 +117,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (account_logs, "The logs of second factors and of privacy, for the user and platform owners."),
     (organizations, "Organizations of the signed-in user."),
     (members, "Members of an organization, their roles, and the transfer of ownership."),
+    (roles, "Roles of an organization, and the catalog of capabilities."),
     (invitations, "Invitations to join an organization."),
     (branding, "Name, logo and color of an organization."),
     (domains, "The domain of an organization, and its verification in the DNS."),

@@ -53,6 +53,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "UNAUTHORIZED": "A credential is missing, unknown or revoked.",
     "TOKEN_EXPIRED": "The access token has expired. Refresh it.",
     "JWT_ERROR": "The token is not valid: its form, signature or a claim is wrong.",
+    "ROLE_IN_USE": "The role has holders. The response has their number, and the first of them.",
     "FORBIDDEN": "The caller is authenticated, but not allowed to do this.",
     "ENROLMENT_REQUIRED": "A sign-in policy requires a factor that the account does not have. Set it up at `enrolment_url`.",
     "ORGANIZATION_NOT_ACTIVE": "The organization is pending, suspended or rejected.",

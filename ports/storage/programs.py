@@ -126,6 +126,15 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         (`org_id` is None) has the rights of the platform.
         """
 
+    async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
+        """Lock the accounts with this role, and return their ids with their granted capabilities."""
+
+    async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
+        """Store another role of a locked account, and its granted capabilities."""
+
+    async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
+        """Return the accounts with pending invitations to this role whose own role has less rights."""
+
     async def add(self, account: ServiceAccount) -> None: ...
 
     async def save(self, account: ServiceAccount) -> None:

@@ -52,6 +52,11 @@ def to_rights(row: Row) -> Rights:
     return rights if further is None or role is None else rights | custom_rights(further)
 
 
+def role_label(holder: LiteralString) -> LiteralString:
+    """Return the column with the name of a role that the organization has defined, of the row with this alias."""
+    return f"case when {holder}.role_id is not null then (select g.name from organization_roles g where g.id = {holder}.role_id) end"
+
+
 def rights_array(holder: LiteralString) -> LiteralString:
     """Return the names of the rights of the membership or service account with this alias as an array, or null without a role."""
     return f"""

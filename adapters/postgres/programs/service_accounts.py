@@ -1,5 +1,6 @@
 """Service accounts of organizations and of the platform."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -11,7 +12,7 @@ from adapters.postgres.kernel.roles import account_rights_columns, rights_array,
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import NO_RIGHTS, PLATFORM_RIGHTS, ROLES, Authority, Capability, Rights, custom_role, find_role
+from core.kernel.roles import NO_RIGHTS, PLATFORM_RIGHTS, ROLES, Authority, Capability, Rights, RoleName, custom_role, find_role
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -129,6 +130,24 @@ class ServiceAccounts(Repository):
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
         return await self._one(SERVICE_ACCOUNT.read, sql, org_id=org_id, account_id=account_id)
+
+    async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
+        sql = "select a.id, a.granted from service_accounts a where a.org_id = %(org_id)s and a.role = %(role)s order by a.id for update"
+        return await self._all(lambda row: (row[0], frozenset(map(Capability, row[1]))), sql, org_id=org_id, role=role)
+
+    async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
+        sql = """
+            update service_accounts set role = %(role)s, granted = %(granted)s, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(account_id)s"""
+        await self._run(sql, org_id=org_id, account_id=account_id, role=role, granted=in_declared_order(granted), now=now)
+
+    async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
+        sql = f"""
+            select distinct a.id from invitations i join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id
+            where i.org_id = %(org_id)s and i.role = %(role)s and i.status = 'pending'
+              and not coalesce({rights_array("a")} @> {rights_array("i")}, false)
+            order by a.id"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, role=role)
 
     async def add(self, account: ServiceAccount) -> None:
         await self._run(INSERT, **SERVICE_ACCOUNT.values(account))

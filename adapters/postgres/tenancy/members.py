@@ -8,15 +8,14 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import holds, is_admin, rights_columns
+from adapters.postgres.kernel.roles import holds, is_admin, rights_columns, role_label
 from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
 
 # Of a membership `m` in the organization `o`
-ROLE_LABEL: Final = "case when m.role_id is not null then (select g.name from organization_roles g where g.id = m.role_id) end"
-MEMBERSHIP: Final = Record(Membership, "m", rights=rights_columns("m", "o"), role_label=ROLE_LABEL)
+MEMBERSHIP: Final = Record(Membership, "m", rights=rights_columns("m", "o"), role_label=role_label("m"))
 STORED: Final = Record(Membership, "m", rights=None, role_label=None)
 INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.

@@ -36,6 +36,21 @@ HOLDERS: Final = f"""
                count(*) filter (where rank = 3) as service_accounts from held) c
     order by h.rank, h.name, h.id limit {MAX_HOLDERS}"""
 
+_WITH_ROLE: Final = "select a.id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s"
+GIVERS: Final = f"""
+    select m.user_id from memberships m
+    where m.org_id = %(org_id)s and m.role = %(slug)s and (
+        m.user_id in (select i.invited_by from invitations i where i.org_id = %(org_id)s and i.status = 'pending')
+        or m.user_id in (select a.owner_id from service_accounts a where a.org_id = %(org_id)s)
+        or m.user_id in (select c.created_by from credentials c where c.org_id = %(org_id)s))
+    union
+    select m.user_id from memberships m
+    where m.org_id = %(org_id)s and m.user_id in (
+        select i.invited_by from invitations i where i.org_id = %(org_id)s and i.role = %(slug)s and i.status = 'pending'
+        union all select a.owner_id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s
+        union all select c.created_by from credentials c where c.org_id = %(org_id)s and c.client_id in ({_WITH_ROLE}))
+    order by 1"""
+
 
 class Roles(Repository):
     """Implements `ports.storage.tenancy.roles.Roles`."""
@@ -75,6 +90,20 @@ class Roles(Repository):
                 updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **ROLE.values(role))
+
+    async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
+        return await self._all(lambda row: row[0], GIVERS, org_id=org_id, slug=slug)
+
+    async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
+        sql = """
+            with held as materialized (
+                select id from memberships where org_id = %(org_id)s and role = %(old)s order by user_id for no key update)
+            update memberships m set role = %(new)s, promoted_by = %(promoted_by)s from held where m.id = held.id returning m.user_id"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, old=old, new=new, promoted_by=promoted_by)
+
+    async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        sql = "update invitations set role = %(new)s where org_id = %(org_id)s and role = %(old)s and status = 'pending'"
+        await self._run(sql, org_id=org_id, old=old, new=new)
 
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         sql = """

@@ -47,6 +47,12 @@ RENEW: Final = f"""
         on conflict on constraint sign_in_policies_key do update set version = excluded.version
         returning org_id, service_id, version)
     {COPY_VERSION}"""
+NEXT_VERSION: Final = f"""
+    with renewed as (
+        update sign_in_policies p set version = nextval('sign_in_policy_versions')
+        where p.org_id = %(org_id)s and p.service_id is null
+        returning p.org_id, p.service_id, p.version)
+    {COPY_VERSION}"""
 EFFECTIVE: Final = """
     select p.service_id, coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
@@ -156,6 +162,9 @@ class SignInPolicies(Repository):
         if org_id is not None:
             required.append(strictest(await self.effective(org_id), is_admin=False, now=now))
         return max(required, default=Strength.ONE)
+
+    async def renew(self, org_id: UUID) -> None:
+        await self._run(NEXT_VERSION, org_id=org_id)
 
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:

@@ -14,8 +14,6 @@ from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 
-_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with a role that has `roles.manage`
-
 
 class ServiceAccountNotFound(NotFound):
     """This service account does not exist."""
@@ -165,12 +163,6 @@ def may_grant(manager: Rights) -> bool:
 def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
     """Return the scopes that service accounts can have, which act in an organization or on the platform."""
     return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
-
-
-def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: Rights) -> bool:
-    """Return whether an account with these rights and granted capabilities loses a way to give roles above member (security R-4)."""
-    keeps = Capability.ROLES_MANAGE in new and old_granted & _PROMOTING <= new_granted
-    return Capability.ROLES_MANAGE in old and not keeps
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:

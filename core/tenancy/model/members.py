@@ -25,6 +25,10 @@ class RoleUnknown(Invalid):
     """This role does not exist. Use admin, member, or the slug of a role of the organization."""
 
 
+class RoleFilterUnknown(Invalid):
+    """This role does not exist. Use owner, admin, member, or the slug of a role of the organization."""
+
+
 class CannotChangeOwnRole(Invalid):
     """You cannot change your own role. To step down as the owner, transfer the ownership to another member."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Rights, Role, RoleName, custom_role
+from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role
 
 MAX_ROLES: Final = 50  # of an organization, without the built-in ones
 MAX_HOLDERS: Final = 20  # that a refusal and a page name
@@ -160,6 +160,42 @@ class OrganizationRole:
     @property
     def role(self) -> Role:
         return custom_role(self.slug, self.name, self.capabilities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRole:
+    """A role, built in or the organization's, with the number of its members. Built-in roles have no id, version and times."""
+
+    role: Role
+    description: str
+    members: int
+    own: OrganizationRole | None = None
+
+    @property
+    def name(self) -> RoleName:
+        return self.role.name
+
+
+# What the built-in roles are for, on pages and in the API
+_BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
+    {
+        OWNER: "The one member with all rights, also to delete the organization.",
+        ADMIN: "Manages everything but the roles of members and the ownership.",
+        MEMBER: "Sees the organization, its members and its applications.",
+    }
+)
+
+
+def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, int]) -> list[ListedRole]:
+    """Return the built-in roles and these, with the number of their members."""
+    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, 0)) for name, role in ROLES.items()]
+    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, 0), own=each) for each in own]
+    return [*built_in, *others]
+
+
+def is_slug(text: str) -> bool:
+    """Return whether a role of an organization can have this slug."""
+    return _SLUG.fullmatch(text) is not None and text not in ROLES
 
 
 def parse_slug(text: str) -> RoleName:

@@ -7,7 +7,7 @@ from core.applications.model.figures import FigureRange
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import format_day
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
-from core.kernel.roles import needs_roles_manage
+from core.kernel.roles import is_admin
 from core.maintenance import health
 from core.tenancy import governance, organizations, platform_sign_in_policy
 from core.tenancy.model.organizations import Membership
@@ -59,7 +59,7 @@ async def show_signed_in() -> Response:
 
 
 def _administers(membership: Membership) -> bool:
-    return needs_roles_manage(membership.role) and membership.confirmed_at is not None
+    return is_admin(membership.rights) and membership.confirmed_at is not None
 
 
 @routes.get(PLATFORM_PATH)

@@ -39,5 +39,18 @@ class Roles(RolesRead, Protocol):
     async def save(self, role: OrganizationRole) -> None:
         """Store the name, the description and the capabilities. The members, invitations and service accounts with it have them at once."""
 
+    async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
+        """Return the members who may have given something because of this role, or with it, ordered by id.
+
+        They have the role and have invited users, own service accounts or made credentials; or have invited users to
+        it; or own service accounts with it, or made their credentials.
+        """
+
+    async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
+        """Give the members with a role another one, and return them. `promoted_by` is as for `Members.set_role`."""
+
+    async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        """Let pending invitations to a role offer another one."""
+
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         """Delete a role without holders. Invitations that have ended keep its name."""

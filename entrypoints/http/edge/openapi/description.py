@@ -60,6 +60,7 @@ PATH_PARAMETERS = {
     "flow_id": "The id of a sign-in in progress.",
     "org_slug": "The slug of the organization.",
     "service_slug": "The slug of the service.",
+    "role_slug": "The slug of the role: `owner`, `admin`, `member`, or one of the organization's.",
     "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
     "org_id": "The id of the organization.",
     "passkey_id": "The id of the passkey.",

@@ -22,6 +22,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
+from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
@@ -225,6 +226,7 @@ async def show_organizations() -> Response:
             "slug": organization.slug,
             "name": organization.name,
             "role": membership.role,
+            "role_text": role_text(membership),
             "since": membership.created_at,
             "is_confirmed": membership.confirmed_at is not None,
             "state": organization.status,
