@@ -45,7 +45,7 @@ from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 from core.kernel.proofs import FactorKind
-from core.kernel.roles import Capability, needs_roles_manage
+from core.kernel.roles import Capability, is_admin
 from core.kernel.values import digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model.members import MemberNotFound
@@ -161,7 +161,7 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
         raise RecoveryNotAllowed
     if membership is not None and not membership.rights <= rights:
         raise RecoversMoreRights
-    if membership is not None and needs_roles_manage(membership.role) and capability is not Capability.MEMBERS_MANAGE:
+    if membership is not None and is_admin(membership.rights) and capability is not Capability.MEMBERS_MANAGE:
         raise RecoveryNotAllowed
     return organization, account
 

@@ -42,6 +42,7 @@ from core.tenancy.model.members import (
     RoleFilterUnknown,
     may_invite,
     require_assignable,
+    require_power_over,
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
@@ -137,12 +138,12 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
     membership and all other sessions continue.
 
-    Raises: MemberNotFound.
+    Raises: MemberNotFound, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
         await tx.accounts.lock(user_id) or refuse(MemberNotFound)
         revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
@@ -156,11 +157,12 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown, RoleInsufficient.
+    RoleUnknown, RoleInsufficient, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        rights = authority.rights
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotChangeOwnRole
@@ -171,6 +173,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
         # No one takes away a role that they could not give.
         if not (may_give(rights, new) and may_give(rights, old)):
             raise RoleInsufficient
+        require_power_over(authority, membership)
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
         if new_role != membership.role:
@@ -188,16 +191,17 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotRemoveSelf
         if membership.is_owner:
             raise CannotRemoveOwner
+        require_power_over(authority, membership)
         await _end_locked_membership(tx, membership, now)
 
 
@@ -207,14 +211,15 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     email has its own limit per recipient.
 
-    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable.
+    Raises: MemberNotFound, CannotResetOwner, MemberHasMoreRights, MembershipNotConfirmed, MemberNotReachable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if membership.is_owner:
             raise CannotResetOwner
+        require_power_over(authority, membership)
         if membership.confirmed_at is None:  # the user has no relation to the organization yet (security R-5)
             raise MembershipNotConfirmed
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)

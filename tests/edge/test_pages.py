@@ -481,6 +481,7 @@ PAGES: dict[str, dict[str, object]] = {
                 "slug": "acme",
                 "name": "Acme & Sons",
                 "role": "member",
+                "role_text": "member",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,

@@ -17,7 +17,18 @@ AS_TYPED: Final = {
     "passwords": {"password", "new_password", "current_password"},
     "secrets of other services": {"client_secret", "token"},
     "names and sentences": {
-        *("name", "given_name", "middle_name", "family_name", "nickname", "preferred_username", "gender", "from_name", "username"),
+        *(
+            "name",
+            "description",
+            "given_name",
+            "middle_name",
+            "family_name",
+            "nickname",
+            "preferred_username",
+            "gender",
+            "from_name",
+            "username",
+        ),
         *("product_name", "reason", "confirmation", "features", "scopes"),
     },
     "URLs": {

@@ -7,8 +7,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin, AccountSummary
-from core.kernel.errors import Invalid, NotFound, Refusal
-from core.kernel.roles import NO_RIGHTS, OWNER, Capability, Rights, Role, RoleName, is_admin, may_give
+from core.kernel.errors import Forbidden, Invalid, NotFound, Refusal
+from core.kernel.roles import NO_RIGHTS, OWNER, Authority, Capability, Rights, Role, RoleName, is_admin, may_act_on, may_give
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
 
@@ -39,6 +39,12 @@ class OwnershipNotAssignable(Invalid):
 
 class CannotChangeOwnerRole(Invalid):
     """The owner's role cannot be changed. Transfer the ownership to another member first."""
+
+
+class MemberHasMoreRights(Forbidden):
+    """This member has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
 
 
 class CannotRemoveSelf(Invalid):
@@ -186,6 +192,12 @@ def require_assignable(role: Role | None) -> Role:
     if Capability.ORGANIZATION_OWN in role.rights:
         raise OwnershipNotAssignable
     return role
+
+
+def require_power_over(actor: Authority, member: Membership) -> None:
+    """Check that a caller may remove, sign out, reset, block or recover this member (security R-10). Raises: MemberHasMoreRights."""
+    if not may_act_on(actor, member.authority):
+        raise MemberHasMoreRights
 
 
 def may_invite(rights: Rights, role: Role | None) -> bool:

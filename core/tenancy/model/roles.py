@@ -11,6 +11,7 @@ from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role
+from core.kernel.values import SlugReserved
 
 MAX_ROLES: Final = 50  # of an organization, without the built-in ones
 MAX_HOLDERS: Final = 20  # that a refusal and a page name
@@ -199,9 +200,11 @@ def is_slug(text: str) -> bool:
 
 
 def parse_slug(text: str) -> RoleName:
-    """Return the slug of a new role. Raises: RoleSlugInvalid; RoleSlugTaken if it is the name of a built-in role."""
+    """Return the slug of a new role. Raises: RoleSlugInvalid, SlugReserved; RoleSlugTaken if it is the name of a built-in role."""
     if text in ROLES:
         raise RoleSlugTaken
+    if text == "new":  # the path of the page that creates a role
+        raise SlugReserved
     if not _SLUG.fullmatch(text):
         raise RoleSlugInvalid
     return RoleName(text)

@@ -63,6 +63,7 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 (
                     Tab("Members", "/members", Capability.MEMBERS_VIEW),
                     Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+                    Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
                     Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
                 ),
             ),

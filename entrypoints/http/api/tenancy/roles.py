@@ -140,7 +140,10 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
 @routes.get("/api/organizations/<org_slug>/roles/<role_slug>")
 @member(Capability.MEMBERS_VIEW)
 async def get(org_slug: str, role_slug: str) -> OrganizationRoleResponse:
-    """Get a role, built in or the organization's."""
+    """Get a role, built in or the organization's.
+
+    The version lets you change it only if no other request has changed it since.
+    """
     return _to_response(await roles.find(ports(), acting(), role_slug))
 
 
