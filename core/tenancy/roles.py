@@ -19,6 +19,7 @@ from core.tenancy.model.roles import (
     BuiltInRole,
     HolderKind,
     ListedRole,
+    NewRole,
     NoRoleChanges,
     OrganizationRole,
     OrganizationRoleNotFound,
@@ -37,16 +38,6 @@ from core.tenancy.model.roles import (
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRole:
-    """A role to create. An empty slug stands for the first free one that resembles the name."""
-
-    name: str
-    slug: str = ""
-    description: str = ""
-    capabilities: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,16 @@ class RoleInUse(Conflict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewRole:
+    """A role to create. An empty slug stands for the first free one that resembles the name."""
+
+    name: str
+    slug: str = ""
+    description: str = ""
+    capabilities: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrganizationRole:
     """A role that an organization has defined. Times are UTC.
 

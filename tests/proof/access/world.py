@@ -570,7 +570,7 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
-    role = await _add_role(ports, organization)
+    role_slug = await _add_role(ports, organization)
     account_things = await add_organization_account(pool, organization, owner)
     grant = "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())"
     await run_sql(pool, grant, org, resource, UUID(account_things["account_id"]), [f"{slug}:orders"])
@@ -586,7 +586,7 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(resource),
-        "role_slug": role,
+        "role_slug": role_slug,
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
         **account_things,
         **impersonator.platform_things,

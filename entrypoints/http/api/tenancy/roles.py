@@ -8,9 +8,10 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.kernel.values import Keep
 from core.tenancy import roles
-from core.tenancy.model.roles import SENTENCES, ListedRole, in_catalog_order
+from core.tenancy.model.roles import SENTENCES, ListedRole, NewRole, in_catalog_order
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Flag, Query
@@ -123,7 +124,7 @@ async def list_roles(org_slug: str) -> OrganizationRoleListResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/roles")
-@member(Capability.ROLES_MANAGE, outlives=True)
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(409)
 @returns(201)
 async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRoleResponse:
@@ -132,7 +133,7 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
     You can give it to members, in invitations and to service accounts. Its slug stands wherever the API has a
     role. No role can give `organization.own`.
     """
-    request = roles.NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
+    request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
     created = await roles.create(ports(), acting(), request)
     return _to_response(ListedRole(role=created.role, description=created.description, members=0, own=created))
 
@@ -154,7 +155,7 @@ class ConfirmQuery(Query):
 
 
 @routes.patch("/api/organizations/<org_slug>/roles/<role_slug>")
-@member(Capability.ROLES_MANAGE, outlives=True)
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(409)
 @existing_role
 async def update(org_slug: str, role_slug: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
@@ -185,7 +186,7 @@ class RoleDeletionQuery(ConfirmQuery):
 
 
 @routes.delete("/api/organizations/<org_slug>/roles/<role_slug>")
-@member(Capability.ROLES_MANAGE, outlives=True)
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(400, 409)
 @describes({204: "The role is deleted."})
 async def delete(org_slug: str, role_slug: str, query_args: RoleDeletionQuery) -> None:

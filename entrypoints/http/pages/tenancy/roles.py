@@ -11,6 +11,7 @@ from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
 from core.tenancy.model.roles import (
     SENTENCES,
     CapabilityUnknown,
+    NewRole,
     ReplacementMissing,
     RoleAboveOwn,
     RoleInUse,
@@ -88,7 +89,7 @@ async def show_form(org_slug: str) -> Response:
 async def create(org_slug: str, form: Form) -> Response:
     """Create a role."""
     data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
-    request = roles.NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
+    request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
     role = await roles.create(ports_once(), acting_member(), request)
     return redirect_with_notice("role-created", roles_path(role.slug))
 
