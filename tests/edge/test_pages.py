@@ -482,6 +482,7 @@ PAGES: dict[str, dict[str, object]] = {
                 "name": "Acme & Sons",
                 "role": "member",
                 "role_text": "member",
+                "path": "/app/organizations/acme",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,

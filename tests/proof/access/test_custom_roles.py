@@ -216,7 +216,8 @@ def tempting(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def forbidden(changes: Changes, rights: Rights, world: World, missing: Capability) -> Iterator[str]:
     """Yield the rows that a caller with these rights must not write."""
-    roles = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing]), **{name: role.rights for name, role in ROLES.items()}}
+    roles: dict[str, Rights] = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing])}
+    roles |= {name: role.rights for name, role in ROLES.items()}
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
     for table, row in changes.got:
         content = json.loads(row)

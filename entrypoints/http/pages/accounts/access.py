@@ -32,6 +32,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.navigation import first_page
 
 routes = Blueprint("account_access", __name__)
 
@@ -226,6 +227,7 @@ async def show_organizations() -> Response:
             "slug": organization.slug,
             "name": organization.name,
             "role": membership.role,
+            "path": first_page(organization.slug, membership.rights),
             "role_text": role_text(membership),
             "since": membership.created_at,
             "is_confirmed": membership.confirmed_at is not None,

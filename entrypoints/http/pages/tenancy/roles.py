@@ -24,7 +24,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("role_pages", __name__)
@@ -33,6 +33,7 @@ LIST: Final = "/app/organizations/<org_slug>/roles"
 ONE: Final = f"{LIST}/<role_slug>"
 API: Final = "/api/organizations/<org_slug>/roles"
 API_OF_ONE: Final = f"{API}/<role_slug>"
+ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug is taken, the role has changed, or it has holders who would lose rights."}
 RIGHT: Final = "right:"  # the name of the checkbox of a capability begins with this
 FIELDS: Final[Fields] = {
     RoleSlugInvalid: "slug",
@@ -83,7 +84,7 @@ async def show_form(org_slug: str) -> Response:
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.ROLES_MANAGE, outlives=True)
-@accepts(f"POST {API}")
+@accepts(f"POST {API}", answers=ANSWERS)
 @once(LIST, "Open roles", "The role is in the list.")
 @on_refusal("tenancy/new_role.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
@@ -118,7 +119,7 @@ async def show_role(org_slug: str, role_slug: str) -> Response:
 
 @routes.post(ONE)
 @member_page(Capability.ROLES_MANAGE, outlives=True)
-@accepts(f"PATCH {API_OF_ONE}")
+@accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
 @on_refusal("tenancy/role.html", _values, FIELDS)
 async def change(org_slug: str, role_slug: str, form: Form) -> Response:
     """Change a role."""
