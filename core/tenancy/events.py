@@ -51,7 +51,7 @@ def role_updated(old: OrganizationRole, new: OrganizationRole) -> Event:
 
 
 def role_deleted(role: OrganizationRole, replacement: RoleName | None, holders: Mapping[str, int]) -> Event:
-    """A role of an organization was deleted. `holders` are the numbers of those who have the role `replacement` now."""
+    """A role of an organization was deleted. Its `holders`, by their kind, have the role `replacement` now."""
     details = {"slug": role.slug, **_role_fields(role)}
     further = {} if replacement is None else {"replacement": replacement, "holders": dict(holders)}
     return Event(EVENT_KINDS["role.deleted"], str(role.id), org_id=role.org_id, details={**details, **further})

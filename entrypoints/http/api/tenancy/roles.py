@@ -151,7 +151,7 @@ async def get(org_slug: str, role_slug: str) -> OrganizationRoleResponse:
 class ConfirmQuery(Query):
     """Whether the caller has seen the holders of the role."""
 
-    confirm: Flag = Field(default=False, description="`true`: change the role although it has holders, whom the refusal names.")
+    confirm: Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
 
 
 @routes.patch("/api/organizations/<org_slug>/roles/<role_slug>")
