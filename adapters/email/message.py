@@ -96,12 +96,14 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
+        EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.OWNER_RESET: "A link that removes the factors of a platform owner",
+        EmailKind.OWNER_RESET_USED: "The factors of a platform owner were removed",
         EmailKind.RECOVERY_LINK: "Recover your account",
         EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
         EmailKind.RECOVERED: "Your account was recovered",
@@ -222,7 +224,7 @@ class EmailTemplates:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:
                 return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
-            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
+            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.OWNER_RESET_USED | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:
                 return {"issuer": mail.detail}

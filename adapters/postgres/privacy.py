@@ -37,8 +37,11 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "account_recoveries",
     "consents",  # with those to API resources
     "api_resource_assignments",
+    "service_role_users",
+    "group_members",
     "saml_sign_ons",
     "end_user_blocks",  # with the address
+    "attribute_values",
     "saml_name_ids",  # a service could recognize the user by these
 )
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
@@ -113,6 +116,8 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     select org_id from scim_users where user_id = %(user_id)s and membership_id is not null
     union
     select org_id from directory_blocks where user_id = %(user_id)s
+    union
+    select org_id from group_members where user_id = %(user_id)s
     union
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'

@@ -9,7 +9,6 @@ from uuid import UUID
 from core.accounts import mfa
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import MfaEvent
 from core.applications import events
 from core.applications.model.users import (
     AdminNotBlockable,
@@ -113,17 +112,10 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
             raise EndUserDeactivated
         if not control.controls_account:
             raise SecondFactorNotManaged
-        await mfa.check_removable(tx, account.id, now, caller.acts_in.id)
-        removed = await mfa.remove_factors(tx, account, now)
-        if not removed:
-            return False
-        await tx.sessions.end_all(account.id, now)
-        await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now)
-        await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now, org_id=organization.id))
+        removed = await mfa.force_removal(tx, caller, account, now, org_id=organization.id)
         for factor in removed:
-            for event in events.second_factor_removed(organization.id, account.id, factor):
-                tx.record(event)
-    return True
+            tx.record(*events.second_factor_removed(organization.id, account.id, factor))
+    return bool(removed)
 
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:

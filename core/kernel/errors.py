@@ -11,6 +11,7 @@
     |   `-- OrganizationNotActive
     |-- NotFound               404
     |-- Conflict               409
+    |-- PreconditionFailed     412
     |-- Limited                429   too many requests; says when to try again
     `-- Unsupported            501
     Outage                     a port failed; the caller did nothing wrong
@@ -137,6 +138,12 @@ class Conflict(Refusal):
 
     code = "CONFLICT"
     scim_type = "uniqueness"
+
+
+class PreconditionFailed(Refusal):
+    """This was changed in the meantime. Load it again, and repeat your change."""
+
+    code = "PRECONDITION_FAILED"
 
 
 class Limited(Refusal):

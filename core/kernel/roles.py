@@ -23,6 +23,7 @@ class Capability(StrEnum):
     MEMBERS_VIEW = "members.view"
     MEMBERS_MANAGE = "members.manage"
     ROLES_MANAGE = "roles.manage"
+    GROUPS_MANAGE = "groups.manage"
     BILLING_MANAGE = "billing.manage"
     SERVICES_VIEW = "services.view"
     SERVICES_CREATE = "services.create"
@@ -31,6 +32,7 @@ class Capability(StrEnum):
     API_KEYS_MANAGE = "api_keys.manage"
     END_USERS_VIEW = "end_users.view"
     END_USERS_MANAGE = "end_users.manage"
+    SERVICE_ROLES_ASSIGN = "service_roles.assign"  # roles of applications
     RESOURCES_VIEW = "resources.view"
     RESOURCES_MANAGE = "resources.manage"
     SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
@@ -112,10 +114,12 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
             "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
         ),
         Capability.ROLES_MANAGE: "Create, change and delete roles, and change the roles of members.",
+        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
         Capability.END_USERS_MANAGE: "Assign users to applications, block users there, send password resets, and remove second factors.",
+        Capability.SERVICE_ROLES_ASSIGN: "Give users roles of applications, and take them away.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
         Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
@@ -141,6 +145,8 @@ class Permission(StrEnum):
     READ_ANALYTICS = "read:analytics"
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
+    WRITE_ROLES = "write:roles"  # give and take roles of the service
+    EVALUATE_ACCESS = "evaluate:access"
 
 
 _CUSTOMIZABLE: Final[Mapping[str, Capability]] = MappingProxyType({capability.value: capability for capability in CUSTOMIZABLE})

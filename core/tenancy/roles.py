@@ -28,6 +28,7 @@ from core.tenancy.model.roles import (
     RoleChanged,
     RoleHolders,
     RoleInUse,
+    RoleSlugOfApplication,
     RoleSlugTaken,
     RoleWidenedByProgram,
     TooManyRoles,
@@ -100,6 +101,8 @@ async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, sl
             raise RoleAboveOwn
         if len(await tx.roles.own(organization.id)) >= MAX_ROLES:
             raise TooManyRoles
+        if (application := await tx.authorizations.application_with_role(organization.id, slug)) is not None:
+            raise RoleSlugOfApplication(application)
         role = OrganizationRole(
             id=new_id(),
             org_id=organization.id,

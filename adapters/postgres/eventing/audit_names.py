@@ -28,6 +28,7 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.API_KEY: "select 'api_key', id::text, name, null from api_keys where org_id = %(org_id)s and id = any(%(api_key)s)",
     Target.API_RESOURCE: """
         select 'api_resource', id::text, name, null from api_resources where org_id = %(org_id)s and id = any(%(api_resource)s)""",
+    Target.GROUP: "select 'group', id::text, name, null from groups where org_id = %(org_id)s and id = any(%(group)s)",
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id = %(org_id)s and id = any(%(service_account)s)""",
     Target.ROLE: "select 'role', id::text, name, null from organization_roles where org_id = %(org_id)s and id = any(%(role)s)",
@@ -100,6 +101,8 @@ FIND_IN_ORGANIZATION: Final = f"""
         union all
         (select 'api_resource', id::text from api_resources
          where org_id = %(org_id)s and (strpos(lower(name), %(text)s) > 0 or strpos(identifier, %(text)s) > 0) limit %(limit)s)
+        union all
+        (select 'group', id::text from groups where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)
         union all
         (select 'service_account', id::text from service_accounts
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)

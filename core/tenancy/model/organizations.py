@@ -181,12 +181,13 @@ class WrongOrganizationStatus(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class OrganizationDetails:
-    """An organization with its owner and the number of its services."""
+    """An organization with its owner, the number of its services, and the networks from which its admins may act."""
 
     organization: Organization
     owner: AccountSummary
     resembles: tuple[str, ...]  # as in `ListedOrganization`
     service_count: int
+    admin_networks: tuple[str, ...]  # empty for all
 
 
 @dataclass(frozen=True, slots=True)

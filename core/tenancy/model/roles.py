@@ -24,10 +24,12 @@ SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.MEMBERS_VIEW: "See the members, their roles, and the roles of the organization.",
         Capability.MEMBERS_MANAGE: "Invite and remove members, and help them with their sign-in.",
         Capability.ROLES_MANAGE: "Create, change and delete roles, and give them to members.",
+        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
         Capability.BILLING_MANAGE: "Create, change and delete plans.",
         Capability.SERVICES_VIEW: "See the applications and their settings.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change and delete applications, and replace their secrets.",
+        Capability.SERVICE_ROLES_ASSIGN: "Give and take the roles of applications.",
         Capability.API_KEYS_VIEW: "See the API keys of applications, without their secrets.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
         Capability.END_USERS_VIEW: "See the users of the applications, their assignments and subscriptions.",
@@ -55,6 +57,13 @@ class RoleSlugInvalid(Invalid):
 
 class RoleSlugTaken(Conflict):
     """The organization has a role with this slug already. Choose another slug."""
+
+
+class RoleSlugOfApplication(RoleSlugTaken):
+    """An application of the organization has a role with this slug, and tokens list both kinds. Choose another slug."""
+
+    def __init__(self, application: str) -> None:
+        super().__init__(f"The application {application} has a role with this slug, and tokens list both kinds. Choose another slug.")
 
 
 class TooManyRoles(Invalid):

@@ -62,8 +62,10 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "users",
                 (
                     Tab("Members", "/members", Capability.MEMBERS_VIEW),
+                    Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
                     Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
                     Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
+                    Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
                     Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
                 ),
             ),
@@ -165,7 +167,7 @@ OF_PERSON: Final[Sequence[Group]] = (
         "Account",
         (
             _page("Your account", "user-circle", ""),
-            _page("Profile", "identification", "/profile"),
+            Entry("Profile", "identification", (Tab("Profile", "/profile"), Tab("Attributes", "/attributes"))),
             _page("Security", "shield-check", "/security"),
             _page("Personal tokens", "key", "/personal-tokens"),
         ),

@@ -196,10 +196,10 @@ def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
     if isinstance(plain.body, Mapping):
         for field, value in tempting(plain.body):
             yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
-    if "<role_slug>" in route:
+    if "<role_name>" in route:
         for slug in (OTHER_ROLE, OWN_ROLE, OWNER):
             for query in CONFIRMATIONS:
-                yield replace(plain, things={**plain.things, "role_slug": slug}, query=query), f"role {slug}"
+                yield replace(plain, things={**plain.things, "role_name": slug}, query=query), f"role {slug}"
 
 
 def tempting(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

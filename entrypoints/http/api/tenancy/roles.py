@@ -108,9 +108,9 @@ def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
 
 
 @before_body
-async def existing_role(role_slug: str, **_: object) -> None:
-    """Answer 404 if there is no role `<role_slug>`."""
-    await roles.find(ports(), acting(), role_slug)
+async def existing_role(role_name: str, **_: object) -> None:
+    """Answer 404 if there is no role `<role_name>`."""
+    await roles.find(ports(), acting(), role_name)
 
 
 @routes.get("/api/organizations/<org_slug>/roles")
@@ -138,14 +138,14 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
     return _to_response(ListedRole(role=created.role, description=created.description, members=0, own=created))
 
 
-@routes.get("/api/organizations/<org_slug>/roles/<role_slug>")
+@routes.get("/api/organizations/<org_slug>/roles/<role_name>")
 @member(Capability.MEMBERS_VIEW)
-async def get(org_slug: str, role_slug: str) -> OrganizationRoleResponse:
+async def get(org_slug: str, role_name: str) -> OrganizationRoleResponse:
     """Get a role, built in or the organization's.
 
     The version lets you change it only if no other request has changed it since.
     """
-    return _to_response(await roles.find(ports(), acting(), role_slug))
+    return _to_response(await roles.find(ports(), acting(), role_name))
 
 
 class ConfirmQuery(Query):
@@ -154,11 +154,11 @@ class ConfirmQuery(Query):
     confirm: Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
 
 
-@routes.patch("/api/organizations/<org_slug>/roles/<role_slug>")
+@routes.patch("/api/organizations/<org_slug>/roles/<role_name>")
 @member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(409)
 @existing_role
-async def update(org_slug: str, role_slug: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
+async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
     """Change a role.
 
     Its holders have the new rights from their next request on. If you take a right away from a role that has holders,
@@ -173,8 +173,8 @@ async def update(org_slug: str, role_slug: str, data: OrganizationRoleUpdateRequ
         version=data.version,
         confirmed=query_args.confirm,
     )
-    await roles.update(ports(), acting(), role_slug, changes)
-    return _to_response(await roles.find(ports(), acting(), role_slug))
+    await roles.update(ports(), acting(), role_name, changes)
+    return _to_response(await roles.find(ports(), acting(), role_name))
 
 
 class RoleDeletionQuery(ConfirmQuery):
@@ -185,15 +185,15 @@ class RoleDeletionQuery(ConfirmQuery):
     )
 
 
-@routes.delete("/api/organizations/<org_slug>/roles/<role_slug>")
+@routes.delete("/api/organizations/<org_slug>/roles/<role_name>")
 @member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(400, 409)
 @describes({204: "The role is deleted."})
-async def delete(org_slug: str, role_slug: str, query_args: RoleDeletionQuery) -> None:
+async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
     """Delete a role.
 
     If it has holders, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send
     `confirm=true` and a `replacement`. Members, pending invitations and service accounts get the replacement. You need every
     right of both roles, and cannot delete the role that you have yourself.
     """
-    await roles.delete(ports(), acting(), role_slug, replacement=query_args.replacement, confirmed=query_args.confirm)
+    await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

@@ -16,6 +16,7 @@ from core.tenancy.model.roles import (
     RoleAboveOwn,
     RoleInUse,
     RoleSlugInvalid,
+    RoleSlugOfApplication,
     RoleSlugTaken,
 )
 from entrypoints.http.api.tenancy.role_choices import giveable_options
@@ -30,14 +31,15 @@ from entrypoints.http.pages.form_values import checked, to_model
 routes = Blueprint("role_pages", __name__)
 
 LIST: Final = "/app/organizations/<org_slug>/roles"
-ONE: Final = f"{LIST}/<role_slug>"
+ONE: Final = f"{LIST}/<role_name>"
 API: Final = "/api/organizations/<org_slug>/roles"
-API_OF_ONE: Final = f"{API}/<role_slug>"
+API_OF_ONE: Final = f"{API}/<role_name>"
 ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug is taken, the role has changed, or it has holders who would lose rights."}
 RIGHT: Final = "right:"  # the name of the checkbox of a capability begins with this
 FIELDS: Final[Fields] = {
     RoleSlugInvalid: "slug",
     RoleSlugTaken: "slug",
+    RoleSlugOfApplication: "slug",
     SlugReserved: "slug",
     NameUsedTooOften: "name",
     CapabilityUnknown: "capabilities",
@@ -92,36 +94,36 @@ async def create(org_slug: str, form: Form) -> Response:
     data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
     request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
     role = await roles.create(ports_once(), acting_member(), request)
-    return redirect_with_notice("role-created", roles_path(role.slug))
+    return redirect_with_notice("role-of-members-created", roles_path(role.slug))
 
 
-async def _values(typed: Form | None, role_slug: str) -> dict[str, Any]:
-    listed = await roles.find(ports(), acting_member(), role_slug)
+async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
+    listed = await roles.find(ports(), acting_member(), role_name)
     own = listed.own
     stored = {"name": listed.role.label, "description": listed.description, "version": "" if own is None else str(own.version)}
     stored |= dict.fromkeys((f"{RIGHT}{capability}" for capability in listed.role.rights), "yes")
     return {
         **await _form_values(stored if typed is None else typed),
         "role": listed,
-        "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_slug))[1],
+        "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
         "can_change": own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights,
-        "path": roles_path(role_slug),
+        "path": roles_path(role_name),
     }
 
 
 @routes.get(ONE)
 @member_page(Capability.MEMBERS_VIEW)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_role(org_slug: str, role_slug: str) -> Response:
+async def show_role(org_slug: str, role_name: str) -> Response:
     """Show a role with its rights and its holders."""
-    return await console_page("tenancy/role.html", **await _values(None, role_slug))
+    return await console_page("tenancy/role.html", **await _values(None, role_name))
 
 
 @routes.post(ONE)
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
 @on_refusal("tenancy/role.html", _values, FIELDS)
-async def change(org_slug: str, role_slug: str, form: Form) -> Response:
+async def change(org_slug: str, role_name: str, form: Form) -> Response:
     """Change a role."""
     data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
     version = form.get("version", "")
@@ -132,12 +134,12 @@ async def change(org_slug: str, role_slug: str, form: Form) -> Response:
         version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else None,
         confirmed="confirm" in form,
     )
-    await roles.update(ports(), acting_member(), role_slug, changes)
-    return redirect_with_notice("role-saved", roles_path(role_slug))
+    await roles.update(ports(), acting_member(), role_name, changes)
+    return redirect_with_notice("role-of-members-saved", roles_path(role_name))
 
 
-async def _deletion(role_slug: str) -> Question:
-    role, holders = await roles.find_holders(ports(), acting_member(), role_slug)
+async def _deletion(role_name: str) -> Question:
+    role, holders = await roles.find_holders(ports(), acting_member(), role_name)
     choices = [choice for choice in await giveable_options() if choice[0] != role.slug]
     consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
     if holders.total:
@@ -163,16 +165,16 @@ async def _deletion(role_slug: str) -> Question:
 @routes.get(f"{ONE}/delete")
 @member_page(Capability.ROLES_MANAGE)
 @shows(f"DELETE {API_OF_ONE}")
-async def show_deletion(org_slug: str, role_slug: str) -> Response:
+async def show_deletion(org_slug: str, role_name: str) -> Response:
     """Name the holders of a role, and ask before it is deleted."""
-    return await ask(await _deletion(role_slug))
+    return await ask(await _deletion(role_name))
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @ask_on_refusal(_deletion, REPLACEMENT_FIELDS)
-async def delete(org_slug: str, role_slug: str, form: Form) -> Response:
+async def delete(org_slug: str, role_name: str, form: Form) -> Response:
     """Delete a role. Its holders get another one."""
-    await roles.delete(ports(), acting_member(), role_slug, replacement=form.get("replacement"), confirmed=True)
-    return redirect_with_notice("role-deleted", roles_path())
+    await roles.delete(ports(), acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)
+    return redirect_with_notice("role-of-members-deleted", roles_path())

@@ -39,6 +39,8 @@ PAGES: Final = [
     "guides/device-flow.md",
     "guides/saml.md",
     "guides/access.md",
+    "guides/roles-and-groups.md",
+    "guides/permission-decisions.md",
     "guides/email-sign-in.md",
     "guides/passkeys.md",
     "guides/require-a-second-factor.md",
