@@ -60,6 +60,12 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {target}",
         ),
         "user.role_updated": ("{actor} changed {target} from {old_role} to {new_role}", "{actor} changed the role of {target}"),
+        "role.created": ("{actor} created the role {target}",),
+        "role.updated": ("{actor} changed the role {target}",),
+        "role.deleted": (
+            "{actor} deleted the role {target}, and gave its holders the role {replacement}",
+            "{actor} deleted the role {target}",
+        ),
         "invitation.accepted": (
             ("self", "{target} accepted the invitation as {role}"),
             "{actor} accepted the invitation of {target} as {role}",

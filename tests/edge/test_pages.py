@@ -485,6 +485,8 @@ PAGES: dict[str, dict[str, object]] = {
                 "slug": "acme",
                 "name": "Acme & Sons",
                 "role": "member",
+                "role_text": "member",
+                "path": "/app/organizations/acme",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,
