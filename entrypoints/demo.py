@@ -164,6 +164,12 @@ curl -s $api/scim/v2/Users -H "$scim" -H "$json" \\
 curl -sG $api/scim/v2/Users -H "$scim" --data-urlencode 'filter=userName eq "hedy@{slug}.example"'
 curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 
+# The group Finance opens the application back-office. A directory pushes groups, too.
+curl -s $api/api/organizations/{slug}/groups -H "$(owner)"
+curl -s $api/api/organizations/{slug}/services/back-office/groups -H "$(owner)"
+curl -s $api/scim/v2/Groups -H "$scim" -H "$json" \\
+    -d '{{"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": "Support"}}'
+
 # A user signs in to the service. The application gets tokens with the user's plan.
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",
     "org_slug": "{slug}", "service_slug": "{service}"}}'

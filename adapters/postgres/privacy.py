@@ -41,6 +41,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "group_members",
     "saml_sign_ons",
     "end_user_blocks",  # with the address
+    "attribute_values",
     "saml_name_ids",  # a service could recognize the user by these
 )
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"

@@ -19,6 +19,7 @@ from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
 from adapters.postgres.applications.authorization import Authorizations
+from adapters.postgres.applications.claims import ServiceClaims
 from adapters.postgres.applications.end_users import EndUsers
 from adapters.postgres.applications.evaluations import Evaluations
 from adapters.postgres.applications.figure_counting import FigureCounting
@@ -84,6 +85,7 @@ from adapters.postgres.provisioning.request_log import ScimRequests
 from adapters.postgres.provisioning.tokens import ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
+from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
 from adapters.postgres.tenancy.groups import Groups
@@ -124,6 +126,7 @@ class Repositories(Scope):
     invitations = cached_property(Invitations)
     members = cached_property(Members)
     organizations = cached_property(Organizations)
+    attributes = cached_property(Attributes)
     sign_in_policies = cached_property(SignInPolicies)
     smtp = cached_property(Smtp)
     tiers = cached_property(Tiers)
@@ -140,6 +143,7 @@ class Repositories(Scope):
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
     role_assignments = cached_property(RoleAssignments)
+    service_claims = cached_property(ServiceClaims)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)
     # programs

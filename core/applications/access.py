@@ -160,8 +160,9 @@ async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str) -> Se
 
 
 async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[Service]:
-    """Return the services that the group is assigned to, by name."""
+    """Return the services that the group is assigned to, by name. Raises: OrganizationGroupNotFound."""
     async with ports.storage.reading() as read:
+        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
         ids = await read.assignments.services_of_group(caller.acts_in.id, group_id)
         found = [await read.services.by_id(caller.acts_in.id, id_) for id_ in ids]
     return [service for service in found if service is not None]

@@ -1,11 +1,12 @@
 """Constructors for the events of services, plans, API keys and their users."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition
+from core.applications.model.claims import CLAIM_MEMBERS
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
@@ -79,6 +80,13 @@ def external_id_changed(service: Service, old: str | None, new: str | None) -> E
     """The directory gave the group of the service another external id."""
     details = {**service_details(service), "changes": {"scim_external_id": {"old": old, "new": new}}}
     return Event(EVENT_KINDS["service.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def claims_updated(service: Service, old: Mapping[str, Any], new: Mapping[str, Any]) -> Event:
+    """The claims of a service were changed. The event contains the old and new value of each changed member of the document."""
+    changes = {name: {"old": was, "new": is_} for name in CLAIM_MEMBERS if (was := old.get(name)) != (is_ := new.get(name))}
+    details = {**service_details(service), "changes": changes}
+    return Event(EVENT_KINDS["service.claims.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
 def access_updated(old: Service, new: Service) -> Event:

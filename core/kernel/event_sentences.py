@@ -130,6 +130,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
+        "organization.attribute.created": ("{actor} declared the attribute {attribute}",),
+        "organization.attribute.updated": ("{actor} changed the attribute {attribute}",),
+        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}",),
+        "user.attributes_updated": ("{actor} changed attributes of {target}",),
         "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),
         "organization.owner.changed": (
@@ -165,6 +169,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} took the role {role} of {service_name} from {target}",
             "{actor} took a role of an application from {target}",
         ),
+        "service.claims.updated": ("{actor} changed the claims of the application {target}",),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),

@@ -10,6 +10,7 @@ from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
+from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
@@ -225,6 +226,33 @@ def domain_deleted(claim: DomainClaim) -> Event:
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
     """A member, or a signed LogoutRequest of an application, ended a user's sessions in the organization. The event has their number."""
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+
+
+def attribute_created(attribute: Attribute) -> Event:
+    """An organization declared an attribute of its users."""
+    return _attribute_event("organization.attribute.created", attribute, {"kind": attribute.kind.value})
+
+
+def attribute_updated(old: Attribute, new: Attribute) -> Event:
+    """An attribute was changed. The event contains the old and new value of each changed field."""
+    changes = field_changes(old, new, "label", "writers", "merge", "position")
+    return _attribute_event("organization.attribute.updated", new, {"changes": changes})
+
+
+def attribute_deleted(attribute: Attribute) -> Event:
+    """An attribute was deleted with all its values."""
+    return _attribute_event("organization.attribute.deleted", attribute, {})
+
+
+def _attribute_event(kind: str, attribute: Attribute, details: Mapping[str, object]) -> Event:
+    org_id = attribute.org_id
+    return Event(EVENT_KINDS[kind], str(org_id), org_id=org_id, details={"attribute": attribute.name, **details})
+
+
+def attributes_changed(org_id: UUID, user_id: UUID, names: Sequence[str], writer: AttributeWriter) -> Event:
+    """Attributes of a user changed. The event has their names, and no value: it may be a secret of the user."""
+    details = {"attributes": list(names), "writer": writer.value}
+    return Event(EVENT_KINDS["user.attributes_updated"], str(user_id), org_id=org_id, details=details)
 
 
 def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings) -> Event:

@@ -20,6 +20,7 @@ from entrypoints.http.api.applications import (
     analytics,
     api_keys,
     authorization,
+    claims,
     end_users,
     evaluation,
     figures,
@@ -34,6 +35,7 @@ from entrypoints.http.api.applications import (
     services,
     sign_in_preview,
 )
+from entrypoints.http.api.applications import attributes as user_attributes
 from entrypoints.http.api.authentication import (
     connections,
     email_sign_in,
@@ -68,6 +70,7 @@ from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import (
+    attributes,
     branding,
     domains,
     governance,
@@ -127,6 +130,8 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (domains, "The domain of an organization, and its verification in the DNS."),
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
+    (attributes, "The attributes of users that an organization declares, and their values."),
+    (user_attributes, "The attributes of end users, and of the signed-in user."),
     (sign_in_policy, "How the users of an organization and of its applications sign in."),
     (platform_sign_in_policy, "How platform owners sign in."),
     (audit, "The audit log of an organization."),
@@ -140,6 +145,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_access, "Who may use a service: its policy, and assigned users."),
     (authorization, "Permissions that a service declares, and the roles that it makes of them."),
     (role_assignments, "Users who have roles of a service."),
+    (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),

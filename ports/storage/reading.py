@@ -9,7 +9,7 @@ from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNotice
 from ports.storage.applications.authorization import AuthorizationsRead, RoleAssignmentsRead
 from ports.storage.applications.evaluations import EvaluationsRead
 from ports.storage.applications.figures import FiguresRead
-from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
+from ports.storage.applications.services import ApiKeysRead, PlansRead, ServiceClaimsRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
@@ -32,6 +32,7 @@ from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
+from ports.storage.tenancy.attributes import AttributesRead
 from ports.storage.tenancy.groups import GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
@@ -78,6 +79,8 @@ class Reading(Protocol):
     @property
     def organizations(self) -> OrganizationsRead: ...
     @property
+    def attributes(self) -> AttributesRead: ...
+    @property
     def sign_in_policies(self) -> SignInPoliciesRead: ...
     @property
     def smtp(self) -> SmtpRead: ...
@@ -106,6 +109,8 @@ class Reading(Protocol):
     def plans(self) -> PlansRead: ...
     @property
     def role_assignments(self) -> RoleAssignmentsRead: ...
+    @property
+    def service_claims(self) -> ServiceClaimsRead: ...
     @property
     def service_users(self) -> ServiceUsersRead: ...
     @property

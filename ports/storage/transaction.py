@@ -11,7 +11,7 @@ from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
 from ports.storage.applications.authorization import Authorizations, RoleAssignments
 from ports.storage.applications.figures import FigureCounting
-from ports.storage.applications.services import ApiKeys, Plans, Services
+from ports.storage.applications.services import ApiKeys, Plans, ServiceClaims, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
@@ -35,6 +35,7 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.attributes import Attributes
 from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
@@ -96,6 +97,8 @@ class Transaction(Protocol):
     @property
     def organizations(self) -> Organizations: ...
     @property
+    def attributes(self) -> Attributes: ...
+    @property
     def sign_in_policies(self) -> SignInPolicies: ...
     @property
     def smtp(self) -> Smtp: ...
@@ -116,6 +119,8 @@ class Transaction(Protocol):
     def plans(self) -> Plans: ...
     @property
     def role_assignments(self) -> RoleAssignments: ...
+    @property
+    def service_claims(self) -> ServiceClaims: ...
     @property
     def service_users(self) -> ServiceUsers: ...
     @property

@@ -118,7 +118,7 @@ CONSENT: dict[str, object] = {
     "organization": "Acme & Sons",
     "since": AT,
     "last_sign_in": AT,
-    "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
+    "scopes": ["openid", "profile", "email", "offline_access", "org", "roles", "permissions", "groups"],
     "apis": [ACCESS_TO_API],
 }
 DEVICE_REQUEST: dict[str, object] = {

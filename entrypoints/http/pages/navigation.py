@@ -62,7 +62,9 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "users",
                 (
                     Tab("Members", "/members", Capability.MEMBERS_VIEW),
+                    Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
                     Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+                    Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
                     Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
                 ),
             ),
@@ -164,7 +166,7 @@ OF_PERSON: Final[Sequence[Group]] = (
         "Account",
         (
             _page("Your account", "user-circle", ""),
-            _page("Profile", "identification", "/profile"),
+            Entry("Profile", "identification", (Tab("Profile", "/profile"), Tab("Attributes", "/attributes"))),
             _page("Security", "shield-check", "/security"),
             _page("Personal tokens", "key", "/personal-tokens"),
         ),

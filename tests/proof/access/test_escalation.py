@@ -117,8 +117,13 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_permissions": with_grant(Capability.SERVICES_MANAGE),
     "service_roles": with_grant(Capability.SERVICES_MANAGE),
     "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),
+    "groups": with_grant(Capability.GROUPS_MANAGE),
+    "group_members": with_grant(Capability.GROUPS_MANAGE),
+    "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
+    "service_claims": with_grant(Capability.SERVICES_MANAGE),
+    "attribute_values": lambda robot, _: has_grant(robot, Capability.MEMBERS_MANAGE) or has_grant(robot, Capability.END_USERS_MANAGE),
     "services": lambda robot, _: has_grant(robot, Capability.SERVICES_MANAGE) or has_grant(robot, Capability.SERVICES_CREATE),
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),

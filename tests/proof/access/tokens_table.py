@@ -42,6 +42,7 @@ PERSONS_ONLY: Final = frozenset(
         f"DELETE {ORG}/users/<user_id>/mfa",
         *(f"{method} {ORG}/{users}/<user_id>/recovery" for method in ("POST", "DELETE") for users in ("users", "members")),
         f"GET {ORG}/services/<service_slug>/sign-in-preview",
+        f"POST {ORG}/services/<service_slug>/claims/preview",
         f"POST {ORG}/services/<service_slug>/checkout",
         f"GET {ORG}/service-accounts",
         f"POST {ORG}/service-accounts",
@@ -64,10 +65,14 @@ READS_MEMBERS: Final = frozenset(
     {
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
+        f"GET {ORG}/groups",
+        f"GET {ORG}/groups/<group_id>",
         f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",
         f"GET {ORG}/personal-tokens",
+        f"GET {ORG}/members/<user_id>/attributes",
+        f"GET {ORG}/attributes",
     }
 )
 READS_ACCOUNT: Final = frozenset(
@@ -78,6 +83,7 @@ READS_ACCOUNT: Final = frozenset(
         "GET /api/user/devices/<device_id>#other",
         "GET /api/user/applications",
         "GET /api/user/consents",
+        "GET /api/user/attributes",
         "GET /api/organizations",
     }
 )
@@ -89,6 +95,7 @@ WRITES_ACCOUNT: Final = frozenset(
         "DELETE /api/user/devices/<device_id>#other",
         "DELETE /api/user/devices/<device_id>#current",
         "DELETE /api/user/consents/<service_id>",
+        "PATCH /api/user/attributes",
     }
 )
 # With a bearer token that is never one of a user.

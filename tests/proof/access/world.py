@@ -40,6 +40,7 @@ from core.tenancy.model.invitations import Invitation, InvitationStatus
 from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
+from tests.proof.access.attributes import add_attributes
 from tests.proof.access.belongings import (
     COUNTRY,
     Belongings,
@@ -590,7 +591,8 @@ async def _add_tenant(
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
         **account_things,
         **impersonator.platform_things,
-        "group_id": str(org),
+        "attribute_name": await add_attributes(pool, slug, org, [further.id, people["end-user"].id], services[1]),
+        **await _add_groups(pool, organization, services[0], people["end-user"], further, UUID(directory["live_token_id"])),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
         "resource_name": f"{slug.title()} Orders",
@@ -672,6 +674,7 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
                 expires_at=now if name.startswith("expired") else None,
                 created_by=owner.id,
                 created_at=now,
+                directory_groups=True,
             )
             await tx.scim_tokens.add(token, digest(text))
         for account in (known, former):
@@ -680,7 +683,25 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
             await tx.scim_users.save_profile(org, account.id, profile, account.email, now)
         await tx.directory_blocks.add(org, former.id, now)
         await tx.scim_users.remove_members(org, [former.id], now)
-    return {**texts, "token_id": str(ids["expired_scim_token"])}
+    return {**texts, "token_id": str(ids["expired_scim_token"]), "live_token_id": str(ids["scim_token"])}
+
+
+async def _add_groups(
+    pool: Pool, organization: Organization, service: UUID, end_user: Account, further: Account, token: UUID
+) -> Mapping[str, str]:
+    """Add a group that admins manage, which opens the service, and one of the directory. Both have the same two users."""
+    org, slug = organization.id, organization.slug
+    ids = {"group_id": new_id(), "pushed_group_id": new_id()}
+    group = """
+        insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
+        values (%s, %s, %s, lower(%s), %s, %s, %s, now(), now(), now())"""
+    for kind, id_ in ids.items():
+        name, of_directory = f"{slug.title()} {kind.partition('_')[0]}", token if kind.startswith("pushed") else None
+        await run_sql(pool, group, id_, org, name, name, f"{name} of {slug}", f"{name} there", of_directory)
+        for account in (end_user, further):
+            await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
+    await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:

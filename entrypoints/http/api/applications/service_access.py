@@ -203,3 +203,29 @@ async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> No
     Under the policy `assigned`, users who have access by nothing else lose it, and their sessions of OpenID Connect end.
     """
     await access.unassign_group(ports(), acting(), service_slug, group_id)
+
+
+class GroupServiceResponse(ResponseModel):
+    """A service that a group is assigned to."""
+
+    id: UUID = Field(description="The id of the service.")
+    slug: str = Field(description="The slug of the service.")
+    name: str = Field(description="The name of the service.")
+
+
+class GroupServiceListResponse(ResponseModel):
+    """The services that a group is assigned to."""
+
+    services: list[GroupServiceResponse] = Field(description="The services, by name. The list has no pages.")
+    total: int = Field(description="The number of services.")
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>/services")
+@member(Capability.END_USERS_VIEW)
+async def list_services_of_group(org_slug: str, group_id: UUID) -> GroupServiceListResponse:
+    """List the services that a group is assigned to.
+
+    Under the policy `assigned`, the users of the group may use them.
+    """
+    listed = await access.list_services_of_group(ports(), acting(), group_id)
+    return GroupServiceListResponse(services=GroupServiceResponse.list_of(listed), total=len(listed))

@@ -152,11 +152,11 @@ class GroupMembersQuery(PageQuery):
 
 
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>/members")
-@member(Capability.MEMBERS_VIEW)
+@member(Capability.END_USERS_VIEW)
 async def list_members(org_slug: str, group_id: UUID, query_args: GroupMembersQuery) -> GroupMemberListResponse:
     """List the users in a group.
 
-    This also needs `end_users.view`, because end users can be in groups.
+    This needs the right to see end users, because they can be in groups.
     """
     result = await groups.list_members(ports(), acting(), group_id, query_args.page_request(), search=query_args.search)
     return GroupMemberListResponse(members=GroupMemberResponse.list_of(result.items), pagination=query_args.pagination(result.total))

@@ -68,6 +68,7 @@ PATH_PARAMETERS = {
     "recovery_id": "The id of the recovery.",
     "flow_id": "The id of a sign-in in progress.",
     "org_slug": "The slug of the organization.",
+    "attribute_name": "The name of the attribute.",
     "service_slug": "The slug of the service.",
     "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
     "org_id": "The id of the organization.",

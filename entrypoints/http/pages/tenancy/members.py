@@ -145,6 +145,7 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
     path, is_other = organization_path(f"/members/{member.user_id}"), _is_other(member)
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        ("Attributes", f"{path}/attributes", False),
         ("End sessions", f"{path}/end-sessions", False),
         *([("Send reset link", f"{path}/password-reset", False)] if is_other else []),
         *([("Recover account", f"{path}/recovery", False)] if is_other and choices.can_start else []),
