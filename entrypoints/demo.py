@@ -26,6 +26,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         "owner": _user(tenant.owner),
         "admin": _user(tenant.admin),
         "member": _user(tenant.member),
+        "auditor": _user(tenant.auditor),
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
         "saml": {
@@ -137,6 +138,10 @@ curl -s $api/api/service/users -H "$key"
 curl -s $api/api/service/users -H "$key" -H "$json" -d '{{"email": "new@customer.{slug}.example"}}'
 curl -s $api/api/service/subscriptions/{end_user_id} -H "$key"
 curl -s $api/api/service/analytics -H "$key"
+
+# Before it shows an order, the shop asks whether the user may see it. The answer names the role of the user.
+curl -s $api/access/v1/evaluation -H "$key" -H "$json" -d '{{"subject": {{"type": "user", "id": "{end_user_id}"}},
+    "action": {{"name": "orders:read"}}, "resource": {{"type": "order", "id": "1042"}}}}'
 
 # A service account calls this API for the organization, without a user. It may only read members.
 robot() {{ curl -s $api/auth/token -u {robot_id}:{robot_secret} -d grant_type=client_credentials "$@" | get access_token; }}

@@ -45,12 +45,12 @@ class ServiceUsers(ServiceUsersRead, Protocol):
     """Write access to the users of services. Callers lock the account before calling any method. All methods maintain the counters."""
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        """Remove a user from a service, with their identities and subscriptions there."""
+        """Remove a user from a service, with their identities, subscriptions and roles there."""
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Remove former members of the organization from services that they used only as members, and end their other assignments.
 
-        These are assignments to services and to API resources. Users with a subscription to the service
+        These are assignments to services, to API resources, and to roles of services. Users with a subscription to the service
         stay, because the subscription belongs to them. This is two statements.
         """
 

@@ -170,6 +170,9 @@ class OpenIdFactsRead(Protocol):
     async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         """Return the facts for the claims of this user at this service, or None if the user does not exist."""
 
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        """Return the facts of `load` with all further facts, which a claims document that is not stored yet can need."""
+
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also as part of a transaction."""

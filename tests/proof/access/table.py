@@ -142,6 +142,8 @@ GET    /api/user/mfa/events                   401  200  200  200  200  200  200 
 GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/sign-ins                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/attributes                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+PATCH  /api/user/attributes                   401  404  404  404  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 POST   /api/user/passkeys/options             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -175,6 +177,13 @@ PATCH  {org}                                  401  403  403  403  403  200  200 
 DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
+GET    /api/capabilities                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {org}/roles                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/roles                            401  403  403  403  403  403  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/roles/<role_name>                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/roles/<role_name>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/roles/<role_name>                401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/members/export                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -185,6 +194,12 @@ POST   {org}/members/<user_id>                401  403  403  403  403  200  200 
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/recovery       401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/members/<user_id>/recovery       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/attributes                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/attributes                       401  403  403  403  403  201  201  403  403  201  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/attributes/<attribute_name>      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/attributes/<attribute_name>      401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
@@ -235,10 +250,29 @@ POST   {service}/rotate-secret                401  403  403  403  403  200  200 
 GET    {service}/access                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}/sign-in-preview              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/access                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/claims                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/claims                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/claims                       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/claims/preview               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/assignments                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 POST   {service}/assignments                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/authorization                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/authorization                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/permissions                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+PATCH  {permission}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {permission}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/roles                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/roles                        401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}                                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {role}                                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}                                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {role}/users                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -318,6 +352,7 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>/roles            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -325,6 +360,8 @@ DELETE {org}/users/<user_id>/block            401  403  403  403  403  204  204 
 DELETE {org}/users/<user_id>/mfa              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/recovery         401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/users/<user_id>/recovery         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/users/<user_id>/attributes       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/users/<user_id>/attributes       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/overview                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -401,6 +438,7 @@ POST   {governed}/reject                      401  403  403  403  403  403  403 
 POST   {governed}/suspend                     401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {governed}/activate                    401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PATCH  {governed}/tier                        401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+DELETE {governed}/admin-networks              401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 DELETE {governed}                             401  403  403  403  403  403  403  204  403  403  403  403  403  403  403  403  403  401  403
 
 GET    {platform}/users/search                401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -455,6 +493,7 @@ GET    /health/ready                          200  200  200  200  200  200  200 
 GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/openid-configuration      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/authzen-configuration     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200
 GET    /.well-known/webauthn                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -483,6 +522,15 @@ POST   /api/service/users                     200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
 PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
 DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
+GET    /api/service/authorization             200  200  403  200  200  403* 401
+PUT    /api/service/authorization             200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
+PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
+POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>/attributes 200  403  200  404  404  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
@@ -720,6 +768,9 @@ SHORT: Final = {
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
+    "{role}": f"{SERVICE}/roles/<role_slug>",
+    "{permission}": f"{SERVICE}/permissions/<permission_name>",
+    "{service-role}": "/api/service/roles/<role_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
     "{platform}": "/api/platform",
@@ -732,6 +783,11 @@ PICTURE: Final = png(8, 8)
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+DOCUMENT: Final = {
+    "permissions": [{"name": "another:permission", "description": "Another text"}],
+    "roles": [{"slug": "{role_slug}", "name": "Another One", "description": "Another text", "permissions": ["another:permission"]}],
+}
+NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
 # Each user has a recovery that the platform issued (belongings.py).
@@ -739,6 +795,10 @@ RECOVERED_BY_ORGANIZATION: Final = (
     "with recovered as (update account_recoveries set org_id = '{org_id}' where user_id = '{end_user_id}') " + MADE_BY_ORGANIZATION  # noqa: S608  (no input)
 )
 MEMBER_RECOVERED_BY_ORGANIZATION: Final = RECOVERED_BY_ORGANIZATION.replace("end_user_id", "user_id")
+WITH_NETWORKS: Final = """
+    insert into sign_in_policies (id, org_id, rules, changed_at)
+    values (gen_random_uuid(), '{org_id}', jsonb_build_object('admin_networks', array['198.51.100.0/24']), now())
+    on conflict on constraint sign_in_policies_key do update set rules = excluded.rules"""
 END_USER: Final = {"user_id": "{end_user_id}"}
 LOST: Final = {"reason": "a lost telephone"}
 SELECTED_MEMBER: Final = {**OF_THE_SESSION, "user:{user_id}": "yes"}
@@ -776,6 +836,11 @@ HAS_CONSENT: Final = """
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
+QUESTION: Final = {
+    "subject": {"type": "user", "id": "{end_user_id}"},
+    "action": {"name": "documents:read"},
+    "resource": {"type": "document", "id": "1"},
+}
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
     "GET /auth/verify-email": Request(query={"token": "{verification_token}"}),
@@ -827,6 +892,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"POST {ORG}/roles": Request({"slug": "reader", "name": "Reader", "capabilities": ["members.view"]}),
+    f"PATCH {ORG}/roles/<role_name>": Request({"name": "Reader"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
     f"PATCH {ORG}/members/<user_id>#of-admin": Request(
         {"role": "member"}, setup_sql="update memberships set role = 'admin' where user_id = '{user_id}'"
@@ -852,6 +919,16 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"PUT {SERVICE}/authorization": Request(DOCUMENT),
+    f"POST {SERVICE}/permissions": Request({"name": "another:permission"}),
+    f"PATCH {SERVICE}/permissions/<permission_name>": Request({"description": "Another text"}),
+    f"POST {SERVICE}/roles": Request({"slug": "another", "name": "Another One", "permissions": ["{permission_name}"]}),
+    f"PATCH {SERVICE}/roles/<role_slug>": Request({"name": "Another One"}),
+    f"DELETE {SERVICE}/roles/<role_slug>": Request(query={"confirm": "true"}),
+    f"POST {SERVICE}/roles/<role_slug>/users": Request({"email": "{own_email}"}),
+    f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
@@ -953,6 +1030,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
+    f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
+    f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
+    f"DELETE {ORG}/attributes/<attribute_name>": Request(setup_sql="delete from service_claims where org_id = '{org_id}'"),
+    f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label"}),
+    f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"{attribute_name}": "A New Value"}}),
+    f"GET {ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"{attribute_name}": "New"}}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"{attribute_name}": "A New Value"}}),
+    "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>/attributes": Request(
+        {"values": {"{attribute_name}": "A New Value"}}, things={"user_id": "{end_user_id}"}
+    ),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -962,6 +1052,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PUT /api/service/authorization": Request(DOCUMENT, query={"confirm": "true"}),
+    **{f"POST {path}": Request(QUESTION) for path in ("/access/v1/evaluation", "/access/v1/evaluations")},
+    "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
+    **{
+        f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"})
+        for method in ("PUT", "DELETE")
+    },
     "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
     "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
@@ -976,6 +1073,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/platform/organizations/<org_id>/activate": Request(
         {}, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
+    "DELETE /api/platform/organizations/<org_id>/admin-networks": Request({"reason": "a new office"}, setup_sql=WITH_NETWORKS),
     "PATCH /api/platform/organizations/<org_id>/tier": Request({"tier_id": "{tier_id}", "max_users": 7}),
     "DELETE /api/platform/users/<user_id>/mfa": Request({"reason": "a lost telephone"}, things={"user_id": "{guarded_id}"}),
     "POST /api/platform/users/<user_id>/recovery": Request(LOST, things=GUARDED),
@@ -1123,6 +1221,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
             "acs_url": "https://anywhere.example/acs",
         }
     ),
+    f"POST {PAGES_OF_ORG}/attributes": Request(form={**OF_THE_SESSION, "name": "new_one", "label": "A New One", "kind": "text"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>": Request(form={**OF_THE_SESSION, "label": "A New Label", "position": "2"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>/delete": Request(
+        form={**OF_THE_SESSION, "confirmation": "{attribute_name}"}, setup_sql="delete from service_claims where org_id = '{org_id}'"
+    ),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/attributes": Request(
+        form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}, things={"user_id": "{end_user_id}"}
+    ),
+    "POST /app/account/attributes": Request(
+        form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:{attribute_name}": "A New Value"}
+    ),
+    f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),
@@ -1166,6 +1280,18 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
+    ),
+    f"POST {APP_PAGES}/authorization/permissions": Request(form={**OF_THE_SESSION, "name": "another:permission"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>": Request(form={**OF_THE_SESSION, "description": "Another text"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/document": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT, "confirm": "yes"}),
+    f"POST {APP_PAGES}/authorization/document/preview": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {APP_PAGES}/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
     f"POST {APP_PAGES}/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
@@ -1195,6 +1321,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PLATFORM_ORGS}/activate": Request(
         form=OF_THE_SESSION, setup_sql="update organizations set status = 'suspended' where id = '{org_id}'"
     ),
+    f"GET {PLATFORM_ORGS}/admin-networks": Request(setup_sql=WITH_NETWORKS),
+    f"POST {PLATFORM_ORGS}/admin-networks": Request(form={**OF_THE_SESSION, "reason": "a new office"}, setup_sql=WITH_NETWORKS),
     f"POST {PLATFORM_ORGS}/tier": Request(form={**OF_THE_SESSION, "tier_id": "{tier_id}", "max_users": "7"}),
     f"POST {PLATFORM_ORGS}/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}"}),
     f"GET {PEOPLE_PAGES}": Request(things=GUARDED),
@@ -1271,6 +1399,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/mail-server/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/mail-server/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/roles/new": Request(form={**OF_THE_SESSION, "slug": "reader", "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>": Request(form={**OF_THE_SESSION, "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>/delete": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/role": Request(form={**OF_THE_SESSION, "role": "admin"}),
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
@@ -1385,7 +1516,7 @@ def _others_worth_trying(route: str) -> frozenset[str]:
         return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:
         return people | _OF_KEYS | browsers | _OF_DIRECTORIES
-    if "/api/service/" in route:
+    if "/api/service/" in route or "/access/v1/" in route:
         return _OF_PEOPLE | keys | _OF_BROWSERS | _OF_DIRECTORIES
     return people | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
 

@@ -173,6 +173,7 @@ REFUSED_WITHOUT_ENTRY = {
 # Routes that refuse service accounts even if they are granted the capability.
 ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
+    "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
@@ -191,6 +192,7 @@ ACTS_ON_THE_USER = {
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",
+    "DELETE /api/platform/organizations/<org_id>/admin-networks": "the platform owner vouches for a person",
 }
 
 

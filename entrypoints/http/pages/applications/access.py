@@ -164,6 +164,8 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPrevi
     )
     openid = result.openid
     claims = {"ID token": openid.id_token, "Userinfo endpoint": openid.userinfo} if openid else {}
+    if openid and openid.access_token:
+        claims["Access token, about you"] = openid.access_token
     return await console_page(
         "applications/test_sign_in.html",
         openid=openid,
