@@ -101,7 +101,7 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         state = (await api.post("/auth/introspect", {**api_client, "token": of_resource["access_token"]})).json
         assert (state["active"], state["aud"], state["scope"]) == (True, resource["identifier"], "orders:read")
         known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
-        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
+        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member", "auditor")}
         both = {"org_slug": org, "service_slug": service}
         end_user = tenant["end_users"][0]
         signed_in = await api.post("/api/auth/login", {"email": end_user["email"], "password": end_user["password"], **both})
@@ -490,4 +490,4 @@ async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> No
     assert "/saml/demo/web-shop/metadata" in walk
     # Braces remain only where a shell function begins and in JSON bodies: every placeholder was
     # replaced.
-    assert "{" not in re.sub(r'\(\) \{|\'\{"(email|code|user_code|schemas|name)"', "", walk)
+    assert "{" not in re.sub(r'\(\) \{|\{"(email|code|user_code|schemas|name|subject|type)"', "", walk)
