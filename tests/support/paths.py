@@ -33,8 +33,9 @@ PATH_VALUES: Final = {
     "account_id": str(uuid4()),
     "platform_account_id": str(uuid4()),
     "provider": "codehost",
+    "group_id": str(uuid4()),
+    "pushed_group_id": str(uuid4()),  # of the directory
 }
-PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
 SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
 NOTHING: Final = "nothing-there"
@@ -47,6 +48,8 @@ def filled(path: str) -> str:
     """
     if path.startswith(("/api/platform/service-accounts/", "/app/platform/service-accounts/")):
         path = path.replace("account_id", "platform_account_id")
+    if path.startswith("/scim/"):
+        path = path.replace("group_id", "pushed_group_id")
     return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda match: PATH_VALUES.get(match[1], NOTHING), path)
 
 
@@ -89,8 +92,13 @@ async def restore(pool: Pool, ruler: Account) -> None:
             do update set email = excluded.email, anonymized_at = null, deactivated_at = null, platform_deactivated_at = null),
         unprovisioned as (delete from scim_users where org_id = %(org_id)s),
         provisioning as (
-            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
-            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now() from there
+            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at, directory_groups)
+            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now(), true from there
+            on conflict (id) do update set directory_groups = true),
+        grouped as (
+            insert into groups (id, org_id, name, name_key, scim_token_id, created_at, updated_at, members_changed_at)
+            select %(group_id)s::uuid, id, 'By hand', 'by hand', null, now(), now(), now() from there
+            union all select %(pushed_group_id)s::uuid, id, 'Pushed', 'pushed', %(token_id)s::uuid, now(), now(), now() from there
             on conflict (id) do nothing),
         serving as (
             insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
