@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.provisioning.model.schemas import GROUP_URN
 from ports import Ports
-from tests.support.builders import add_account, add_member, run_concurrently, run_sql
+from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql
 from tests.support.scim import GRACE, Directory, GroupDirectory, directory_of, problem
 from tests.support.services import add_service, add_service_user, sign_in_to
 from tests.support.tenants import Tenant
@@ -306,3 +306,29 @@ async def test_a_full_group_and_organization_are_refused(groups: GroupDirectory,
     assert (await groups.patch(group, {"op": "replace", "path": "members", "value": [{"value": ids[2]}]})).status == 204
     await groups.create("Second")
     assert problem(await groups.try_create("Third")) == (400, None)
+
+
+async def test_no_user_signs_in_after_the_answer_to_a_push_that_removes_them(
+    groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool, ports: Ports
+) -> None:
+    await add_service(pool, acme.org, "store")
+    await run_sql(pool, "update services set access_policy = 'assigned'")
+    people = [await add_account(ports, f"user{number}@example.com") for number in range(5)]
+    for account in people:
+        await add_member(pool, acme.org, account.id, confirmed=True)
+    group = await groups.create("Engineering", *[account.id for account in people])
+    await GroupAdmin(acme).assign("store", group)
+    late: list[int] = []
+
+    async def act(number: int) -> None:
+        account, kind = people[number % 5], number // 5
+        login = {"email": str(account.email), "password": PASSWORD, "org_slug": "acme", "service_slug": "store"}
+        if kind == 0:
+            assert (await groups.remove(group, account.id)).status == 204
+            late.append((await api.post("/api/auth/login", login)).status)
+        else:
+            assert (await api.post("/api/auth/login", login)).status in (200, 403)
+
+    await run_concurrently(20, act)
+    assert late == [403] * 5
+    await check_counts(pool)
