@@ -35,6 +35,7 @@ HARMLESS = {
     "POST /app/account/two-factor/confirm": "the set-up ends with the first code",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
     "POST /app/organizations/<org_slug>/branding": "a preview",
     "POST /app/organizations/<org_slug>/sign-in-policy/preview": "a preview",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/sign-in-policy/preview": "a preview",
