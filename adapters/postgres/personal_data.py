@@ -51,6 +51,17 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
+    ExportedList.APPLICATION_ROLES: """
+        select h.assigned_at as at, r.id, o.id as organization_id, o.slug as organization_slug, v.id as service_id, v.slug as service_slug,
+               r.slug as role, r.name, r.permissions, h.assigned_at
+        from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
+        join services v on v.org_id = r.org_id and v.id = r.service_id join organizations o on o.id = v.org_id
+        where h.user_id = %(user_id)s""",
+    ExportedList.GROUPS: """
+        select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
+               m.added_at
+        from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
+        where m.user_id = %(user_id)s""",
     ExportedList.ATTRIBUTES: """
         select a.changed_at as at, a.org_id as id, o.id as organization_id, o.slug as organization_slug, a.attributes as values,
                a.changed_at

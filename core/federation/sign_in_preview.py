@@ -16,7 +16,7 @@ from core.authentication.model import claim_rules
 from core.authentication.model.claim_document import Document
 from core.authentication.model.policy import PolicyPath, explain
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
-from core.authentication.policy_checks import judge_session
+from core.authentication.policy_checks import judge_visit
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import requests, target
@@ -113,11 +113,9 @@ async def _preview_openid(
         return OpenIdPreview(outcome, redirect_uri)
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        if document is None:
-            facts = await read.openid_facts.load(visitor.user_id, service.id, now) or refuse(SessionEnded)
-        else:
-            facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
-            facts = replace(facts, further=replace(facts.further, document=document))
+        facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
+    if document is not None:
+        facts = replace(facts, further=replace(facts.further, document=document))
     return OpenIdPreview(
         outcome,
         redirect_uri,
@@ -154,7 +152,7 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
         assertions.require_sign_on_factors(provider, account, visitor.browser.proofs)
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
-    admission = await judge_session(ports, PolicyPath.PREVIEW, service.org_id, service.id, visitor)
+    admission = await judge_visit(ports, PolicyPath.PREVIEW, service, visitor)
     if not admission.is_allowed:
         outcome = PreviewOutcome.ENROLL if admission.decision.outcome is Outcome.ENROLL else PreviewOutcome.SIGN_IN
         return SamlPreview(outcome, provider.entity_id, name_format, message=explain(admission.decision))

@@ -146,6 +146,10 @@ TO_SHOP: dict[str, object] = {
     "needs_fresh_sign_in": True,
     "offers_sign_up": True,
     "other_ways": [("Email me a code", "/sign-in/email")],
+    "accepts_password": True,
+    "accepts_passkey": True,
+    "is_folded": True,
+    "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {
     "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False, "other": None},
@@ -482,6 +486,8 @@ PAGES: dict[str, dict[str, object]] = {
                 "slug": "acme",
                 "name": "Acme & Sons",
                 "role": "member",
+                "role_text": "member",
+                "path": "/app/organizations/acme",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,

@@ -27,6 +27,9 @@ PERSONS_ONLY: Final = frozenset(
         f"POST {ORG}/select",
         f"POST {ORG}/leave",
         f"POST {ORG}/transfer-ownership",
+        f"POST {ORG}/roles",
+        f"PATCH {ORG}/roles/<role_name>",
+        f"DELETE {ORG}/roles/<role_name>",
         f"PATCH {ORG}/members/<user_id>",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
@@ -63,8 +66,12 @@ PERSONS_ONLY: Final = frozenset(
 # The routes that the scope members:read opens.
 READS_MEMBERS: Final = frozenset(
     {
+        f"GET {ORG}/roles",
+        f"GET {ORG}/roles/<role_name>",
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
+        f"GET {ORG}/groups",
+        f"GET {ORG}/groups/<group_id>",
         f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",
@@ -97,7 +104,7 @@ WRITES_ACCOUNT: Final = frozenset(
     }
 )
 # With a bearer token that is never one of a user.
-NOT_FOR_USERS: Final = ("/scim/", "/api/service/")
+NOT_FOR_USERS: Final = ("/scim/", "/api/service/", "/access/v1/")
 # Other readers of the Authorization header: they know no personal access tokens.
 READS_OTHER_TOKENS: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})

@@ -19,7 +19,7 @@ routes = Blueprint("sign_in_preview", __name__)
 
 OUTCOME = (
     "`signed_in`: the user is signed in at once. `consent`: the user is asked to agree first. `sign_in`: the user must sign in again, for "
-    "example with the second factor. `enroll`: the user must first set up what a sign-in policy asks for. "
+    "example with the second factor. `enroll`: the user must first set up a factor that a sign-in policy requires. "
     "`refused`: the sign-in fails with `error`."
 )
 

@@ -33,6 +33,8 @@ HARMLESS = {
     "POST /app/account/export": "a download",
     "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
     "POST /app/account/two-factor/confirm": "the set-up ends with the first code",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/document/preview": "a preview",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/permissions": "the name is taken then",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
