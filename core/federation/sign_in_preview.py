@@ -113,11 +113,9 @@ async def _preview_openid(
         return OpenIdPreview(outcome, redirect_uri)
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        if document is None:
-            facts = await read.openid_facts.load(visitor.user_id, service.id, now) or refuse(SessionEnded)
-        else:
-            facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
-            facts = replace(facts, further=replace(facts.further, document=document))
+        facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
+    if document is not None:
+        facts = replace(facts, further=replace(facts.further, document=document))
     return OpenIdPreview(
         outcome,
         redirect_uri,

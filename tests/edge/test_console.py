@@ -56,6 +56,7 @@ PAGES_OWN = {
     "GET /app/account/personal-tokens/new": {"org_slug", "preset"},
     "GET /app/account/passkeys/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>/api-keys/new": {"preset"},  # fills the form
+    "GET /app/organizations/<org_slug>/applications/<service_slug>/claims": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
     "GET /app/platform/service-accounts/new": {"preset"},

@@ -1,6 +1,7 @@
 """The grants of applications with OpenID Connect, and the facts for their claims."""
 
 from typing import Final, LiteralString
+from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
@@ -13,6 +14,7 @@ from core.authentication.model.openid import (
     NO_FURTHER_FACTS,
     NO_GRANT,
     FurtherFacts,
+    GroupFact,
     OpenIdGrant,
     RequestedClaims,
     ResourceGrant,
@@ -110,28 +112,71 @@ DIRECTORY: Final = """
         'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
         'familyName', x.family_name, 'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
      from scim_users x where x.org_id = vo.id and x.user_id = u.id)"""
-# Only an application with a claims document needs further facts, and only those that it names.
-FURTHER: Final = f"""
-    case when v.claims_version is not null then (
-        select jsonb_build_object(
-            'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
-            'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end)
-        from service_claims c where c.service_id = v.id) end"""
+# The roles that the user has in the application `v`, and the permissions of these roles.
+APP_ROLES: Final = """
+    to_jsonb(array(
+        select r.slug from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
+        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by r.slug))"""
+PERMISSIONS: Final = """
+    to_jsonb(array(
+        select distinct p.name
+        from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id, unnest(r.permissions) p (name)
+        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by p.name))"""
+# The groups of the organization that the user is in, and whether each is assigned to the application.
+GROUPS: Final = """
+    (select jsonb_agg(jsonb_build_array(
+         g.id, g.name, g.external_id,
+         exists (select from service_groups_assigned a where a.service_id = v.id and a.group_id = g.id)) order by g.name_key, g.id)
+     from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id where i.org_id = vo.id and i.user_id = u.id)"""
+
+
+def asks_for_groups(alias: LiteralString) -> LiteralString:
+    """Return an SQL condition: a grant has the scope for groups, or a claims parameter that names them."""
+    return f"'groups' = any({alias}.further_scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
+
+
+def further_sql(with_groups: LiteralString) -> LiteralString:
+    """Return SQL for the further facts that the application needs.
+
+    These are the facts of its claims document, roles and permissions if it has declared any, and groups if this condition is true. For
+    all other applications it is null, and reads nothing.
+    """
+    return f"""
+        case when v.claims_version is not null or v.authorization_version > 0 or {with_groups} then (
+            select jsonb_build_object(
+                'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
+                'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end,
+                'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
+                'permissions', case when v.authorization_version > 0 then {PERMISSIONS} end,
+                'groups', case when {with_groups} then {GROUPS} end)
+            from (select) one left join service_claims c on c.service_id = v.id) end"""
+
+
 ALL_FURTHER: Final = f"""
     jsonb_build_object(
         'document', (select c.document from service_claims c where c.service_id = v.id), 'attributes', {ATTRIBUTES},
-        'directory', {DIRECTORY})"""
+        'directory', {DIRECTORY}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS}, 'groups', {GROUPS})"""
 
 
 def _to_further(row: Row) -> FurtherFacts:
-    if row[0] is None:
-        return NO_FURTHER_FACTS
     facts = row[0]
-    return FurtherFacts(document=facts["document"], attributes=facts["attributes"] or {}, directory=facts["directory"] or {})
+    if facts is None:
+        return NO_FURTHER_FACTS
+    return FurtherFacts(
+        document=facts["document"],
+        attributes=facts["attributes"] or {},
+        directory=facts["directory"] or {},
+        app_roles=tuple(facts["app_roles"] or ()),
+        permissions=tuple(facts["permissions"] or ()),
+        groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),
+    )
 
 
-def _facts(further: LiteralString) -> Record[UserFacts]:
-    """Return the record of the facts about the user `u` at a service: of its organization `vo`, membership `m` and entitlement `n`."""
+def user_facts(further: LiteralString) -> Record[UserFacts]:
+    """Return the record of the facts about the user `u` at a service: of its organization `vo`, membership `m` and entitlement `n`.
+
+    `further` is ALL_FURTHER, or that of `further_sql`.
+    """
     return Record(
         UserFacts,
         "u",
@@ -150,8 +195,9 @@ def _facts(further: LiteralString) -> Record[UserFacts]:
     )
 
 
-USER_FACTS: Final = _facts(FURTHER)
-ALL_USER_FACTS: Final = _facts(ALL_FURTHER)
+# Of a session `s`. Every record of `user_facts` has the same width and reader.
+USER_FACTS: Final = user_facts(further_sql(asks_for_groups("s")))
+ALL_USER_FACTS: Final = user_facts(ALL_FURTHER)
 
 
 def user_facts_sql(

@@ -11,12 +11,15 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IM
 from adapters.postgres.authentication.openid import (
     GRANT_WIDTH,
     USER_FACTS,
+    asks_for_groups,
+    further_sql,
     grant_columns,
     resource_facts,
     resource_is_usable,
     stored_grant,
     to_grant,
     to_scope,
+    user_facts,
     user_facts_sql,
 )
 from adapters.postgres.authentication.policy_passes import POLICY_MET
@@ -78,7 +81,7 @@ ROTATED: Final = Record(
     "e",
     subject=SUBJECT.as_field(),
     openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
-    facts=USER_FACTS.as_field(if_any="email"),
+    facts=user_facts(further_sql(asks_for_groups("e"))).as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
 INTROSPECTED_WIDTH: Final = 8

@@ -203,9 +203,9 @@ class ClaimDocument:
             yield "fixed", name
 
     def _check_values(self) -> None:
-        for text in self.prefix.values():
+        for name, text in self.prefix.items():
             if not _is_text(text, MAX_PREFIX):
-                raise ClaimsInvalid("prefix", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
+                raise ClaimsInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
         for name, value in self.fixed.items():
             if not _is_value(value):
                 raise ClaimsInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")

@@ -149,7 +149,7 @@ class GroupFact:
     id: UUID
     name: str
     external_id: str | None = None  # of the directory
-    is_assigned: bool = True  # the application is assigned to the group, or admits all users
+    is_assigned: bool = True  # the group is assigned to the application
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

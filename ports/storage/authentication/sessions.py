@@ -167,18 +167,18 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 class OpenIdFactsRead(Protocol):
     """The facts for the claims of a user at a service."""
 
-    async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        """Return the facts for the claims of this user at this service, or None if the user does not exist."""
-
     async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        """Return the facts of `load` with all further facts, which a claims document that is not stored yet can need."""
+        """Return the facts for the claims of this user at this service, with all further facts, or None if the user does not exist."""
 
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also as part of a transaction."""
 
-    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> Deferred[UserFacts]:
-        """Read the facts for an ID token with the next statement. There are none if the user does not exist."""
+    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Deferred[UserFacts]:
+        """Read the facts for an ID token with the next statement. There are none if the user does not exist.
+
+        Groups are read only `with_groups`.
+        """
 
 
 class RefreshTokensRead(Protocol):

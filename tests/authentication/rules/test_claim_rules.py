@@ -185,7 +185,7 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "a long name": ("fixed", {"fixed": {"x" * 101: "x"}}),
     "an unknown claim": ("names", {"names": {"phone": "x"}}),
     "a prefix of a text": ("prefix", {"prefix": {"name": "x"}}),
-    "an empty prefix": ("prefix", {"prefix": {"groups": ""}}),
+    "an empty prefix": ("prefix.groups", {"prefix": {"groups": ""}}),
     "a control character": ("fixed", {"fixed": {"x": "a\n"}}),
     "long fixed values": ("fixed", {"fixed": {"x": "é" * 600}}),
     "a large number": ("fixed", {"fixed": {"x": 2**60}}),

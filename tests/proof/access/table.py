@@ -649,6 +649,8 @@ POST   /app/account/export                           303* 200  200  200  303*
 POST   /app/impersonation/end                        303* 303  303  303  303*
 GET    /app/account/profile                          303* 200  200  200  303*
 POST   /app/account/profile                          303* 303  303  303  303*
+GET    /app/account/attributes                       303* 200  200  200  303*
+POST   /app/account/attributes                       303* 303  303  303  303*
 POST   /app/account/profile/picture                  303* 303  303  303  303*
 POST   /app/account/profile/picture/remove           303* 303  303  303  303*
 GET    /app/account/subscriptions                    303* 200  200  200  303*
@@ -1035,14 +1037,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
     f"DELETE {ORG}/attributes/<attribute_name>": Request(setup_sql="delete from service_claims where org_id = '{org_id}'"),
     f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label"}),
-    f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"{attribute_name}": "A New Value"}}),
+    f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"team": "A New Value"}}),
     f"GET {ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
-    f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"{attribute_name}": "New"}}, things={"user_id": "{end_user_id}"}),
-    "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"{attribute_name}": "A New Value"}}),
+    f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"team": "New"}}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"team": "A New Value"}}),
     "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
-    "PATCH /api/service/users/<user_id>/attributes": Request(
-        {"values": {"{attribute_name}": "A New Value"}}, things={"user_id": "{end_user_id}"}
-    ),
+    "PATCH /api/service/users/<user_id>/attributes": Request({"values": {"team": "A New Value"}}, things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -1226,14 +1226,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/attributes/<attribute_name>/delete": Request(
         form={**OF_THE_SESSION, "confirmation": "{attribute_name}"}, setup_sql="delete from service_claims where org_id = '{org_id}'"
     ),
-    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:team": "A New Value"}),
     f"GET {PAGES_OF_ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/users/<user_id>/attributes": Request(
-        form={**OF_THE_SESSION, "attribute:{attribute_name}": "A New Value"}, things={"user_id": "{end_user_id}"}
+        form={**OF_THE_SESSION, "attribute:team": "A New Value"}, things={"user_id": "{end_user_id}"}
     ),
-    "POST /app/account/attributes": Request(
-        form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:{attribute_name}": "A New Value"}
-    ),
+    "POST /app/account/attributes": Request(form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:team": "A New Value"}),
     f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
     f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
     f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),

@@ -31,7 +31,13 @@ VALUES: Final = [
     (GroupValue.EXTERNAL_ID.value, "The id in the directory"),
 ]
 # The fields of the members of a document.
-FIELDS: Final = {"names": "names", "prefix": "prefix_groups", "fixed": "fixed", "values": "values", "access_token": "access_claims"}
+FIELDS: Final = {
+    "names": "names",
+    **{f"prefix.{name}": PREFIX + name for name in LIST_CLAIMS},
+    "fixed": "fixed",
+    "values": "values",
+    "access_token": "access_claims",
+}
 LABELS: Final = {
     USER_NAME: "User name",
     "names": "Other names",

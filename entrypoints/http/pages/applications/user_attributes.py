@@ -29,6 +29,7 @@ async def _user_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     values = await attributes.of_end_user(ports(), acting_member(), user_id)
     email = await end_users.find_address(ports(), acting_member(), user_id)
     return {
+        "path": organization_path(f"/users/{user_id}/attributes"),
         "user_name": email,
         "back": (email, organization_path(f"/users/{user_id}")),
         "attributes_path": organization_path("/attributes"),

@@ -147,6 +147,7 @@ async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     member = (await members.find(ports(), acting_member(), user_id)).account.member
     name = member.name or member.email
     return {
+        "path": organization_path(f"/members/{user_id}/attributes"),
         "user_name": name,
         "back": (name, organization_path(f"/members/{user_id}")),
         "attributes_path": _path(),

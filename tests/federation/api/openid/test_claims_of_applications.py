@@ -7,6 +7,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
+from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient
 from tests.federation.api.relying import SECRET, claims
@@ -93,6 +94,45 @@ async def test_the_scopes_for_groups_and_permissions_give_empty_lists_without_an
     assert tokens["scope"].split() == ["openid", "profile", "email", "roles", "permissions", "groups"]
     for shown in (await application.id_claims(tokens), await application.userinfo(await application.refresh(tokens))):
         assert (shown["permissions"], shown["groups"]) == ([], [])
+
+
+async def test_tokens_have_the_groups_roles_and_permissions_of_now(
+    application: OpenIdClient, acme: Tenant, user: Account, pool: Pool, other_tenant: Tenant
+) -> None:
+    service = application.party.service
+    ids = [new_id() for _ in range(5)]
+    group = "insert into groups values (%s, %s, %s, lower(%s), null, %s, null, 0, now(), now(), now())"
+    for id_, tenant, name in ((ids[0], acme, "Staff"), (ids[1], acme, "Ops"), (ids[2], other_tenant, "Theirs")):
+        await run_sql(pool, group, id_, tenant.org, name, name, f"x-{name}")
+        await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", tenant.org, id_, user.id)
+    await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", acme.org, service, ids[1])
+    role = "insert into service_roles values (%s, %s, %s, %s, 'R', null, %s, now(), now())"
+    for id_, slug, permissions in ((ids[3], "editor", ["docs:write", "docs:read"]), (ids[4], "auditor", ["docs:read"])):
+        await run_sql(pool, role, id_, acme.org, service, slug, permissions)
+        await run_sql(pool, "insert into service_role_users values (%s, %s, %s, %s, now())", acme.org, service, id_, user.id)
+    await run_sql(pool, "update services set authorization_version = 1 where id = %s", service)
+    expected = {"groups": ["Ops", "Staff"], "roles": ["admin", "auditor", "editor"], "permissions": ["docs:read", "docs:write"]}
+    tokens = await application.tokens(scope=SCOPE)
+    for shown in (
+        await application.id_claims(tokens),
+        await application.userinfo(tokens),
+        await application.id_claims(await application.refresh(tokens)),
+    ):
+        assert {name: shown[name] for name in expected} == expected
+    by_name = await application.tokens(scope="openid", claims='{"id_token": {"groups": null}}')
+    assert (await application.id_claims(by_name))["groups"] == ["Ops", "Staff"]
+    assert "groups" not in await application.userinfo(by_name)
+    document = {"groups": {"which": "assigned", "value": "external_id"}, "access_token": ["groups", "permissions"]}
+    assert (await put(acme, document)).status == 200
+    tokens = await application.tokens(scope=SCOPE)
+    of_tokens = {"groups": ["x-Ops"], "permissions": expected["permissions"]}
+    for shown in (claims(tokens), await introspect(application, tokens["access_token"])):
+        assert {name: shown[name] for name in of_tokens} == of_tokens
+    await run_sql(pool, "delete from group_members where group_id = %s", ids[1])
+    await run_sql(pool, "delete from service_role_users where role_id = %s", ids[3])
+    userinfo = await application.userinfo(tokens)
+    assert (userinfo["groups"], userinfo["permissions"], userinfo["roles"]) == ([], ["docs:read"], ["admin", "auditor"])
+    assert (await introspect(application, tokens["access_token"]))["groups"] == []
 
 
 async def test_the_directory_and_the_attributes_of_the_organization_are_sources(

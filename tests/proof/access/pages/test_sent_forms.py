@@ -37,6 +37,7 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>/authorization/permissions": "the name is taken then",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/claims/preview": "a preview",
     "POST /app/organizations/<org_slug>/branding": "a preview",
     "POST /app/organizations/<org_slug>/sign-in-policy/preview": "a preview",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/sign-in-policy/preview": "a preview",
