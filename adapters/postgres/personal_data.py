@@ -62,6 +62,10 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
                m.added_at
         from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
         where m.user_id = %(user_id)s""",
+    ExportedList.ATTRIBUTES: """
+        select a.changed_at as at, a.org_id as id, o.id as organization_id, o.slug as organization_slug, a.attributes as values,
+               a.changed_at
+        from attribute_values a join organizations o on o.id = a.org_id where a.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

@@ -26,6 +26,7 @@ from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
 from core.eventing.model.webhooks import Webhook
+from core.federation import claims
 from core.federation.saml import configuration as saml
 from core.federation.saml import events as saml_events
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, SamlConfiguration
@@ -41,8 +42,8 @@ from core.programs import api_resources, resource_credentials, service_account_r
 from core.programs.model.service_accounts import MAX_ACCOUNTS
 from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
+from core.tenancy import attributes, governance, members, organizations
 from core.tenancy import events as tenancy_events
-from core.tenancy import governance, members, organizations
 from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
@@ -189,6 +190,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     resource = await _ensure_api_resource(seeding, caller)
     robot = await _replace_service_account(seeding, caller, resource.resource.id)
     directory = await _replace_scim_token(seeding, caller)
+    await _ensure_claims(seeding, caller, web.service, member.id)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
@@ -269,6 +271,15 @@ async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> S
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(saml_events.saml_certificate_created(service, certificate))
     return configuration
+
+
+async def _ensure_claims(seeding: _Seeding, caller: Member, service: Service, member_id: UUID) -> None:
+    """Declare an attribute, give the member a value, and map it to a claim of the application. Users may have changed all of these."""
+    if await seeding.tx.attributes.list_declared(service.org_id):
+        return
+    attribute = await attributes.create(seeding.ports, caller, demo.cost_center(service.org_id, seeding.ports.clock.now()))
+    await attributes.change_of_member(seeding.ports, caller, member_id, {attribute.name: "4711"})
+    await claims.save(seeding.ports, caller, service.slug, demo.CLAIMS, 0)
 
 
 async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, price: str) -> Plan:

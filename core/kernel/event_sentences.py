@@ -136,9 +136,9 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
-        "organization.attribute.created": ("{actor} declared the attribute {attribute}",),
-        "organization.attribute.updated": ("{actor} changed the attribute {attribute}",),
-        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}",),
+        "organization.attribute.created": ("{actor} declared the attribute {attribute}", "{actor} declared an attribute of users"),
+        "organization.attribute.updated": ("{actor} changed the attribute {attribute}", "{actor} changed an attribute of users"),
+        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}", "{actor} deleted an attribute of users"),
         "user.attributes_updated": ("{actor} changed attributes of {target}",),
         "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),

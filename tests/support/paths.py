@@ -23,6 +23,8 @@ PATH_VALUES: Final = {
     "role_name": "auditor",
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
+    "role_slug": "editor",
+    "permission_name": "documents:read",
     "api_key_id": str(uuid4()),
     "token_id": str(uuid4()),
     "webhook_id": str(uuid4()),
@@ -101,6 +103,13 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into plans (id, org_id, service_id, name, price_cents, currency, features, created_at, updated_at)
             select %(plan_id)s, org_id, id, 'Gold', 999, 'eur', '{}', now(), now() from serving
             on conflict (id) do update set removed_at = null),
+        declared as (
+            insert into service_permissions (org_id, service_id, name) select org_id, id, %(permission_name)s from serving
+            on conflict (service_id, name) do nothing),
+        enabled as (
+            insert into service_roles (id, org_id, service_id, slug, name, permissions, created_at, updated_at)
+            select gen_random_uuid(), org_id, id, %(role_slug)s, 'Editor', '{}', now(), now() from serving
+            on conflict (service_id, slug) do nothing),
         keyed as (
             insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
             select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service
+from core.authentication.model.claim_document import Document
 from core.eventing.model.webhooks import Webhook
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.kernel.errors import Invalid
@@ -14,6 +16,7 @@ from core.kernel.roles import CUSTOMIZABLE, MEMBER, ROLES, Capability, RoleName
 from core.kernel.values import Email, Slug
 from core.programs.model.api_resources import ApiResource, ResourceScope
 from core.programs.model.credentials import CredentialKind, NewCredential
+from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeWriter
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.roles import NewRole
 
@@ -129,6 +132,21 @@ SAML: Final = SamlConfiguration(
     slo_url="http://localhost:3000/saml/slo",
     name_id_format=NameIdFormat.EMAIL,
 )
+
+
+# The claims of the web application: a user name for each user, and the attribute.
+CLAIMS: Final[Document] = {
+    "values": {
+        "preferred_username": {"sources": ["preferred_username", "email_local_part"]},
+        "cost_center": {"sources": ["attribute:cost_center"]},
+    }
+}
+
+
+def cost_center(org_id: UUID, now: datetime) -> Attribute:
+    """Return the attribute that the organization declares."""
+    writers = (AttributeWriter.ADMIN, AttributeWriter.USER)
+    return Attribute(org_id=org_id, name="cost_center", label="Cost center", kind=AttributeKind.TEXT, writers=writers, created_at=now)
 
 
 def member_email(slug: Slug, role: RoleName) -> Email:

@@ -66,6 +66,7 @@ class ExportedList(StrEnum):
     APPLICATION_BLOCKS = "application_blocks"  # by admins of organizations
     APPLICATION_ROLES = "application_roles"
     GROUPS = "groups"  # of organizations
+    ATTRIBUTES = "attributes"  # of organizations
     SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
     PERSONAL_TOKENS = "personal_tokens"
 
@@ -84,6 +85,7 @@ OF_ORGANIZATIONS: Final = frozenset(
         ExportedList.APPLICATION_BLOCKS,
         ExportedList.APPLICATION_ROLES,
         ExportedList.GROUPS,
+        ExportedList.ATTRIBUTES,
     }
 )
 

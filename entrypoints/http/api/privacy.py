@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from dataclasses import asdict
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 from uuid import UUID
 
 from pydantic import BeforeValidator, Field
@@ -159,6 +159,15 @@ class ExportedGroupResponse(ResponseModel):
     added_at: Timestamp = Field(description="When the user was added to the group.")
 
 
+class ExportedAttributesResponse(ResponseModel):
+    """The values of an organization's own attributes of its users."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    values: dict[str, Any] = Field(description="The values by the names of the attributes.")
+    changed_at: Timestamp = Field(description="When a value last changed.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -225,6 +234,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
     application_roles: list[ExportedApplicationRoleResponse] = Field(description="The roles in applications, oldest first.")
     groups: list[ExportedGroupResponse] = Field(description="The groups of organizations, oldest first.")
+    attributes: list[ExportedAttributesResponse] = Field(description="The attributes in organizations, oldest change first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )

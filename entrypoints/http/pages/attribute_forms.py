@@ -17,7 +17,8 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
     return {
-        "fields": [(VALUE + each.name, each) for each in writable],
+        "writable": [(VALUE + each.name, each) for each in writable],
+        "labels": {VALUE + each.name: each.label for each in writable},
         "others": [(each.label, stored[VALUE + each.name]) for each in values.attributes if each not in writable],
         "typed": stored if form is None else {**stored, **form},
         "yes_or_no": YES_OR_NO,
@@ -54,7 +55,7 @@ def to_text(attribute: Attribute, value: Any) -> str:
 
 
 def _to_value(attribute: Attribute, text: str) -> Any:
-    """Return the value in a field, or None for an empty one. A text that is no number stays a text, which the attribute refuses."""
+    """Return the value in a field, or None for an empty one. Any other text stays one, which the attribute refuses."""
     stripped = text.strip()
     match attribute.kind:
         case AttributeKind.LIST:

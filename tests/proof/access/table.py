@@ -783,6 +783,10 @@ PICTURE: Final = png(8, 8)
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+DOCUMENT: Final = {
+    "permissions": [{"name": "another:permission", "description": "Another text"}],
+    "roles": [{"slug": "{role_slug}", "name": "Another One", "description": "Another text", "permissions": ["another:permission"]}],
+}
 NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
@@ -915,7 +919,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
-    f"PUT {SERVICE}/authorization": Request({"permissions": [], "roles": []}, query={"confirm": "true"}),
+    f"PUT {SERVICE}/authorization": Request(DOCUMENT),
     f"POST {SERVICE}/permissions": Request({"name": "another:permission"}),
     f"PATCH {SERVICE}/permissions/<permission_name>": Request({"description": "Another text"}),
     f"POST {SERVICE}/roles": Request({"slug": "another", "name": "Another One", "permissions": ["{permission_name}"]}),
@@ -1048,7 +1052,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
-    "PUT /api/service/authorization": Request({"permissions": [], "roles": []}, query={"confirm": "true"}),
+    "PUT /api/service/authorization": Request(DOCUMENT, query={"confirm": "true"}),
     **{f"POST {path}": Request(QUESTION) for path in ("/access/v1/evaluation", "/access/v1/evaluations")},
     "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     **{

@@ -13,7 +13,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy.model.attributes import AttributeWriter, OwnAttributes
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
@@ -82,6 +82,7 @@ async def show_own() -> Response:
 @routes.post(OWN)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @accepts("PATCH /api/user/attributes")
+@refuses(404)
 @on_refusal("accounts/attributes.html", _own_values, wrong_value)
 async def change_own(form: Form) -> Response:
     """Change your attributes in an organization."""
