@@ -34,7 +34,14 @@ MORE: Final[Mapping[str, Rights]] = {
 }
 # Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,
 # the members are members, and the service accounts have the role admin.
-ABOUT_MEMBERS: Final = ("/members/<user_id>", "/users/<user_id>", "/personal-tokens/<", "/invitations", "/members")
+ABOUT_MEMBERS: Final = (
+    "/members/<user_id>",
+    "/directory-blocks/<user_id>",
+    "/users/<user_id>",
+    "/personal-tokens/<",
+    "/invitations",
+    "/members",
+)
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES: Final = f"{ORG}/roles"
 # The tables with rows about users that change if someone acts on the user
