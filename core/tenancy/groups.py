@@ -29,6 +29,7 @@ from core.tenancy.model.groups import (
     TooManyGroups,
     to_name_key,
 )
+from core.tenancy.model.members import require_power_over
 from ports import Ports
 from ports.storage import Transaction
 
@@ -98,10 +99,10 @@ async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> No
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, GroupUserNotFound, GroupFull.
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, GroupUserNotFound, GroupFull.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id)
+        group = await _lock_own_group(tx, caller, group_id, user_id)
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
@@ -124,20 +125,26 @@ async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id
 async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group. They lose the access that only the group gave.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, NotInGroup.
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, NotInGroup.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id)
+        group = await _lock_own_group(tx, caller, group_id, user_id)
         await tx.groups.present(group.org_id, group.id, [user_id]) or refuse(NotInGroup)
         await change_members(tx, group, set(), {user_id}, ports.clock.now())
 
 
-async def _lock_own_group(tx: Transaction, caller: OrganizationCaller, group_id: UUID) -> Group:
-    """Lock the organization, and return a group that admins manage. Raises: OrganizationGroupNotFound, ManagedByDirectory."""
-    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.GROUPS_MANAGE)
+async def _lock_own_group(tx: Transaction, caller: OrganizationCaller, group_id: UUID, user_id: UUID | None = None) -> Group:
+    """Lock the organization, and return a group that admins manage. The caller has power over the user who joins or leaves it.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights.
+    """
+    organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
     if group.directory is not None:
         raise ManagedByDirectory(group.directory)
+    membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
+    if membership is not None:
+        require_power_over(authority, membership)
     return group
 
 

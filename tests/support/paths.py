@@ -20,6 +20,7 @@ PATH_VALUES: Final = {
     "org_id": str(uuid4()),
     "user_id": str(uuid4()),
     "service_slug": "shop",
+    "role_name": "auditor",
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
     "role_slug": "editor",
@@ -136,6 +137,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
             select %(webhook_id)s, id, 'Hook', 'https://hooks.acme.example', '{user.invited}', true, '', now(), now() from there
             on conflict (id) do update set is_active = true),
+        ruled as (
+            insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at)
+            select gen_random_uuid(), id, %(role_name)s, 'Auditor', '', '{audit.view}', now(), now() from there
+            on conflict (org_id, slug) do update set name = 'Auditor'),
         used as (
             insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
             select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving

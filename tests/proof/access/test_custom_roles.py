@@ -34,7 +34,14 @@ MORE: Final[Mapping[str, Rights]] = {
 }
 # Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,
 # the members are members, and the service accounts have the role admin.
-ABOUT_MEMBERS: Final = ("/members/<user_id>", "/users/<user_id>", "/personal-tokens/<", "/invitations")
+ABOUT_MEMBERS: Final = (
+    "/members/<user_id>",
+    "/directory-blocks/<user_id>",
+    "/users/<user_id>",
+    "/personal-tokens/<",
+    "/invitations",
+    "/members",
+)
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES: Final = f"{ORG}/roles"
 # The tables with rows about users that change if someone acts on the user
@@ -42,6 +49,7 @@ ABOUT_USERS: Final[Mapping[str, str]] = {
     "memberships": "user_id",
     "sessions": "user_id",
     "account_recoveries": "user_id",
+    "group_members": "user_id",
     "end_user_blocks": "user_id",
     "mfa": "user_id",
     "passkeys": "user_id",

@@ -14,7 +14,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
+from core.kernel.roles import CUSTOMIZABLE, GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
 from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -65,6 +65,10 @@ def may_invite(robot: Robot, gain: Gain) -> bool:
     return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), find_role(gain.new["role"])))
 
 
+def may_define_role(robot: Robot, gain: Gain) -> bool:
+    return has_grant(robot, Capability.ROLES_MANAGE) and set(gain.new["capabilities"]) <= rights_of(robot.role)
+
+
 def may_change_user(robot: Robot, gain: Gain) -> bool:
     """The platform deactivates users and removes second factors. No password, address or ownership changes."""
     kept = not gain.changes("password_hash", "email", "is_platform_owner", "email_verified_at")
@@ -108,6 +112,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "consents": never,
     "memberships": may_set_role,
     "invitations": may_invite,
+    "organization_roles": may_define_role,
     "users": may_change_user,
     "organizations": may_change_organization,
     "api_keys": may_have_key,
@@ -258,6 +263,8 @@ def tempting(field: str, ids: Mapping[str, str]) -> list[Any]:
             return list(ids.values())
         case "client_id":
             return [ids["itself"]]
+        case "capabilities":
+            return [[*CUSTOMIZABLE], [Capability.ORGANIZATION_OWN]]
         case "scopes" | "granted_capabilities":
             return [["platform_users:write"], [*Capability]]
     return []
