@@ -26,6 +26,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         "owner": _user(tenant.owner),
         "admin": _user(tenant.admin),
         "member": _user(tenant.member),
+        "auditor": _user(tenant.auditor),
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
         "saml": {

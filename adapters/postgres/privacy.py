@@ -160,7 +160,7 @@ END_INVITATIONS: Final = f"""
             status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
             ended_at = coalesce(i.ended_at, %(now)s)
         from held where i.id = held.id
-        returning {INVITATION.columns}, held.status = 'pending' as was_pending),
+        returning i.*, held.status = 'pending' as was_pending),
     entries as materialized (
         select l.id from ended e join audit_log l
             on l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text

@@ -94,6 +94,7 @@ from adapters.postgres.tenancy.invitations import Invitations
 from adapters.postgres.tenancy.mail_server import Smtp
 from adapters.postgres.tenancy.members import Members
 from adapters.postgres.tenancy.organizations import Organizations
+from adapters.postgres.tenancy.roles import Roles
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
 from adapters.postgres.tenancy.tiers import Tiers
 
@@ -126,6 +127,7 @@ class Repositories(Scope):
     invitations = cached_property(Invitations)
     members = cached_property(Members)
     organizations = cached_property(Organizations)
+    roles = cached_property(Roles)
     attributes = cached_property(Attributes)
     sign_in_policies = cached_property(SignInPolicies)
     smtp = cached_property(Smtp)

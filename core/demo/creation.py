@@ -44,6 +44,7 @@ from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
 from core.tenancy import attributes, governance, members, organizations
 from core.tenancy import events as tenancy_events
+from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Autocommit, Reading, Storage, Transaction
@@ -178,7 +179,9 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
     context = OrganizationContext(organization.id, organization.slug, organization.status, OWNER, rights_of(OWNER))
     caller = to_member(_as_person(owner), context)
-    admin, member = [await _ensure_member(seeding, caller, role) for role in (ADMIN, MEMBER)]
+    if await seeding.tx.roles.find(organization.id, demo.AUDITOR) is None:
+        await organization_roles.create(seeding.ports, caller, demo.AUDITOR_ROLE)
+    admin, member, auditor = [await _ensure_member(seeding, caller, role) for role in (ADMIN, MEMBER, demo.AUDITOR)]
     web = await _ensure_application(seeding, caller, demo.WEB, "Web Shop", ServiceType.WEB)
     mobile = await _ensure_application(seeding, caller, demo.MOBILE, "Mobile Shop", ServiceType.MOBILE)
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
@@ -200,6 +203,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
         owner=owner,
         admin=admin,
         member=member,
+        auditor=auditor,
         web=web,
         mobile=mobile,
         saml=saml_configuration,

@@ -1,11 +1,14 @@
 """The claims of applications: their documents, and a preview of the claims before and after a change."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.claims import NO_STORED_CLAIMS, ClaimsChanged, StoredClaims
+from core.applications.model.services import Service
 from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimsInvalid, Document
+from core.authentication.model.openid import Scope
 from core.federation import sign_in_preview
 from core.federation.model.sign_in import OpenIdPreview
 from core.kernel.callers import Member, OrganizationCaller
@@ -61,6 +64,13 @@ async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str) ->
         old = await tx.service_claims.find(service.org_id, service.id)
         if old is not None and await tx.service_claims.remove(service.org_id, service.id):
             tx.record(events.claims_updated(service, old.document, {}))
+
+
+async def shows_kept_facts(ports: Ports, service: Service, scopes: Collection[Scope]) -> bool:
+    """Return whether one of these scopes gives the application an attribute of its organization, or a value of the directory."""
+    async with ports.storage.reading() as read:
+        stored = await read.service_claims.find(service.org_id, service.id)
+    return stored is not None and ClaimDocument.read(stored.document).shows_kept_facts(scopes)
 
 
 async def preview(

@@ -30,6 +30,7 @@ class Target(StrEnum):
     SIGNING_KEY = "signing_key"
     CONNECTION = "connection"
     PLATFORM = "platform"
+    ROLE = "role"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -164,6 +165,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.PLATFORM, "platform.sign_in_policy.updated", platform_only=True),
             *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("Integrations", Target.CONNECTION, "connection.updated", platform_only=True),
+            *_kinds("Roles", Target.ROLE, "role.created", "role.updated", "role.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),

@@ -60,6 +60,12 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {target}",
         ),
         "user.role_updated": ("{actor} changed {target} from {old_role} to {new_role}", "{actor} changed the role of {target}"),
+        "role.created": ("{actor} created the role {target}",),
+        "role.updated": ("{actor} changed the role {target}",),
+        "role.deleted": (
+            "{actor} deleted the role {target}, and gave its holders the role {replacement}",
+            "{actor} deleted the role {target}",
+        ),
         "invitation.accepted": (
             ("self", "{target} accepted the invitation as {role}"),
             "{actor} accepted the invitation of {target} as {role}",
@@ -130,9 +136,9 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
-        "organization.attribute.created": ("{actor} declared the attribute {attribute}",),
-        "organization.attribute.updated": ("{actor} changed the attribute {attribute}",),
-        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}",),
+        "organization.attribute.created": ("{actor} declared the attribute {attribute}", "{actor} declared an attribute of users"),
+        "organization.attribute.updated": ("{actor} changed the attribute {attribute}", "{actor} changed an attribute of users"),
+        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}", "{actor} deleted an attribute of users"),
         "user.attributes_updated": ("{actor} changed attributes of {target}",),
         "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, Capability, rights_of
+from core.kernel.roles import MEMBER
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
@@ -155,8 +155,8 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-        if Capability.MEMBERS_MANAGE in rights_of(member.role):  # others have invited no one, and manage no programs
-            await members.void_grants(tx, org_id, member.user_id, None, now)
+        if member.role != MEMBER:  # others have invited no one, and manage no programs
+            await members.void_grants(tx, org_id, member.user_id, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

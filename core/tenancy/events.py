@@ -15,6 +15,7 @@ from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.roles import OrganizationRole, in_catalog_order
 from core.tenancy.model.settings import BrandingSettings, SmtpSettings
 
 
@@ -36,6 +37,31 @@ def user_role_updated(org_id: UUID, user_id: UUID, old: RoleName, new: RoleName)
     """A member's role was changed."""
     details = {"old_role": old, "new_role": new}
     return Event(EVENT_KINDS["user.role_updated"], str(user_id), org_id=org_id, details=details)
+
+
+def role_created(role: OrganizationRole) -> Event:
+    """A role of an organization was created."""
+    return Event(EVENT_KINDS["role.created"], str(role.id), org_id=role.org_id, details={"slug": role.slug, **_role_fields(role)})
+
+
+def role_updated(old: OrganizationRole, new: OrganizationRole) -> Event:
+    """A role of an organization was changed. The event contains the old and new value of each changed field."""
+    before, after = _role_fields(old), _role_fields(new)
+    changes = {name: {"old": before[name], "new": value} for name, value in after.items() if before[name] != value}
+    details = {"slug": new.slug, "name": new.name, "changes": changes}
+    return Event(EVENT_KINDS["role.updated"], str(new.id), org_id=new.org_id, details=details)
+
+
+def role_deleted(role: OrganizationRole, replacement: RoleName | None, holders: Mapping[str, int]) -> Event:
+    """A role of an organization was deleted. Its `holders`, by their kind, have the role `replacement` now."""
+    details = {"slug": role.slug, **_role_fields(role)}
+    further = {} if replacement is None else {"replacement": replacement, "holders": dict(holders)}
+    return Event(EVENT_KINDS["role.deleted"], str(role.id), org_id=role.org_id, details={**details, **further})
+
+
+def _role_fields(role: OrganizationRole) -> dict[str, object]:
+    capabilities = [capability.value for capability in in_catalog_order(role.capabilities)]
+    return {"name": role.name, "description": role.description, "capabilities": capabilities}
 
 
 def user_removed(org_id: UUID, user_id: UUID, role: RoleName) -> Event:

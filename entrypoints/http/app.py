@@ -81,6 +81,7 @@ from entrypoints.http.api.tenancy import (
     members,
     organizations,
     platform_sign_in_policy,
+    roles,
     sign_in_policy,
 )
 from entrypoints.http.base.context import AppContext, app_context, bind_context
@@ -125,6 +126,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (organizations, "Organizations of the signed-in user."),
     (groups, "Groups of an organization, and their members."),
     (members, "Members of an organization, their roles, and the transfer of ownership."),
+    (roles, "Roles of an organization, and the catalog of capabilities."),
     (invitations, "Invitations to join an organization."),
     (branding, "Name, logo and color of an organization."),
     (domains, "The domain of an organization, and its verification in the DNS."),

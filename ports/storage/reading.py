@@ -35,6 +35,7 @@ from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, Sc
 from ports.storage.tenancy.attributes import AttributesRead
 from ports.storage.tenancy.groups import GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
+from ports.storage.tenancy.roles import RolesRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPoliciesRead
 
@@ -78,6 +79,8 @@ class Reading(Protocol):
     def members(self) -> MembersRead: ...
     @property
     def organizations(self) -> OrganizationsRead: ...
+    @property
+    def roles(self) -> RolesRead: ...
     @property
     def attributes(self) -> AttributesRead: ...
     @property

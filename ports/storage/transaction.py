@@ -38,6 +38,7 @@ from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
 from ports.storage.tenancy.attributes import Attributes
 from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
+from ports.storage.tenancy.roles import Roles
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
 
@@ -96,6 +97,8 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def roles(self) -> Roles: ...
     @property
     def attributes(self) -> Attributes: ...
     @property

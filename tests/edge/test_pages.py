@@ -250,6 +250,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "You have no access.",
     },
     "federation/authorize.html": {
+        "keeps": True,
         "form_token": "c4ca4238",
         "flow": "/app/flow/8f14e45f",
         "next": "/app/flow/8f14e45f",
@@ -485,6 +486,8 @@ PAGES: dict[str, dict[str, object]] = {
                 "slug": "acme",
                 "name": "Acme & Sons",
                 "role": "member",
+                "role_text": "member",
+                "path": "/app/organizations/acme",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,

@@ -31,6 +31,7 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.GROUP: "select 'group', id::text, name, null from groups where org_id = %(org_id)s and id = any(%(group)s)",
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id = %(org_id)s and id = any(%(service_account)s)""",
+    Target.ROLE: "select 'role', id::text, name, null from organization_roles where org_id = %(org_id)s and id = any(%(role)s)",
     SCIM_TOKEN: "select 'scim_token', id::text, name, null from scim_tokens where org_id = %(org_id)s and id = any(%(scim_token)s)",
 }
 # Platform owners see all accounts and organizations. The platform's log is about nothing else that has a name.
@@ -105,6 +106,9 @@ FIND_IN_ORGANIZATION: Final = f"""
         union all
         (select 'service_account', id::text from service_accounts
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)
+        union all
+        (select 'role', id::text from organization_roles
+         where org_id = %(org_id)s and (strpos(lower(name), %(text)s) > 0 or strpos(slug, %(text)s) > 0) limit %(limit)s)
         union all
         (select 'scim_token', id::text from scim_tokens
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)) matches

@@ -4,7 +4,7 @@ create table organization_attributes (
     name        text not null,
     label       text not null,
     kind        text not null check (kind in ('text', 'number', 'boolean', 'date', 'list')),
-    writers     text[] not null check (writers <@ array['user', 'admin', 'directory', 'application']),
+    writers     text[] not null check (writers <@ array['user', 'admin', 'directory', 'application']),  -- directory: not used yet
     merge       text not null check (merge in ('first', 'union', 'least', 'greatest')),  -- of the values of several groups
     position    integer not null,
     created_at  timestamptz not null,

@@ -22,7 +22,8 @@ ATTRIBUTE: Final = Record(
     Attribute,
     "a",
     kind=AttributeKind,
-    writers=Column(read=lambda names: tuple(map(AttributeWriter, names))),
+    # A later release may have others.
+    writers=Column(read=lambda names: tuple(AttributeWriter(name) for name in names if name in [*AttributeWriter])),
     merge=AttributeMerge,
 )
 INSERT: Final = ATTRIBUTE.insert("organization_attributes")

@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -149,6 +149,13 @@ class ClaimDocument:
     def reads(self, kind: str) -> bool:
         """Return whether a claim has a source of this kind, which is ATTRIBUTE or DIRECTORY."""
         return any(source.startswith(kind) for source in self._sources())
+
+    def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
+        """Return whether a claim of one of these scopes has an attribute of the organization, or a value of its directory, as a source."""
+        return any(
+            mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
+            for mapped in self.values.values()
+        )
 
     def final_name(self, claim: str) -> str:
         """Return the name that a standard claim has in tokens of the application."""

@@ -90,7 +90,6 @@ class AttributeWriter(StrEnum):
 
     USER = "user"
     ADMIN = "admin"
-    DIRECTORY = "directory"
     APPLICATION = "application"  # with an API key
 
 

@@ -55,7 +55,7 @@ def to_text(attribute: Attribute, value: Any) -> str:
 
 
 def _to_value(attribute: Attribute, text: str) -> Any:
-    """Return the value in a field, or None for an empty one. A text that is no number stays a text, which the attribute refuses."""
+    """Return the value in a field, or None for an empty one. Any other text stays one, which the attribute refuses."""
     stripped = text.strip()
     match attribute.kind:
         case AttributeKind.LIST:

@@ -12,7 +12,7 @@ from tests.support.builders import run_sql
 async def add_attributes(pool: Pool, slug: str, org: UUID, users: Iterable[UUID], service: UUID) -> str:
     """Declare an attribute with values of these users, and a claim of the service that has it. Return the name of the attribute."""
     name = f"team_of_{slug}"
-    writers = ["user", "admin", "directory", "application"]
+    writers = ["user", "admin", "application"]
     declare = "insert into organization_attributes values (%s, %s, %s, 'text', %s, 'first', 1, now())"
     await run_sql(pool, declare, org, name, f"Team of {slug}", writers)
     for user in users:

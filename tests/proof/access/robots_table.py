@@ -37,6 +37,12 @@ PATCH  {org}                                  200  200  403  200  403  403*
 DELETE {org}                                  403  403  403  403  403  403*
 POST   {org}/select                           403  403  403  403  403  403*
 
+GET    {org}/roles                            200  200  200  200  200  403*
+POST   {org}/roles                            403  403  403  201  403  403*
+GET    {org}/roles/<role_name>                200  200  200  200  200  403*
+PATCH  {org}/roles/<role_name>                403  403  403  200  403  403*
+DELETE {org}/roles/<role_name>                403  403  403  204  403  403*
+
 GET    {org}/members                          200  200  200  200  200  403*
 GET    {org}/members/export                   200  200  403  200  200  403*
 GET    {org}/members/<user_id>                200  200  403  200  200  403*

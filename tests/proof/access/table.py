@@ -177,6 +177,13 @@ PATCH  {org}                                  401  403  403  403  403  200  200 
 DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
+GET    /api/capabilities                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {org}/roles                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/roles                            401  403  403  403  403  403  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/roles/<role_name>                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/roles/<role_name>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/roles/<role_name>                401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/members/export                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -885,6 +892,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"POST {ORG}/roles": Request({"slug": "reader", "name": "Reader", "capabilities": ["members.view"]}),
+    f"PATCH {ORG}/roles/<role_name>": Request({"name": "Reader"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
     f"PATCH {ORG}/members/<user_id>#of-admin": Request(
         {"role": "member"}, setup_sql="update memberships set role = 'admin' where user_id = '{user_id}'"
@@ -1390,6 +1399,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/mail-server/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/mail-server/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/roles/new": Request(form={**OF_THE_SESSION, "slug": "reader", "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>": Request(form={**OF_THE_SESSION, "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>/delete": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/role": Request(form={**OF_THE_SESSION, "role": "admin"}),
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),

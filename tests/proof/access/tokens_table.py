@@ -27,6 +27,9 @@ PERSONS_ONLY: Final = frozenset(
         f"POST {ORG}/select",
         f"POST {ORG}/leave",
         f"POST {ORG}/transfer-ownership",
+        f"POST {ORG}/roles",
+        f"PATCH {ORG}/roles/<role_name>",
+        f"DELETE {ORG}/roles/<role_name>",
         f"PATCH {ORG}/members/<user_id>",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
@@ -63,6 +66,8 @@ PERSONS_ONLY: Final = frozenset(
 # The routes that the scope members:read opens.
 READS_MEMBERS: Final = frozenset(
     {
+        f"GET {ORG}/roles",
+        f"GET {ORG}/roles/<role_name>",
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
         f"GET {ORG}/groups",

@@ -31,13 +31,14 @@ from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Permission, RoleName
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.roles import OrganizationRole
 from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
 from tests.proof.access.attributes import add_attributes
@@ -570,6 +571,7 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
+    role_name = await _add_role(ports, organization)
     await add_service_role(pool, services[0], people["end-user"].id, f"{slug}-editor")
     account_things = await add_organization_account(pool, organization, owner)
     grant = "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())"
@@ -586,6 +588,7 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(resource),
+        "role_name": role_name,
         "role_slug": f"{slug}-editor",
         "permission_name": f"{slug}-editor:all",
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
@@ -820,6 +823,24 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things
+
+
+async def _add_role(ports: Ports, organization: Organization) -> str:
+    """Add a role of the organization. Return its slug."""
+    slug, now = organization.slug, ports.clock.now()
+    role = OrganizationRole(
+        id=new_id(),
+        org_id=organization.id,
+        slug=RoleName(f"{slug}-auditor"),
+        name=f"{slug.title()} Auditor",
+        description=f"Reads what {slug} did",
+        capabilities=frozenset({Capability.AUDIT_VIEW}),
+        created_at=now,
+        updated_at=now,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.roles.add(role)
+    return role.slug
 
 
 async def _add_api_resource(pool: Pool, organization: Organization, service: UUID, user: Account) -> UUID:

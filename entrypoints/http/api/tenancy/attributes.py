@@ -29,7 +29,7 @@ ATTRIBUTES: Final = "/api/organizations/<org_slug>/attributes"
 NAME: Final = "The name of the attribute. It never changes."
 LABEL: Final = "The label of the attribute on pages."
 KIND: Final = "The kind of the values. A date is a text such as `2026-12-31`, and a list has texts. It never changes."
-WRITERS: Final = "Who may change the values: the `user`, an `admin`, the `directory`, or an `application` with an API key."
+WRITERS: Final = "Who may change the values: the `user`, an `admin`, or an `application` with an API key."
 MERGE: Final = (
     "The value of a user without an own one, whose groups have several: that of the `first` group by name, the `union` of lists, "
     "or the `least` or `greatest` number or date."

@@ -70,6 +70,7 @@ PATH_PARAMETERS = {
     "org_slug": "The slug of the organization.",
     "attribute_name": "The name of the attribute.",
     "service_slug": "The slug of the service.",
+    "role_name": "The slug of the role: `owner`, `admin`, `member`, or one of the organization's.",
     "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
     "org_id": "The id of the organization.",
     "passkey_id": "The id of the passkey.",

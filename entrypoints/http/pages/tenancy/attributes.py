@@ -36,7 +36,6 @@ KINDS: Final = [
 WRITERS: Final = [
     (WRITER + AttributeWriter.ADMIN, "Admins"),
     (WRITER + AttributeWriter.USER, "The user"),
-    (WRITER + AttributeWriter.DIRECTORY, "Your directory"),
     (WRITER + AttributeWriter.APPLICATION, "Applications, with an API key"),
 ]
 MERGES: Final = [

@@ -69,6 +69,14 @@ async def test_an_application_gets_the_claims_of_its_document(application: OpenI
         assert (await introspect(application, tokens["refresh_token"]))["tenant"] == "acme"
 
 
+async def test_the_consent_page_names_facts_that_the_organization_keeps(shop: OpenIdClient, signed_in: OpenIdClient, acme: Tenant) -> None:
+    text = "See what <bdi>Acme</bdi> keeps about you"
+    assert text not in (await signed_in.open(scope="openid org")).text
+    await put(acme, {"values": {"department": {"sources": ["directory:department"], "scope": "org"}}})
+    assert text in (await signed_in.open(scope="openid org")).text
+    assert text not in (await signed_in.open(scope="openid email")).text
+
+
 async def test_a_refresh_can_leave_scopes_out(application: OpenIdClient, acme: Tenant) -> None:
     await put(acme, {"access_token": ["roles"]})
     tokens = await application.tokens(scope=SCOPE)

@@ -44,6 +44,7 @@ PAGES: Final = [
     "guides/email-sign-in.md",
     "guides/passkeys.md",
     "guides/require-a-second-factor.md",
+    "guides/roles.md",
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",
