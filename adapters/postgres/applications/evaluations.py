@@ -20,16 +20,13 @@ BY_USER_NAME: Final = """
     union all
     select a.id from users a join scim_users s on s.org_id = v.org_id and s.user_id = a.id
     where a.email = lower(q.user_name) and s.user_name is null and a.email_verified_at is not null"""
-# A role of the service `v` that the user has. Where a person has several, the reason is the first one.
-ROLE: Final = """
-    select r.slug, null::text as group_name
+# The roles of the user at the service `v`: their number, and the first one that has the permission, which is the reason.
+ROLES: Final = """
+    select count(*) as number, min(r.slug) filter (where q.permission = any(r.permissions)) as slug, null::text as group_name
     from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
-    where h.user_id = u.id and h.org_id = v.org_id and h.service_id = v.id and q.permission = any(r.permissions)
-    order by r.slug limit 1"""
+    where h.user_id = u.id and h.org_id = v.org_id and h.service_id = v.id"""
 # The application knows users who came to it, and those with a role there (security K-3).
-IS_KNOWN: Final = """
-    (exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id)
-     or exists (select 1 from service_role_users x where x.user_id = u.id and x.org_id = v.org_id and x.service_id = v.id))"""
+IS_KNOWN: Final = "(g.number > 0 or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id))"
 # Roles are only for confirmed members and end users, as in `Assignments.assignable`.
 IS_OF_ORGANIZATION: Final = """
     (exists (select 1 from memberships x where x.org_id = v.org_id and x.user_id = u.id and x.confirmed_at is not null)
@@ -50,9 +47,8 @@ ONE_QUESTION: Final = """
 SEVERAL_QUESTIONS: Final = """
     left join unnest(%(user_ids)s::uuid[], %(user_names)s::text[], %(permissions)s::text[]) with ordinality
         as q (user_id, user_name, permission, number) on true"""
-SUBJECTS: Final = f"""
-    left join users u on u.id = coalesce(q.user_id, ({BY_USER_NAME} limit 1))
-    left join lateral ({ROLE}) g on true"""
+BY_ID: Final = "left join users u on u.id = q.user_id"
+BY_ID_OR_NAME: Final = f"left join users u on u.id = coalesce(q.user_id, ({BY_USER_NAME} limit 1))"
 IN_ORDER: Final = "order by q.number"
 
 
@@ -67,8 +63,11 @@ def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
 
 
 def questions_sql(questions: Sequence[Question]) -> LiteralString:
-    """Return the joins of a service `v` with the questions and their subjects."""
-    return (ONE_QUESTION if len(questions) == 1 else SEVERAL_QUESTIONS) + SUBJECTS
+    """Return the joins of a service `v` with the questions, their subjects and the roles of these."""
+    has_names = any(question.user_name is not None for question in questions)
+    return f"""
+        {ONE_QUESTION if len(questions) == 1 else SEVERAL_QUESTIONS}
+        {BY_ID_OR_NAME if has_names else BY_ID} left join lateral ({ROLES}) g on true"""
 
 
 def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
