@@ -288,7 +288,7 @@ async def _document_values(typed: Form, service_slug: str, result: Authorization
         with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
             result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
     stored = {"document": _to_text(to_authorization_response(found)), "version": str(found.version)}
-    return {"typed": typed or stored, "result": result, **application_values(service)}
+    return {"typed": {**stored, **typed}, "result": result, **application_values(service)}
 
 
 def _to_text(response: AuthorizationResponse) -> str:
