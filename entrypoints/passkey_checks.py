@@ -9,7 +9,6 @@ from core.accounts.relying_party import RELATED_ORIGINS_PATH, choose_id, foreign
 from core.kernel.display import format_day
 from core.kernel.outbound import SendFailed
 from core.kernel.policy import Policy
-from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.findings import Finding, Health
 from ports.outside import HttpSender
 from ports.storage import Storage
@@ -43,10 +42,9 @@ async def check_owners(storage: Storage, now: datetime) -> list[Finding]:
         return [Finding(_OWNERS, Health.GOOD, "all have a second factor or a passkey")] if owners else []
     names = ", ".join(lacking[:_MAX_LISTED]) + (f" and {len(lacking) - _MAX_LISTED} more" if len(lacking) > _MAX_LISTED else "")
     text = f"{names} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
-    due = None if policy is None else policy.rules.due_at.get(Rule.SECOND_FACTOR)
-    if policy is None or not policy.rules.second_factor:
+    if policy is None:  # no owner has signed in yet
         text += ". A stolen password opens the platform. Set one up on the page Security of the account"
-    elif due is None or due <= now:
+    elif (due := policy.second_factor_due(now)) is None:
         text += ", so the pages of the platform are closed to them until they set one up"
     else:
         text += f". From {format_day(due)} on, the pages of the platform open only with one"
@@ -84,7 +82,6 @@ def _check_lost(users: Mapping[str, int], rp_id: str) -> Iterator[Finding]:
         if other != rp_id:
             has = "has" if count == 1 else "have"
             text = f"{_count(count)} {has} passkeys for {other} only, which do not work here: they sign in another way, and add new ones"
-            text += ", unless a rule asks for one"
             yield Finding(_SUBJECT, Health.WARNING, text)
 
 

@@ -26,7 +26,6 @@ from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
-from core.kernel.roles import ROLES
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import ReceivedInvitation
 from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
@@ -97,12 +96,14 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
+        EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of {organization} can act from any network",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.OWNER_RESET: "A link that removes the factors of a platform owner",
+        EmailKind.OWNER_RESET_USED: "The factors of a platform owner were removed",
         EmailKind.RECOVERY_LINK: "Recover your account",
         EmailKind.RECOVERY_ISSUED: "The recovery of an account has started",
         EmailKind.RECOVERED: "Your account was recovered",
@@ -223,7 +224,7 @@ class EmailTemplates:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:
                 return {"due": mail.token, "link": f"{self._base_url}{ENROLL_PATH}"}
-            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.RECOVERY_ISSUED:
+            case EmailKind.OWNER_RECOVERY | EmailKind.OWNER_RESET | EmailKind.OWNER_RESET_USED | EmailKind.RECOVERY_ISSUED:
                 return {"recovered": mail.token}
             case EmailKind.RECOVERY_LINK:
                 return {"issuer": mail.detail}
@@ -282,7 +283,7 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
     return {
         "organization": invitation.organization_name,
         "inviter": invitation.inviter_email,
-        "role": ROLES[invitation.invitation.role].phrase,
+        "role": invitation.invitation.role_phrase,
         "until": format_utc(invitation.invitation.expires_at),
     }
 

@@ -45,8 +45,8 @@ class Transaction(Repositories):
     def acts_as(self, person: Person) -> None:
         self._caller = person
 
-    def record(self, event: Event) -> None:
-        self._events.append(event)
+    def record(self, *events: Event) -> None:
+        self._events.extend(events)
 
     async def send_deferred(self) -> None:
         with translated():

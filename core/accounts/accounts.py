@@ -362,7 +362,7 @@ async def remove_password(ports: Ports, caller: Person) -> None:
         for each in await tx.sign_in_policies.of_user(account.id):
             allowed = each.policy.in_force(now).methods
             if allowed is not None and Method.PASSKEY not in allowed:
-                raise PasskeysNotEnough(each.policy.parts[0][0].name)
+                raise PasskeysNotEnough(each.policy.name)
         await tx.accounts.drop_password(account.id, now)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id, detail=PASSWORD_REMOVED)

@@ -63,7 +63,8 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     else:
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
-    return DeviceMatch(device, is_trusted and not assessment.is_high and not fingerprint.needs_second_factor)
+    is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
+    return DeviceMatch(device, is_trusted, known.has_recovery)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:

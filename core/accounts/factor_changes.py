@@ -1,7 +1,9 @@
 """The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
 
 from datetime import datetime
+from uuid import UUID
 
+from core.accounts import relying_party
 from core.accounts.model.accounts import Account, FactorRequired
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
@@ -24,21 +26,30 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
 
     Where a sign-in policy asks the user for more than the factors of the account do, the sign-in needs that
     too, as far as the account can reach it: an account without such a factor sets it up with its present ones.
+    Passkeys of an earlier RP ID do not count, so that their user can add new ones.
 
     Raises: SignInNotRecent.
     """
-    needed = min(await tx.sign_in_policies.strictest_of(account.id, now), reachable_strength(account.factors))
+    present = await relying_party.load_without_lost_keys(ports, tx, account)
+    needed = min(await tx.sign_in_policies.strictest_of(account.id, now), reachable_strength(present.factors))
     strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
     if strength < needed:
         raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
 
 
-async def require_left(tx: Transaction, before: Account, left: Account, now: datetime) -> None:
-    """Refuse a change of a locked account after which it can no longer meet a sign-in policy. Raises: FactorRequired."""
+async def require_left(
+    ports: Ports, tx: Transaction, before: Account, left: Account, now: datetime, *, removed: UUID | None = None
+) -> None:
+    """Refuse a change of a locked account after which it can no longer meet a sign-in policy. `removed` is the key that goes, if any.
+
+    Passkeys of an earlier RP ID do not count. Raises: FactorRequired.
+    """
+    before = await relying_party.load_without_lost_keys(ports, tx, before)
+    left = await relying_party.load_without_lost_keys(ports, tx, left, removed=removed)
     reached, reachable = reachable_strength(before.factors), reachable_strength(left.factors)
     if reachable == reached:
         return
     for each in await tx.sign_in_policies.of_user(left.id):
         needed = strictest(each.policy, is_admin=each.is_admin, now=now)
         if reachable < min(needed, reached):
-            raise FactorRequired(each.policy.parts[0][0].name, needed)
+            raise FactorRequired(each.policy.name, needed)

@@ -9,7 +9,7 @@ from core.accounts import attempt_limits, events, factor_changes
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
-from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import (
     DISABLED,
     ENABLED,
@@ -142,8 +142,7 @@ async def turn_on(
     await tx.flows.forget_user(account.id)
     await tx.mfa.log(account.id, log, caller, now)
     await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id, detail=factor)
-    for event in events.mfa_enabled(account.id, factor):
-        tx.record(event)
+    tx.record(*events.mfa_enabled(account.id, factor))
 
 
 async def disable(ports: Ports, caller: Person) -> bool:
@@ -156,7 +155,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
-        await factor_changes.require_left(tx, account, replace(account, mfa_enabled_at=None), now)
+        await factor_changes.require_left(ports, tx, account, replace(account, mfa_enabled_at=None), now)
         return await turn_off(tx, caller, account, FactorKind.TOTP, now)
 
 
@@ -192,30 +191,43 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
 
 async def end_factor(tx: Transaction, caller: Caller, account: Account, factor: FactorKind, now: datetime) -> bool:
     """End a second factor of a locked account, and record it. Return whether it was on. A pending secret is deleted, too."""
-    is_removed = bool(await remove_factors(tx, account, now, (factor,)))
-    if is_removed:
-        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
-        for event in events.mfa_disabled(account.id, factor):
-            tx.record(event)
-    return is_removed
-
-
-async def check_removable(tx: Transaction, user_id: UUID, now: datetime, org_id: UUID | None = None) -> None:
-    """Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8).
-
-    The policy of the organization `org_id` counts, too: the user may be its end user.
-    """
-    if await tx.sign_in_policies.strictest_of(user_id, now, org_id) >= Strength.TWO:
-        raise RecoveryNeeded
+    return bool(await _end_factors(tx, caller, account, (factor,), now))
 
 
 async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
     """Remove all passkeys and second factors of a locked account, and record it."""
-    for factor in await remove_factors(tx, account, now):
-        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
-        for event in events.mfa_disabled(account.id, factor):
-            tx.record(event)
+    await _end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
+
+
+async def _end_factors(
+    tx: Transaction, caller: Caller, account: Account, factors: Collection[FactorKind], now: datetime
+) -> tuple[FactorKind, ...]:
+    removed = await remove_factors(tx, account, now, factors)
+    for factor in removed:
+        await tx.mfa.log(account.id, [DISABLED[factor]], caller, now)
+        tx.record(*events.mfa_disabled(account.id, factor))
+    return removed
+
+
+async def force_removal(
+    tx: Transaction, caller: Caller, account: Account, now: datetime, *, org_id: UUID | None = None, reason: str | None = None
+) -> tuple[FactorKind, ...]:
+    """Remove the second factors of a locked account without its user, and return those that were on. The caller records the events.
+
+    All sessions of the user end, and the user gets an email. `org_id` is the organization of the caller, if any: its policy
+    counts, too, because the user may be its end user.
+
+    Raises: RecoveryNeeded where a policy asks for a second factor, because a removal would go around it (security M-8).
+    """
+    if await tx.sign_in_policies.strictest_of(account.id, now, org_id) >= Strength.TWO:
+        raise RecoveryNeeded
+    removed = await remove_factors(tx, account, now)
+    if removed:
+        await tx.sessions.end_all(account.id, now)
+        await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now, reason=reason)
+        await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now, org_id=org_id))
+    return removed
 
 
 async def remove_factors(

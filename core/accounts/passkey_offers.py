@@ -4,18 +4,16 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import passkeys, relying_party
-from core.accounts.model.passkeys import OFFER_PAUSE, Json, NoPasskeysHere
+from core.accounts.model.passkeys import OFFER_PAUSE, Json
 from core.kernel.callers import Person
 from ports import Ports
 
 
 async def is_due(ports: Ports, user_id: UUID, now: datetime) -> bool:
     """Return whether a passkey is to be offered: the address is verified, and the account has none and had no offer for a while."""
+    if not relying_party.has_host(ports):
+        return False
     async with ports.storage.reading() as read:
-        try:
-            await relying_party.load(ports, read)
-        except NoPasskeysHere:
-            return False
         return await read.passkeys.may_offer(user_id, now - OFFER_PAUSE)
 
 

@@ -11,7 +11,7 @@ from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import MfaEvent, MfaStatus
+from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.passkeys import (
     DEFAULT_NAMES,
     HANDLE_BYTES,
@@ -21,7 +21,6 @@ from core.accounts.model.passkeys import (
     ChallengeBinding,
     Json,
     NewPasskey,
-    NoPasskeysHere,
     NoSecondKey,
     OnlySignInMethod,
     OwnPasskeys,
@@ -87,10 +86,8 @@ async def register(
         kind, second = PasskeyKind.PASSKEY, False
     verified = await verify_new(ports, credential, _binding(caller), kind, caller.user_id, name, conditional=conditional)
     passkey, now = verified.passkey, verified.passkey.created_at
-    async with ports.storage.reading() as read:
-        status = await read.mfa.status(caller.user_id)
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
-    codes = await _new_codes(ports, status) if is_second else NO_CODES
+    codes = await _new_codes(ports, caller) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         _check_account(account)
@@ -157,22 +154,13 @@ async def list_own(ports: Ports, caller: Person) -> tuple[Sequence[Passkey], boo
         return await read.passkeys.of_user(caller.user_id), account.passkey_second_at is not None
 
 
-async def find_own(ports: Ports, caller: Person, passkey_id: UUID) -> Passkey:
-    """Return one of the caller's passkeys. Raises: PasskeyNotFound."""
-    async with ports.storage.reading() as read:
-        return await read.passkeys.by_id(caller.user_id, passkey_id) or refuse(PasskeyNotFound)
-
-
 async def load_own(ports: Ports, caller: Person) -> OwnPasskeys:
     """Return the caller's passkeys and security keys, and what authenticators may know of the account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
         own, handle = await read.passkeys.of_user(account.id), await read.passkeys.handle_of(account.id)
-        try:
-            rp_id = (await relying_party.load(ports, read)).id
-        except NoPasskeysHere:
-            return OwnPasskeys(account=account, passkeys=own, rp_id=None, handle=handle, restorable=[])
-        restorable = await read.passkeys.restorable(account.id, rp_id)
+        rp_id = (await relying_party.load(ports, read)).id if relying_party.has_host(ports) else None
+        restorable = [] if rp_id is None else await read.passkeys.restorable(account.id, rp_id)
     return OwnPasskeys(account=account, passkeys=own, rp_id=rp_id, handle=handle, restorable=restorable)
 
 
@@ -198,13 +186,12 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
         left = _without(account, passkey)
         if not await ways_in.remaining(ports, tx, account, without=passkey.id):
             raise OnlySignInMethod
-        await factor_changes.require_left(tx, account, left, now)
+        await factor_changes.require_left(ports, tx, account, left, now, removed=passkey.id)
         await tx.passkeys.remove(account.id, passkey_id, now)
         await tx.mfa.log(account.id, [MfaEvent.PASSKEY_REMOVED], caller, now)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))
-        has_none = left.passkey_count + left.security_key_count == 0
-        return has_none and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+        return left.key_count == 0 and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
 
 
 def _without(account: Account, passkey: Passkey) -> Account:
@@ -216,16 +203,13 @@ def _without(account: Account, passkey: Passkey) -> Account:
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
     """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
 
-    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere.
+    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; FactorRequired.
     """
-    codes, now = NO_CODES, ports.clock.now()
-    if on:
-        async with ports.storage.reading() as read:
-            status = await read.mfa.status(caller.user_id)
-        codes = await _new_codes(ports, status)
+    codes, now = await _new_codes(ports, caller) if on else NO_CODES, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         if not on:
+            await factor_changes.require_left(ports, tx, account, replace(account, passkey_second_at=None), now)
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
             return ()
         party = await relying_party.load(ports, tx)
@@ -237,8 +221,10 @@ async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]
     return codes.texts
 
 
-async def _new_codes(ports: Ports, status: MfaStatus | None) -> BackupCodes:
+async def _new_codes(ports: Ports, caller: Person) -> BackupCodes:
     """Return new backup codes for an account that has none."""
+    async with ports.storage.reading() as read:
+        status = await read.mfa.status(caller.user_id)
     return await backup_codes.generate(ports) if status is not None and status.backup_codes == 0 else NO_CODES
 
 
@@ -251,7 +237,7 @@ async def _make_second(
     log: Sequence[MfaEvent],
     now: datetime,
 ) -> None:
-    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, and `log` what came before."""
+    """Make the keys of a locked account its second factor. `proof` is a second one of the caller's session, `log` the entries before it."""
     await tx.passkeys.set_second(account.id, now, now)
     if codes.texts:
         await tx.mfa.replace_codes(account.id, codes.salt, codes.hashes)
@@ -265,7 +251,7 @@ async def end_added(tx: Transaction, caller: Caller, user_id: UUID, passkey_id: 
     await tx.mfa.log(user_id, [MfaEvent.PASSKEY_REMOVED], caller, now)
     tx.record(events.passkey_removed(user_id, passkey_id))
     account = await tx.accounts.lock(user_id)
-    if account is not None and account.passkey_count + account.security_key_count == 0:
+    if account is not None and account.key_count == 0:
         await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
 
 
@@ -289,7 +275,7 @@ def _binding(caller: Person) -> ChallengeBinding:
 def _check_account(account: Account) -> None:
     if account.email_verified_at is None:
         raise AddressNotVerified
-    if account.passkey_count + account.security_key_count >= MAX_PASSKEYS:
+    if account.key_count >= MAX_PASSKEYS:
         raise TooManyPasskeys
 
 

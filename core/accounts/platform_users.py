@@ -7,7 +7,6 @@ from uuid import UUID
 from core.accounts import events, mfa
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import (
     ALERT_PERIOD,
     MAX_ALERTS,
@@ -81,18 +80,12 @@ async def remove_mfa(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
             raise NotAPlatformOwner
         if account is None:
             raise AccountNotFound
-        await mfa.check_removable(tx, account.id, now)
-        removed = await mfa.remove_factors(tx, account, now)
-        if not removed:
-            return False
-        await tx.sessions.end_all(account.id, now)
-        await tx.mfa.log(account.id, [MfaEvent.FORCE_DISABLED], caller, now, reason=reason)
-        await tx.email_queue.add(new_email(EmailKind.MFA_REMOVED, account.email, now))
+        removed = await mfa.force_removal(tx, caller, account, now, reason=reason)
         for event in chain.from_iterable(events.mfa_disabled(account.id, factor, forced=True) for factor in removed):
             tx.record(event)
             if event.kind.audited:
                 tx.record(event_catalog.to_platform_log(event, reason))
-    return True
+    return bool(removed)
 
 
 async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> Account:

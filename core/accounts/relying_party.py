@@ -2,13 +2,14 @@
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from core.accounts.model.passkeys import NoPasskeysHere, Passkey, RelyingParty
+from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere, Passkey, PasskeyKind, RelyingParty
 from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.policy import AndroidApp, IosApp, Policy
@@ -58,12 +59,33 @@ async def adopt(ports: Ports, tx: Transaction, party: RelyingParty) -> bool:
 
 async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) -> tuple[RelyingParty | None, list[Passkey]]:
     """Return the passkeys and security keys of an account for the present RP ID, with the relying party, or None if there are none."""
-    try:
-        party = await load(ports, read)
-    except NoPasskeysHere:
+    if not has_host(ports):
         return None, []
+    party = await load(ports, read)
     own = [passkey for passkey in await read.passkeys.of_user(user_id) if passkey.rp_id == party.id]
     return (party, own) if own else (None, [])
+
+
+def without_lost_keys(ports: Ports, account: Account, hosts: KeyHosts) -> Account:
+    """Return the account as if it had no passkeys and security keys of an earlier RP ID, for rules about factors.
+
+    What the user chose stays: sign-ins that ask for a second factor still do, and take a backup code.
+    """
+    present = choose_id(ports.policy, ports.tokens.issuer, hosts.stored)
+    return replace(
+        account,
+        passkey_count=account.passkey_count - sum(host != present for host in hosts.passkeys),
+        security_key_count=account.security_key_count - sum(host != present for host in hosts.security_keys),
+    )
+
+
+async def load_without_lost_keys(ports: Ports, read: Reading | Transaction, account: Account, *, removed: UUID | None = None) -> Account:
+    """Return the account as `without_lost_keys` does. `removed` is a key that the account no longer counts, but that is still stored."""
+    if account.passkey_count + account.security_key_count == 0:
+        return account
+    keys = [key for key in await read.passkeys.of_user(account.id) if key.id != removed]
+    passkeys, security_keys = ([key.rp_id for key in keys if key.kind is kind] for kind in (PasskeyKind.PASSKEY, PasskeyKind.SECURITY_KEY))
+    return without_lost_keys(ports, account, KeyHosts(passkeys, security_keys, await read.passkeys.rp_id()))
 
 
 def of_passkey(ports: Ports, passkey: Passkey) -> RelyingParty:

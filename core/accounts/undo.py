@@ -92,7 +92,7 @@ async def _restore_second_passkeys(
 ) -> None:
     """Make the passkeys of a locked account its second factor again if they were that before `since`, and otherwise end that."""
     account = await tx.accounts.lock(user_id) or refuse(UndoLinkInvalid)
-    has_keys, at = account.passkey_count + account.security_key_count > 0, account.passkey_second_at
+    has_keys, at = account.key_count > 0, account.passkey_second_at
     if at is not None and (at >= since or not has_keys):
         await mfa.end_factor(tx, caller, account, FactorKind.PASSKEY, now)
         at = None
@@ -104,5 +104,4 @@ async def _restore_second_passkeys(
 
 async def _record_restored(tx: Transaction, caller: Caller, user_id: UUID, factor: FactorKind, now: datetime) -> None:
     await tx.mfa.log(user_id, [ENABLED[factor]], caller, now)
-    for event in events.mfa_enabled(user_id, factor):
-        tx.record(event)
+    tx.record(*events.mfa_enabled(user_id, factor))

@@ -33,7 +33,7 @@ from core.applications.model.authorization import (
 from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Permission, find_role
+from core.kernel.roles import Capability, Permission
 from core.kernel.values import KEEP, Email, Keep, new_id, provided
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -243,8 +243,9 @@ async def _compare(
 
 async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
     """Check that no role of the organization has one of these slugs: tokens list both kinds. Raises: SlugOfOrganizationRole."""
+    taken = {role.name for role in await read.roles.all(org_id)}
     for slug in slugs:
-        if find_role(slug) is not None:
+        if slug in taken:
             raise SlugOfOrganizationRole(slug)
 
 

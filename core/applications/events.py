@@ -1,11 +1,12 @@
 """Constructors for the events of services, plans, API keys and their users."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition
+from core.applications.model.claims import CLAIM_MEMBERS
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
@@ -14,6 +15,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
+from core.tenancy.model.groups import Group
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
@@ -80,6 +82,13 @@ def external_id_changed(service: Service, old: str | None, new: str | None) -> E
     return Event(EVENT_KINDS["service.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
+def claims_updated(service: Service, old: Mapping[str, Any], new: Mapping[str, Any]) -> Event:
+    """The claims of a service were changed. The event contains the old and new value of each changed member of the document."""
+    changes = {name: {"old": was, "new": is_} for name in CLAIM_MEMBERS if (was := old.get(name)) != (is_ := new.get(name))}
+    details = {**service_details(service), "changes": changes}
+    return Event(EVENT_KINDS["service.claims.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
 def access_updated(old: Service, new: Service) -> Event:
     """The access settings of a service were changed. The event contains the old and new value of each changed setting."""
     changes = field_changes(old.access, new.access, "policy", "saml_self_enrolled", "launch_url")
@@ -91,6 +100,20 @@ def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> 
     """A user was assigned to a service."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.assigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def group_assigned(service: Service, group: Group) -> Event:
+    """A group was assigned to a service."""
+    return _group_event("service.group.assigned", service, group)
+
+
+def group_unassigned(service: Service, group: Group) -> Event:
+    """The assignment of a group to a service ended. The deletion of the group records none."""
+    return _group_event("service.group.unassigned", service, group)
+
+
+def _group_event(name: str, service: Service, group: Group) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=service.org_id, details={**service_details(service), "group_name": group.name})
 
 
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:

@@ -4,8 +4,8 @@ from core.applications import services
 from core.kernel.callers import Member
 from core.kernel.sign_in_policy.rules import Document
 from core.tenancy import sign_in_policies
-from core.tenancy.model.sign_in_policies import PolicyPreview
-from core.tenancy.sign_in_policies import PolicyApplication, PolicyDetails
+from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyPreview
+from core.tenancy.sign_in_policies import PolicyDetails
 from ports import Ports
 
 

@@ -32,6 +32,7 @@ from core.authentication.model.recovery import (
     OpenRecovery,
     PlatformOwnerNotRecovered,
     RecoversMoreRights,
+    RecoveryChoices,
     RecoveryEnded,
     RecoveryNotAllowed,
     RecoveryNotFound,
@@ -40,15 +41,16 @@ from core.authentication.model.recovery import (
     format_code,
     normalize_code,
 )
+from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, Person
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
-from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind
-from core.kernel.roles import Capability, needs_roles_manage
+from core.kernel.errors import Refusal, refuse
+from core.kernel.proofs import FactorKind, Proofs, reachable_strength, strength_of
+from core.kernel.roles import Capability, Rights
 from core.kernel.values import digest, new_id
 from core.tenancy import organizations
-from core.tenancy.model.members import MemberNotFound
+from core.tenancy.model.members import AccountControl, MemberNotFound
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -121,11 +123,33 @@ async def cancel_by_platform(ports: Ports, caller: Person, user_id: UUID) -> Non
         tx.record(events.recovery_canceled(account.id))
 
 
-async def is_open(ports: Ports, user_id: UUID, org_id: UUID | None = None) -> bool:
-    """Return whether the account has an open recovery. With `org_id`: one that this organization issued."""
+async def cancel_by_sign_in(tx: Transaction, account: Account, proofs: Proofs) -> None:
+    """End the open recovery of a locked account if its user signs in as strongly as the account can: then no factor is lost.
+
+    A weaker sign-in changes nothing. The user may need the recovery for the factor that is missing.
+    """
+    if strength_of(proofs) >= reachable_strength(account.factors) and await tx.recoveries.remove(account.id):
+        await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
+        tx.record(events.recovery_canceled(account.id))
+
+
+async def is_open(ports: Ports, user_id: UUID) -> bool:
+    """Return whether the account has an open recovery."""
     async with ports.storage.reading() as read:
+        return await read.recoveries.of_user(user_id, ports.clock.now()) is not None
+
+
+async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> RecoveryChoices:
+    """Return what the caller can do about the recovery of another user of their organization. Raises: OrganizationNotFound."""
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
+        control = await read.accounts.account_control(user_id, organization.id)
         recovery = await read.recoveries.of_user(user_id, ports.clock.now())
-    return recovery is not None and org_id in (None, recovery.org_id)
+    refusal = _find_refusal(control, caller.acts_in.rights, capability)
+    is_open = recovery is not None and recovery.org_id == organization.id
+    return RecoveryChoices(
+        can_start=refusal is None, can_cancel=refusal is None and is_open, reason=None if refusal is None else refusal.message
+    )
 
 
 async def _new_code(ports: Ports) -> tuple[str, bytes, bytes]:
@@ -157,13 +181,17 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
     if is_own is None:
         raise MemberNotFound
     account = await tx.accounts.lock(user_id) or refuse(MemberNotFound)
-    if not (await tx.accounts.account_control(account.id, organization.id)).controls_account:
-        raise RecoveryNotAllowed
-    if membership is not None and not organization.rights_of(membership.role) <= rights:
-        raise RecoversMoreRights
-    if membership is not None and needs_roles_manage(membership.role) and capability is not Capability.MEMBERS_MANAGE:
-        raise RecoveryNotAllowed
+    if refusal := _find_refusal(await tx.accounts.account_control(account.id, organization.id), rights, capability):
+        raise refusal
     return organization, account
+
+
+def _find_refusal(control: AccountControl, rights: Rights, capability: Capability) -> Refusal | None:
+    """Return why an issuer with these rights in the organization cannot recover this account, or None."""
+    if not control.controls_account or (control.is_of_admin and capability is not Capability.MEMBERS_MANAGE):
+        return RecoveryNotAllowed()
+    is_stronger = control.role is not None and not control.rights <= rights
+    return RecoversMoreRights() if is_stronger else None
 
 
 async def _start(
@@ -207,11 +235,11 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
     salt = ports.passwords.new_salt() if recovery is None else recovery.code_salt
     typed_hash = await ports.passwords.derive(letters or "", salt)
     async with ports.storage.autocommit() as statements:
-        code_hash = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
+        attempt = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
     if recovery is None:
         raise RecoveryRefused
-    if code_hash is None or not hmac.compare_digest(code_hash, typed_hash):
-        await _record_failure(ports, caller, recovery.user_id, now)
+    if attempt is None or not hmac.compare_digest(attempt.code_hash, typed_hash):
+        await _record_failure(ports, caller, recovery, now, is_last=attempt is not None and attempt.number == MAX_ATTEMPTS)
         raise RecoveryRefused
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryRefused)
@@ -221,8 +249,12 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
     return recovery.id
 
 
-async def _record_failure(ports: Ports, caller: Caller, user_id: UUID, now: datetime) -> None:
+async def _record_failure(ports: Ports, caller: Caller, recovery: AccountRecovery, now: datetime, *, is_last: bool) -> None:
+    """Record a wrong code. The last one ends the recovery."""
+    user_id = recovery.user_id
     async with ports.storage.transaction(by=caller) as tx:
+        if is_last and await tx.accounts.lock(user_id) is not None and await tx.recoveries.end(recovery.id):
+            await tx.one_time_tokens.void(user_id, TokenPurpose.RECOVER_ACCOUNT)
         await tx.mfa.log(user_id, [MfaEvent.RECOVERY_FAILED], caller, now)
         tx.record(events.recovery_failed(user_id))
 

@@ -79,7 +79,7 @@ def recovery_issued(recovery: AccountRecovery, reason: str | None = None) -> Eve
 
 
 def recovery_canceled(user_id: UUID, org_id: UUID | None = None) -> Event:
-    """An admin of the organization, or a platform owner, ended a recovery."""
+    """An admin of the organization, a platform owner, or the user by a sign-in with all factors ended a recovery."""
     return _about_recovery("security.recovery.canceled", user_id, org_id, {})
 
 

@@ -1,7 +1,7 @@
 """The sign-in policy on every path that gives, uses or renews a session or a token.
 
-`decide` (core.kernel.sign_in_policy) alone decides. This module loads the facts for it, and acts on its decision. A session whose
-decision is ALLOWED gets a pass, so that the next requests need no decision.
+`decide` (core.kernel.sign_in_policy) alone decides. This module loads the facts for it, and acts on its decision. A session with
+the decision ALLOWED gets a pass, so that the next requests need no decision.
 """
 
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from core.accounts import relying_party
 from core.accounts.model.devices import DeviceMatch
 from core.authentication.model.login import is_on
 from core.authentication.model.policy import (
@@ -27,6 +28,7 @@ from core.authentication.model.policy import (
     PolicySubject,
     StepUpNeeded,
     TokenBelowPolicy,
+    method_names,
 )
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
@@ -52,7 +54,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         PolicyFacts(
             now=now,
             proofs=session.proofs,
-            factors=subject.account.factors,
+            factors=relying_party.without_lost_keys(ports, subject.account, subject.keys).factors,
             first_ways=subject.account.first_ways(subject.providers, email_is_on=is_on(ports.policy, subject.email_sign_in)),
             is_admin=subject.is_admin,
             acts=path in _ACTING,
@@ -64,7 +66,9 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         ),
     )
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
-    return decision
+    if decision.rule is not Rule.METHODS:
+        return decision
+    return replace(decision, method_names=method_names(decision.methods or (), ports.policy.provider_names))
 
 
 def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: datetime) -> PolicyPass:
@@ -86,7 +90,7 @@ def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision:
 
 
 def enrollment_url(ports: Ports, place: PolicyPlace) -> str:
-    """Return the URL of the page on which the user sets up what this policy asks for."""
+    """Return the URL of the page on which the user sets up the factor that this policy requires."""
     return ports.tokens.issuer + enrollment_path(place)
 
 
@@ -115,7 +119,7 @@ class Admission:
         return PolicyPlace(None) if self.subject is None else self.subject.place
 
     def enrollment(self, ports: Ports) -> DueEnrollment | None:
-        """Return what a rule that starts later asks of the user, if anything."""
+        """Return the requirement of a rule that starts later, or None."""
         due_at = self.decision.due_at
         return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
 
@@ -143,7 +147,7 @@ class Admission:
         return not covers(self.subject.session.proofs, self.subject.account.factors)
 
     def remind(self, ports: Ports, user: Person) -> None:
-        """Lead the user once a day to what a rule that starts later asks for. Raises: EnrolmentRequired."""
+        """Remind the user of a rule that starts later, once a day. Raises: EnrolmentRequired."""
         if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()):
             refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
             refusal.caller = user
@@ -211,7 +215,7 @@ async def require_in(
     ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
 ) -> Admission:
     """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
-    if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
+    if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
         return NO_ADMISSION
     return await require(ports, path, organization.id, None, user)
 
@@ -232,12 +236,21 @@ def _is_inside(state: PolicyState, address: str | None) -> bool:
 
 
 def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, device: DeviceMatch, now: datetime) -> Admission:
-    """Return the decision about a sign-in with these proofs, whose session has not started."""
+    """Return the decision about a sign-in with these proofs, before its session starts."""
     if subject is None:
         return NO_ADMISSION
     is_high, mfa_at = device.device.risk.is_high, device.device.mfa_at if device.is_trusted else None
     subject = replace(subject, session=PolicySession(proofs, mfa_at, is_high))
     return Admission(subject, judge(ports, PolicyPath.SIGN_IN, subject, now))
+
+
+async def judge_visit(
+    ports: Ports, path: PolicyPath, service: ServiceContext | None, user: Person | None, session_id: UUID | None = None
+) -> Admission:
+    """Return the decision about the session of a user at an application, if there are both. `session_id` as in `judge_session`."""
+    if user is None or service is None or not service.has_sign_in_policy:
+        return NO_ADMISSION
+    return await judge_session(ports, path, service.org_id, service.id, user, session_id)
 
 
 async def judge_grant(
@@ -250,12 +263,12 @@ async def judge_grant(
     return NO_ADMISSION if subject is None else Admission(subject, judge(ports, path, subject, ports.clock.now()))
 
 
-# The page on which users set up what a policy asks for
+# The page on which users set up a required factor
 
 
 @dataclass(frozen=True, slots=True)
 class Enrollment:
-    """What the policy of an organization, or of the platform, asks of a user."""
+    """The answer of a sign-in policy to a user, who may have to set up a factor."""
 
     organization: str | None  # its name; None: the platform
     org_id: UUID | None
@@ -263,7 +276,7 @@ class Enrollment:
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
-    """Return what an organization, or its application, asks of the user, or the platform of its owners.
+    """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
 
     The user can be new to the organization: its sign-in page names it to everyone. An unknown organization asks for nothing, so that
     the answer does not tell whether one exists.
@@ -282,6 +295,6 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
 
 
 async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:
-    """Store that the user does not set up now what a rule asks for later, so that this session is not asked again today."""
+    """Store that the user sets up the factor of a later rule another time, so that this session is not asked again today."""
     async with ports.storage.autocommit() as statements:
         await statements.policy_passes.set_reminded(user.session_id, org_id, ports.clock.now())

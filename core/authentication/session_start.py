@@ -8,7 +8,7 @@ from core.accounts import devices
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.authentication import events, sessions
+from core.authentication import account_recovery, events, sessions
 from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
@@ -46,6 +46,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     else:
         await tx.logins.begin_session(session, digest(secret), device, for_application=sign_in.for_application)
     await _warn_of_risk(tx, account, device, sign_in.proofs, now)
+    if sign_in.device.has_recovery:
+        await account_recovery.cancel_by_sign_in(tx, account, sign_in.proofs)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
     tx.record(events.signed_in(account.id, methods, sign_in.service))

@@ -9,7 +9,7 @@ from uuid import UUID
 from core.accounts import events as accounts_events
 from core.accounts import mfa, relying_party
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, NoPasskeysHere, Passkey, PasskeyKind
+from core.accounts.model.passkeys import HANDLE_BYTES, NO_AAGUID, Passkey, PasskeyKind
 from core.demo.model.demo import DemoUser
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import FactorKind
@@ -20,7 +20,7 @@ from core.tenancy.model.sign_in_policies import SignInPolicy, changes_of
 from ports import Ports
 from ports.storage import Transaction
 
-# A COSE key whose private key was deleted when it was made. So the passkey is shown, and signs in no user.
+# A COSE key without a private key, which was deleted at once. So the passkey is shown, and signs in no user.
 PUBLIC_KEY: Final = b64decode("pQECAyYgASFYINvdk6+kBNPyD4XYcZugRYe+ydu7cexC1ynK+2dhFe67Ilgg3WMzoPDt5VdiMA4BjLbDU1UwaCnznxNwBX8pMOMHGFA=")
 PASSKEY_NAME: Final = "Phone of the demo"
 # Admins set up a second factor by the end of the grace, which each run starts again.
@@ -37,8 +37,7 @@ async def enable_mfa(ports: Ports, tx: Transaction, user: DemoUser) -> DemoUser:
     await tx.accounts.set_mfa(user.id, now, now)
     if not was_enabled:
         await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
-        for event in accounts_events.mfa_enabled(user.id, FactorKind.TOTP):
-            tx.record(event)
+        tx.record(*accounts_events.mfa_enabled(user.id, FactorKind.TOTP))
     return replace(user, totp_secret=secret)
 
 
@@ -48,12 +47,9 @@ async def ensure_passkey(ports: Ports, tx: Transaction, user: DemoUser) -> None:
     account = await tx.accounts.lock(user.id)
     assert account is not None, "a locked account exists"
     await mfa.remove_factors(tx, account, now, (FactorKind.PASSKEY,))
-    if await tx.passkeys.by_credential(credential_id) is not None:
+    if not relying_party.has_host(ports) or await tx.passkeys.by_credential(credential_id) is not None:
         return
-    try:
-        party = await relying_party.load(ports, tx)
-    except NoPasskeysHere:
-        return
+    party = await relying_party.load(ports, tx)
     passkey = Passkey(
         id=new_id(),
         user_id=user.id,
@@ -84,7 +80,6 @@ async def ensure_policy(ports: Ports, tx: Transaction, org_id: UUID) -> None:
     if stored is not None and stored.changed_by is not None:
         return
     rules = POLICY.with_due_dates(Rules(), now)
-    policy_id = new_id() if stored is None else stored.id
-    await tx.sign_in_policies.put(SignInPolicy(id=policy_id, org_id=org_id, service_id=None, rules=rules, changed_at=now, changed_by=None))
+    await tx.sign_in_policies.put(SignInPolicy(org_id=org_id, rules=rules, changed_at=now))
     if stored is None:
         tx.record(tenancy_events.sign_in_policy_updated(org_id, None, changes_of(Rules(), rules)))

@@ -15,6 +15,7 @@ class Destination:
     """What waits for a sign-in."""
 
     service: Service | None = None  # the application, or None for the platform itself
+    has_sign_in_policy: bool = False  # the organization of the application has one
     org_slug: str | None = None  # of the organization of an authorization request
     login_hint: str | None = None  # the email address to fill in
     offers_sign_up: bool = True  # a new user can get access by signing up
@@ -37,7 +38,7 @@ class Asked:
     step: Step
     destination: Destination | None = None
     grant: OpenIdGrant | None = None
-    admission: Admission = NO_ADMISSION  # what the sign-in policy says about the session
+    admission: Admission = NO_ADMISSION  # the answer of the sign-in policy about the session
 
     @property
     def question(self) -> str:

@@ -4,7 +4,7 @@
 request or a SAML sign-on.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from core.accounts import passkey_offers
@@ -33,6 +33,7 @@ from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Method, first_method_of, is_by_provider
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
 from ports import Ports
@@ -56,8 +57,8 @@ class ApiSignIn:
     """The tokens of a completed sign-in over the API.
 
     With `device_token`, the device can skip the second factor for a while. `next_path` is the path
-    where the browser of a pending SAML sign-on continues, or None for other sign-ins. `enrollment` is what the
-    sign-in policy of the application asks for later, if anything.
+    where the browser of a pending SAML sign-on continues, or None for other sign-ins. `enrollment` is the
+    factor that the sign-in policy of the application requires later, if any.
     """
 
     tokens: TokenPair
@@ -78,12 +79,20 @@ class BrowserSignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInOptions:
-    """The contents of a sign-in page."""
+    """The contents of a sign-in page. It offers only ways that the sign-in policies of the application accept.
+
+    Where these are neither passwords nor emails, a user may have none of them yet. Then the page has the other ways, too, folded:
+    the user signs in with one, and sets a passkey up (security SP-5).
+    """
 
     destination: Destination
     providers: list[ConnectionSlug]  # the available identity providers
     design: Design | None  # of the service's organization
     email_sign_in: bool  # whether users can sign in by email
+    password: bool = True
+    passkey: bool = True
+    is_folded: bool = False  # passwords and emails are not accepted
+    folded_providers: list[ConnectionSlug] = field(default_factory=list)
 
 
 # Over the API
@@ -210,9 +219,27 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     destination = destination or await targets.find_destination(ports, flow, base_url)
     service = destination.service
-    return SignInOptions(
+    options = SignInOptions(
         destination=destination,
         providers=await trips.available_providers(ports, flow, service),
         design=None if service is None else await branding.get_design(ports, service.org_id),
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )
+    if service is None or not destination.has_sign_in_policy:
+        return options
+    async with ports.storage.reading() as read:
+        policy = await read.sign_in_policies.effective(service.org_id, service.id)
+    return options if policy is None else _accepted(options, policy.in_force(ports.clock.now()))
+
+
+def _accepted(options: SignInOptions, rules: Rules) -> SignInOptions:
+    """Return the ways that these rules accept of every user."""
+    if Concerned.EVERYONE in rules.phishing_resistant:
+        rules = replace(rules, methods=frozenset({Method.PASSKEY.value}))
+    password, email = rules.may_use(Method.PASSWORD), options.email_sign_in and rules.may_use(Method.EMAIL)
+    is_folded, passkey = not password and not email, rules.may_use(Method.PASSKEY)
+    providers = [slug for slug in options.providers if rules.may_use(PROVIDER_PREFIX + slug)]
+    if is_folded:
+        others = [slug for slug in options.providers if slug not in providers]
+        return replace(options, providers=providers, passkey=passkey, is_folded=True, folded_providers=others)
+    return replace(options, providers=providers, password=password, email_sign_in=email, passkey=passkey)

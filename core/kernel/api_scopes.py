@@ -52,8 +52,8 @@ class ApiScope(StrEnum):
 
     ORGANIZATION_READ = "organization:read", "Read the organization and its branding."
     ORGANIZATION_WRITE = "organization:write", "Change the organization and its branding."
-    MEMBERS_READ = "members:read", "Read members, invitations and blocked users."
-    MEMBERS_WRITE = "members:write", "Invite, change and remove members."
+    MEMBERS_READ = "members:read", "Read members, groups, invitations and blocked users."
+    MEMBERS_WRITE = "members:write", "Invite, change and remove members, and change groups."
     SERVICES_READ = "services:read", "Read applications, their access settings, plans and SAML settings."
     SERVICES_WRITE = "services:write", "Create and change applications and their SAML settings."
     RESOURCES_READ = "resources:read", "Read API resources."
@@ -123,7 +123,7 @@ def find_scope(area: str, *, changes: bool) -> ApiScope | None:
 
 _NAMES: Final = frozenset(ApiScope)
 # Roles belong to the members, and roles of applications to their users.
-_AREAS: Final = {"roles": Area.MEMBERS, "service_roles": Area.END_USERS}
+_AREAS: Final = {"roles": Area.MEMBERS, "groups": Area.MEMBERS, "service_roles": Area.END_USERS}
 
 
 def parse_scopes(names: Iterable[str]) -> frozenset[ApiScope]:

@@ -25,7 +25,7 @@ are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from core.kernel.causes import Caller
 
@@ -43,7 +43,7 @@ class Refusal(Exception):
     # The caller without sufficient rights, if the action had not begun yet.
     caller: Caller | None = None
     # Further members of the error body for programs.
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, Any] = {}
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()

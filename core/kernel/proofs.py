@@ -179,11 +179,12 @@ def required_strength(factors: Collection[Factor]) -> Strength:
 
 
 def reachable_strength(factors: Collection[Factor]) -> Strength:
-    """Return the strength of the strongest sign-in that an account with these factors can do."""
-    kinds = {factor.kind for factor in factors}
-    if FactorKind.PASSKEY in kinds:
-        return Strength.PHISHING_RESISTANT
-    return Strength.ONE if kinds.isdisjoint({FactorKind.TOTP, FactorKind.SECURITY_KEY}) else Strength.TWO
+    """Return the strength of the strongest sign-in that an account with these factors can do.
+
+    Sign-ins accept a security key only if it is a second factor.
+    """
+    has_passkey = any(factor.kind is FactorKind.PASSKEY for factor in factors)
+    return Strength.PHISHING_RESISTANT if has_passkey else required_strength(factors)
 
 
 def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:

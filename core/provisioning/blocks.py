@@ -41,6 +41,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
             raise NotBlocked
         account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
         reopened = await remove_block(tx, organization.id, account, now)
+        await tx.groups.remove_former_members(organization.id, [user_id])
         await tx.scim_users.forget_unprovisioned(organization.id, user_id)
         tx.record(events.user_unblocked(organization.id, user_id, whole_account=reopened))
 

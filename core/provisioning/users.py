@@ -109,8 +109,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         require_inactive_capacity(organization, non_members.value or 0)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
-        for event in events.user_provisioned(organization.id, account.id):
-            tx.record(event)
+        tx.record(*events.user_provisioned(organization.id, account.id))
         tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         if data.active is False:
             await user_changes.deactivate(tx, user, organization, now)

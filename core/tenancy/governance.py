@@ -16,6 +16,7 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationStatus, Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
+from core.kernel.sign_in_policy.rules import Rule
 from core.kernel.values import KEEP, Keep, PageResult, Slug, create_with_free_slug
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
@@ -28,6 +29,7 @@ from core.tenancy.model.organizations import (
     TierNotFound,
     WrongOrganizationStatus,
 )
+from core.tenancy.model.sign_in_policies import NoAdminNetworks, changes_of
 from ports import Ports
 from ports.storage import Transaction
 
@@ -75,11 +77,18 @@ async def get(ports: Ports, org_id: UUID) -> Organization:
 
 
 async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
-    """Return an organization in any status, with its owner and the number of its services. Raises: OrganizationNotFound."""
+    """Return an organization in any status, with facts that platform owners need. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
         resembled = await read.organizations.resembled([org_id])
-        return OrganizationDetails(listed.organization, listed.owner, resembled.get(org_id, ()), await read.services.count(org_id))
+        policy = await read.sign_in_policies.find(org_id)
+        return OrganizationDetails(
+            organization=listed.organization,
+            owner=listed.owner,
+            resembles=resembled.get(org_id, ()),
+            service_count=await read.services.count(org_id),
+            admin_networks=() if policy is None else tuple(policy.rules.document.get(Rule.ADMIN_NETWORKS, ())),
+        )
 
 
 async def create_approved(ports: Ports, caller: Person, slug: str, name: str) -> Organization:
@@ -220,6 +229,29 @@ async def change_tier(
         await tx.organizations.save(changed)
         tx.record(events.organization_tier_updated(organization.id, old=_tier_and_limits(organization), new=_tier_and_limits(changed)))
     return changed
+
+
+async def remove_admin_networks(ports: Ports, caller: Person, org_id: UUID, reason: str) -> None:
+    """Remove the networks from the sign-in policy of an organization, so that its admins can act from anywhere again.
+
+    They could not do it themselves after their networks changed (security SP-7). All other rules stay. Its
+    owner and admins get an email with the reason.
+
+    Raises: OrganizationNotFound, NotAPlatformOwner, NoAdminNetworks.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization = await _lock_as_platform_owner(tx, caller, org_id)
+        old = await tx.sign_in_policies.find(organization.id) or refuse(NoAdminNetworks)
+        if not old.rules.admin_networks:
+            raise NoAdminNetworks
+        new = replace(old, rules=replace(old.rules, admin_networks=()), changed_at=now, changed_by=caller.user_id)
+        await tx.sign_in_policies.put(new)
+        event = events.sign_in_policy_updated(organization.id, None, changes_of(old.rules, new.rules))
+        tx.record(event)
+        tx.record(event_catalog.to_platform_log(event, reason))
+        for address in await tx.members.admin_addresses(organization.id):
+            await tx.email_queue.add(new_email(EmailKind.ADMIN_NETWORKS_REMOVED, address, now, token=reason, org_id=organization.id))
 
 
 async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:

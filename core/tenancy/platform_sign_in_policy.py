@@ -17,23 +17,22 @@ from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT, format_day
 from core.kernel.errors import refuse
-from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_PLATFORM,
     Concerned,
     Document,
     EffectivePolicy,
     PolicyInvalid,
+    PolicyPart,
     Rule,
     Rules,
-    Source,
-    SourceKind,
 )
-from core.kernel.values import Email, new_id
+from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events
 from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of, require_available
-from core.tenancy.sign_in_policies import PolicyDetails
+from core.tenancy.sign_in_policies import PolicyDetails, judge
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -67,8 +66,9 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
         if old.version != version:
             raise PolicyChanged
         rules = rules.with_due_dates(old.rules, now)
-        is_later = rules.due_at.get(Rule.SECOND_FACTOR) != old.rules.due_at.get(Rule.SECOND_FACTOR)
-        new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id, reminded=0 if is_later else old.reminded)
+        new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id)
+        if new.second_factor_due(now) != old.second_factor_due(now):
+            new = replace(new, reminded=0)
         require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
         await _require_way_in(ports, tx, caller, rules, now)
         if changes := changes_of(old.rules, rules):
@@ -80,10 +80,8 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
 async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
     """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
     async with ports.storage.reading() as read:
-        policy = await _find(read, ports.clock.now())
-        addresses = await read.accounts.owner_addresses_without_second_factor()
-    due = policy.rules.due_at.get(Rule.SECOND_FACTOR)
-    return due if due is not None and due > ports.clock.now() else None, addresses
+        policy = await _find(read, now := ports.clock.now())
+        return policy.second_factor_due(now), await read.accounts.owner_addresses_without_second_factor()
 
 
 async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
@@ -91,15 +89,14 @@ async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
 
 
 def _first(now: datetime) -> SignInPolicy:
-    rules = _LEAST.with_due_dates(Rules(), now)
-    return SignInPolicy(id=new_id(), org_id=None, service_id=None, rules=rules, changed_at=now, changed_by=None)
+    return SignInPolicy(org_id=None, rules=_LEAST.with_due_dates(Rules(), now), changed_at=now)
 
 
 async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: Rules, now: datetime) -> None:
     owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
     owner = replace(owner, last_address=caller.address)
-    policy = EffectivePolicy(None, 0, ((Source(SourceKind.PLATFORM, None, PRODUCT), rules),))
-    decision = decide(policy, owner.facts(rules.in_force(now), now, email_is_on=ports.policy.email_sign_in))
+    policy = EffectivePolicy(None, 0, (PolicyPart(PRODUCT, rules),))
+    decision = judge(ports, policy, owner, now, email_is_on=ports.policy.email_sign_in)
     if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
         raise WouldLockYouOut(decision, caller.address)
 
@@ -128,8 +125,8 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
     async def process(tx: Transaction, now: datetime) -> int:
         policy = await tx.sign_in_policies.find(None)
-        due = None if policy is None else policy.rules.due_at.get(Rule.SECOND_FACTOR)
-        if policy is None or due is None or due <= now:
+        due = None if policy is None else policy.second_factor_due(now)
+        if policy is None or due is None:
             return 0
         number = 2 if due - now <= LAST_REMINDER else 1
         if policy.reminded >= number or not await tx.sign_in_policies.mark_reminded(number):

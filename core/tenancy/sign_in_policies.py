@@ -7,32 +7,32 @@ their organization (`core.applications.sign_in_policies`).
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Final
-from uuid import UUID
 
 from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Outcome, decide
+from core.kernel.sign_in_policy.decision import Decision, Outcome, decide
 from core.kernel.sign_in_policy.rules import (
     RULES_OF_APPLICATIONS,
     Document,
     EffectivePolicy,
+    PolicyPart,
     Rules,
-    Source,
-    SourceKind,
     strictest_rules,
 )
-from core.kernel.values import Batches, new_id
+from core.kernel.values import Batches
 from core.tenancy import events, organizations
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.sign_in_policies import (
     MAX_COUNTED,
     MAX_PEOPLE,
     PeopleCount,
+    PolicyApplication,
     PolicyChanged,
     PolicyOfUser,
     PolicyPerson,
@@ -48,15 +48,6 @@ from ports.storage import Reading, Transaction
 
 COUNTED_WITHIN: Final = 5.0  # seconds
 _STOPPED: Final = (Outcome.ENROLL, Outcome.REFUSED)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyApplication:
-    """The application that a policy is for. `email_sign_in` None: it offers sign-in by email as the platform does."""
-
-    id: UUID
-    name: str
-    email_sign_in: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +119,18 @@ async def _find(
 ) -> SignInPolicy:
     service_id = None if application is None else application.id
     stored = await read.sign_in_policies.find(organization.id, service_id)
-    return stored or SignInPolicy(
-        id=new_id(), org_id=organization.id, service_id=service_id, rules=Rules(), changed_at=now, changed_by=None
-    )
+    return stored or SignInPolicy(org_id=organization.id, service_id=service_id, rules=Rules(), changed_at=now)
 
 
 async def _merge(
     read: Reading | Transaction, organization: Organization, application: PolicyApplication | None, rules: Rules
 ) -> EffectivePolicy:
     """Return the policy of the organization, or of the application together with it, with these rules."""
-    source = Source(SourceKind.ORGANIZATION, organization.id, organization.name)
     if application is None:
-        return EffectivePolicy(organization.id, 0, ((source, rules),))
+        return EffectivePolicy(organization.id, 0, (PolicyPart(organization.name, rules),))
     above = await read.sign_in_policies.find(organization.id)
-    of_application = Source(SourceKind.APPLICATION, application.id, application.name)
-    return EffectivePolicy(organization.id, 0, ((source, Rules() if above is None else above.rules), (of_application, rules)))
+    of_organization = PolicyPart(organization.name, Rules() if above is None else above.rules)
+    return EffectivePolicy(organization.id, 0, (of_organization, PolicyPart(application.name, rules)))
 
 
 async def _require_available(
@@ -156,13 +144,12 @@ async def _require_available(
 
     Raises: MethodsUnavailable; NoPasskeysHere.
     """
-    rules = strictest_rules([rules for _, rules in effective.parts])
+    rules = effective.rules
     has_passkeys = relying_party.has_host(ports)
     require_available(rules, email_is_on=_offers_email(ports, application), has_passkeys=has_passkeys)
     if application is None:
-        for other in await read.sign_in_policies.of_applications(organization.id):
-            email_is_on = ports.policy.email_sign_in if other.email_sign_in is None else other.email_sign_in
-            both = strictest_rules([rules, other.rules])
+        for other, other_rules in await read.sign_in_policies.of_applications(organization.id):
+            both, email_is_on = strictest_rules([rules, other_rules]), _offers_email(ports, other)
             require_available(both, email_is_on=email_is_on, has_passkeys=has_passkeys, application=other.name)
 
 
@@ -172,9 +159,15 @@ async def _require_way_in(
     """Check that the caller meets the policy, or can do so by signing in again. Raises: WouldLockYouOut."""
     person = await tx.sign_in_policies.person(caller.acts_in.id, caller.user_id) or refuse(NotOfThisOrganization)
     person = replace(person, last_address=caller.address if application is None else None)
-    decision = decide(effective, person.facts(effective.in_force(now), now, email_is_on=_offers_email(ports, application)))
+    decision = judge(ports, effective, person, now, email_is_on=_offers_email(ports, application))
     if decision.outcome in _STOPPED:
         raise WouldLockYouOut(decision, caller.address)
+
+
+def judge(ports: Ports, policy: EffectivePolicy, person: PolicyPerson, at: datetime, *, email_is_on: bool) -> Decision:
+    """Return the decision about a sign-in of this person at this time, as `PolicyPerson.facts` describes it."""
+    factors = relying_party.without_lost_keys(ports, person.account, person.keys).factors
+    return decide(policy, person.facts(policy.in_force(at), at, factors, email_is_on=email_is_on))
 
 
 def _offers_email(ports: Ports, application: PolicyApplication | None) -> bool:
@@ -200,26 +193,24 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, organization, application, effective)
-    judge = _Judge(effective, now, email_is_on=_offers_email(ports, application))
+    counter = _Counter(ports, effective, now, email_is_on=_offers_email(ports, application))
     service_id, ends = None if application is None else application.id, monotonic() + COUNTED_WITHIN
 
-    async def next_members(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
+    async def next_people(last: PolicyPerson | None, limit: int, *, are_members: bool) -> Sequence[PolicyPerson]:
+        last_id = None if last is None else last.account.id
         async with ports.storage.reading() as read:
-            return await read.sign_in_policies.members(organization.id, service_id, None if last is None else last.account.id, limit)
+            return await read.sign_in_policies.people(organization.id, service_id, last_id, limit, are_members=are_members)
 
-    async def next_end_users(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
-        async with ports.storage.reading() as read:
-            return await read.sign_in_policies.end_users(organization.id, service_id, None if last is None else last.account.id, limit)
-
-    members, people = await judge.count(next_members, ends)
-    end_users, _ = await judge.count(next_end_users, ends)
+    members, people = await counter.count(partial(next_people, are_members=True), ends)
+    end_users, _ = await counter.count(partial(next_people, are_members=False), ends)
     return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _Counter:
     """The decisions of a policy about many people. It is the same decision as at a sign-in."""
 
+    ports: Ports
     policy: EffectivePolicy
     now: datetime
     email_is_on: bool
@@ -244,7 +235,7 @@ class _Judge:
 
     def _stop(self, person: PolicyPerson) -> StoppedPerson | None:
         for at in (self.now, *self.policy.due_dates(self.now)):
-            decision = decide(self.policy, person.facts(self.policy.in_force(at), at, email_is_on=self.email_is_on))
+            decision = judge(self.ports, self.policy, person, at, email_is_on=self.email_is_on)
             if decision.outcome in _STOPPED and decision.rule is not None:
                 account = person.account
                 return StoppedPerson(

@@ -20,7 +20,9 @@ from entrypoints.http.api.applications import (
     analytics,
     api_keys,
     authorization,
+    claims,
     end_users,
+    evaluation,
     figures,
     overview,
     own_applications,
@@ -33,6 +35,7 @@ from entrypoints.http.api.applications import (
     services,
     sign_in_preview,
 )
+from entrypoints.http.api.applications import attributes as user_attributes
 from entrypoints.http.api.authentication import (
     connections,
     email_sign_in,
@@ -67,15 +70,18 @@ from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import (
+    attributes,
     branding,
     domains,
     governance,
+    groups,
     home_realm,
     invitations,
     mail_server,
     members,
     organizations,
     platform_sign_in_policy,
+    roles,
     sign_in_policy,
 )
 from entrypoints.http.base.context import AppContext, app_context, bind_context
@@ -118,12 +124,16 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (privacy, "Data export and anonymization."),
     (account_logs, "The logs of second factors and of privacy, for the user and platform owners."),
     (organizations, "Organizations of the signed-in user."),
+    (groups, "Groups of an organization, and their members."),
     (members, "Members of an organization, their roles, and the transfer of ownership."),
+    (roles, "Roles of an organization, and the catalog of capabilities."),
     (invitations, "Invitations to join an organization."),
     (branding, "Name, logo and color of an organization."),
     (domains, "The domain of an organization, and its verification in the DNS."),
     (home_realm, "Which identity provider signs in the users of a domain."),
     (mail_server, "The mail server of an organization."),
+    (attributes, "The attributes of users that an organization declares, and their values."),
+    (user_attributes, "The attributes of end users, and of the signed-in user."),
     (sign_in_policy, "How the users of an organization and of its applications sign in."),
     (platform_sign_in_policy, "How platform owners sign in."),
     (audit, "The audit log of an organization."),
@@ -137,6 +147,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_access, "Who may use a service: its policy, and assigned users."),
     (authorization, "Permissions that a service declares, and the roles that it makes of them."),
     (role_assignments, "Users who have roles of a service."),
+    (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
@@ -164,6 +175,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_info, "Service API: the service of the API key."),
     (service_users, "Service API: the users of the service."),
     (service_authorization, "Service API: permissions and roles of the service, and roles of its users."),
+    (evaluation, "Questions whether a user has a permission of a service (AuthZEN)."),
     (subscriptions, "Service API: subscriptions of users to plans, and the list for members."),
     (checkout, "Hosted checkout for a plan."),
     (directory_blocks, "Users that the organization's directory blocks."),

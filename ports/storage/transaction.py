@@ -11,7 +11,7 @@ from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
 from ports.storage.applications.authorization import Authorizations, RoleAssignments
 from ports.storage.applications.figures import FigureCounting
-from ports.storage.applications.services import ApiKeys, Plans, Services
+from ports.storage.applications.services import ApiKeys, Plans, ServiceClaims, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
@@ -35,7 +35,10 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.attributes import Attributes
+from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
+from ports.storage.tenancy.roles import Roles
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
 
@@ -49,8 +52,8 @@ class Transaction(Protocol):
     async def send_deferred(self) -> None:
         """Execute the deferred statements now, if their results are needed before any other statement."""
 
-    def record(self, event: Event) -> None:
-        """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
+    def record(self, *events: Event) -> None:
+        """Write the events, and the audit log entries of those that have one, with the caller's id, address and user agent.
 
         All events of a transaction are written when its block ends, in the order of the calls. So
         `of_person` stands for the confirmed memberships of that moment. They are written last
@@ -85,6 +88,8 @@ class Transaction(Protocol):
     @property
     def domains(self) -> Domains: ...
     @property
+    def groups(self) -> Groups: ...
+    @property
     def home_realm(self) -> HomeRealm: ...
     @property
     def invitations(self) -> Invitations: ...
@@ -92,6 +97,10 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def roles(self) -> Roles: ...
+    @property
+    def attributes(self) -> Attributes: ...
     @property
     def sign_in_policies(self) -> SignInPolicies: ...
     @property
@@ -113,6 +122,8 @@ class Transaction(Protocol):
     def plans(self) -> Plans: ...
     @property
     def role_assignments(self) -> RoleAssignments: ...
+    @property
+    def service_claims(self) -> ServiceClaims: ...
     @property
     def service_users(self) -> ServiceUsers: ...
     @property

@@ -77,14 +77,18 @@ def test_a_notice_about_a_usable_organization_links_to_the_sign_in_page(kind: Em
     assert Page(message.html).links == [link, link]
 
 
-REASONED = {EmailKind.ORGANIZATION_REJECTED: "was rejected", EmailKind.ORGANIZATION_SUSPENDED: "was suspended"}
+REASONED = {
+    EmailKind.ORGANIZATION_REJECTED: "Acme & <Sons> was rejected",
+    EmailKind.ORGANIZATION_SUSPENDED: "Acme & <Sons> was suspended",
+    EmailKind.ADMIN_NETWORKS_REMOVED: "Admins of Acme & <Sons> can act from any network",
+}
 
 
 @pytest.mark.parametrize("kind", REASONED)
 def test_a_notice_about_an_organization_states_the_reason_if_there_is_one(kind: EmailKind) -> None:
     for reason in ("Not a company & <late>", None):
         message = TEMPLATES.compose(replace(MAIL, kind=kind, token=reason))
-        assert message.subject == f"Acme & <Sons> {REASONED[kind]} - Gatehouse"
+        assert message.subject == f"{REASONED[kind]} - Gatehouse"
         for part in (message.text, Page(message.html).visible_text):
             assert "Acme & <Sons>" in normalize(part)
             assert ("The reason: Not a company & <late>" in normalize(part), "reason" in part) == (reason is not None,) * 2

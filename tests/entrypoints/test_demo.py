@@ -47,7 +47,7 @@ async def counts(pool: Pool) -> dict[str, int]:
 
 def all_users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tenant in (shown, shown["other_organization"]):
-        for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
+        for who in (tenant["owner"], tenant["admin"], tenant["member"], tenant["auditor"], *tenant["end_users"]):
             yield who["email"], who["password"]
 
 
@@ -81,7 +81,7 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         assert {each["client_id"] for each in listed} == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
         members = (await api.get(f"/api/organizations/{org}/members", token=token)).json["members"]
         assert {(each["user"]["id"], each["membership"]["role"]) for each in members} == {
-            (tenant[role]["id"], role) for role in ("owner", "admin", "member")
+            (tenant[role]["id"], role) for role in ("owner", "admin", "member", "auditor")
         }
         key = {"X-Api-Key": tenant["api_key"]}
         users = (await api.get("/api/service/users", headers=key)).json

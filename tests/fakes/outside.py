@@ -1,5 +1,6 @@
 """Small real implementations of the ports to the outside world, which tests inspect and control."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -76,6 +77,13 @@ class FakeMailTransport:
         while len(self.emails) < count:
             await self._changed.wait()
         return self.emails
+
+    def newest(self, pattern: str, to: str | None = None) -> EmailMessage:
+        """Return the newest email with a match of this pattern. Emails of one moment come in any order.
+
+        Raises: IndexError if there is none.
+        """
+        return [email for email in self.emails if re.search(pattern, email.subject + email.text) and to in (None, email.to)][-1]
 
     async def wait_for_attempt(self, address: str) -> None:
         """Return as soon as the delivery of an email to the address has started."""

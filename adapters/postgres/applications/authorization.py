@@ -83,6 +83,12 @@ class Authorizations(Repository):
             where r.org_id = %(org_id)s and r.service_id = %(service_id)s group by r.slug"""
         return dict(await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, service_id=service_id))
 
+    async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
+        sql = """
+            select v.name from service_roles r join services v on v.id = r.service_id and v.org_id = r.org_id
+            where r.org_id = %(org_id)s and r.slug = %(slug)s order by v.name, v.id limit 1"""
+        return await self._one(lambda row: row[0], sql, org_id=org_id, slug=slug)
+
     async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> list[Email]:
         sql = """
             select a.email from (

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.users import ServiceUser
 from core.kernel.values import Email, PageResult
 
@@ -108,7 +109,8 @@ def remove_without_subscription(which: LiteralString) -> LiteralString:
                 select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
                 and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
             returning e.org_id, e.user_id),
-        roleless as ({TAKE_ROLES})
+        roleless as ({TAKE_ROLES}),
+        ungrouped as ({leave_groups("gone")})
         update end_user_totals set total = total - fewer.people
         from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
         where org_id = %(org_id)s and fewer.people > 0"""
@@ -144,7 +146,8 @@ def _removal(of_organization: LiteralString, of_service: LiteralString, no_longe
             returning e.org_id, e.user_id),
         roleless_here as (
             delete from service_role_users where user_id = %(user_id)s {of_organization} {of_service}),
-        roleless as ({TAKE_ROLES})
+        roleless as ({TAKE_ROLES}),
+        ungrouped as ({leave_groups("gone")})
         update end_user_totals t set total = total - fewer.people
         from (
             select gone.org_id, count(*) as people from gone cross join (select count(*) from counted) before

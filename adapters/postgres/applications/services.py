@@ -14,6 +14,7 @@ from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
+from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
@@ -127,6 +128,10 @@ class Services(Repository):
             to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
+    async def client_by_id(self, org_id: UUID, service_id: UUID) -> tuple[Service, ServiceContext] | None:
+        sql = f"{CLIENT} where vo.id = %(org_id)s and v.id = %(service_id)s"
+        return await self._one(to_client, sql, org_id=org_id, service_id=service_id)
+
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
         return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
 
@@ -234,7 +239,8 @@ class Services(Repository):
             gone as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER}
                 returning e.org_id, e.user_id),
-            roleless as ({TAKE_ROLES})
+            roleless as ({TAKE_ROLES}),
+            ungrouped as ({leave_groups("gone")})
             select count(*) from gone"""
         return await self._count(sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until)
 

@@ -4,12 +4,13 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.openid import USER_FACTS, user_facts_sql
+from adapters.postgres.authentication.openid import ALL_USER_FACTS, USER_FACTS, user_facts_sql
 from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.authentication.model.openid import UserFacts
 
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
+ALL_FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s", ALL_USER_FACTS)
 
 
 class OpenIdFacts(Repository):
@@ -17,6 +18,9 @@ class OpenIdFacts(Repository):
 
     async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         return await self._one(USER_FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        return await self._one(ALL_USER_FACTS.read, ALL_FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
     def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> DeferredRow[UserFacts]:
         return self._one_deferred(USER_FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)

@@ -50,7 +50,7 @@ class PersonalTokens(Repository):
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
             left join memberships am on am.org_id = a.id and am.user_id = u.id
-                    where t.token_hash = %(token_hash)s and {LIVE}"""
+            where t.token_hash = %(token_hash)s and {LIVE}"""
         return await self._one(PERSONAL_TOKEN_RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:

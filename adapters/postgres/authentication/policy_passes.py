@@ -5,16 +5,18 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import proved_at
 from core.kernel.roles import RoleName
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
 # Whether the session `s` has a live pass of the organization `o` for the role of its user. A new version asks for a new one.
@@ -37,11 +39,13 @@ POLICY_MET: Final = f"(o.sign_in_policy_version is null or s.impersonator_id is 
 PROOFS: Final = proof_columns("s")
 SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
 SESSION_WIDTH: Final = 8 + PROOFS.width
+FACTS_WIDTH: Final = 14
 LOAD: Final = f"""
-    select p.org_id, p.version, p.rules, o.name, o.slug, v.id, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+        {rights_columns("m", "o").sql},
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
-        {SESSION}, {ACCOUNT.columns}
+        {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from sign_in_policies p
     join users u on u.id = %(user_id)s
     left join organizations o on o.id = p.org_id
@@ -65,23 +69,24 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:12]
-    service_id, service_slug, service_name, service_rules = service
-    rest = row[12:]
-    kind = SourceKind.PLATFORM if org_id is None else SourceKind.ORGANIZATION
-    parts = [(Source(kind, org_id, org_name or PRODUCT), Rules.read(rules))]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role = row[:10]
+    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[10:13]), row[13], row[FACTS_WIDTH:]
+    parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
     if service_rules is not None:
-        parts.append((Source(SourceKind.APPLICATION, service_id, service_name), Rules.read(service_rules)))
-    account = ACCOUNT.read(rest[SESSION_WIDTH:])
+        parts.append(PolicyPart(service_name, Rules.read(service_rules)))
+    session, keys = rest[:SESSION_WIDTH], rest[SESSION_WIDTH : SESSION_WIDTH + KEY_HOSTS.width]
+    account = ACCOUNT.read(rest[SESSION_WIDTH + KEY_HOSTS.width :])
     return PolicySubject(
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
         service_slug=None if service_rules is None else service_slug,
         role=None if role is None else RoleName(role),
+        rights=rights,
         account=account,
+        keys=to_key_hosts(keys),
         providers=frozenset(providers),
         email_sign_in=email_sign_in,
-        session=_to_session(rest[:SESSION_WIDTH], has_second=bool(account.second_factors)),
+        session=_to_session(session, has_second=bool(account.second_factors)),
     )
 
 

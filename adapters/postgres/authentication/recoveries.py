@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.authentication.model.recovery import AccountRecovery
+from core.authentication.model.recovery import AccountRecovery, CountedAttempt
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
@@ -46,11 +46,12 @@ class Recoveries(SealingRepository):
             values (%(id)s, %(user_id)s, %(org_id)s, %(issuer_id)s, %(code_salt)s, %(code_hash)s, %(created_at)s, %(expires_at)s)"""
         await self._run(sql, **RECOVERY.values(recovery), code_hash=code_hash)
 
-    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> bytes | None:
+    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> CountedAttempt | None:
         sql = """
             update account_recoveries set attempts = attempts + 1
-            where id = %(id)s and attempts < %(limit)s and browser_hash is null and expires_at > %(now)s returning code_hash"""
-        return await self._one(lambda row: bytes(row[0]), sql, id=recovery_id, limit=limit, now=now)
+            where id = %(id)s and attempts < %(limit)s and browser_hash is null and expires_at > %(now)s
+            returning attempts, code_hash"""
+        return await self._one(lambda row: CountedAttempt(row[0], bytes(row[1])), sql, id=recovery_id, limit=limit, now=now)
 
     async def open(self, recovery: AccountRecovery, browser_hash: bytes, secret: str, now: datetime) -> bool:
         sql = """
@@ -58,6 +59,9 @@ class Recoveries(SealingRepository):
             where id = %(id)s and browser_hash is null and expires_at > %(now)s"""
         sealed = self._vault.seal(secret.encode(), secret_context(recovery.id))
         return await self._run(sql, id=recovery.id, browser_hash=browser_hash, secret=sealed, now=now) == 1
+
+    async def end(self, recovery_id: UUID) -> bool:
+        return await self._run("delete from account_recoveries where id = %(id)s", id=recovery_id) == 1
 
     async def remove(self, user_id: UUID, org_id: UUID | None = None) -> bool:
         of_organization = "" if org_id is None else "and org_id = %(org_id)s"

@@ -1,23 +1,24 @@
 """Sign-in policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import ADMINS
+from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
 from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules, Source, SourceKind
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
@@ -47,16 +48,21 @@ RENEW: Final = f"""
         on conflict on constraint sign_in_policies_key do update set version = excluded.version
         returning org_id, service_id, version)
     {COPY_VERSION}"""
+NEXT_VERSION: Final = f"""
+    with renewed as (
+        update sign_in_policies p set version = nextval('sign_in_policy_versions')
+        where p.org_id = %(org_id)s and p.service_id is null
+        returning p.org_id, p.service_id, p.version)
+    {COPY_VERSION}"""
 EFFECTIVE: Final = """
-    select p.service_id, coalesce(v.name, o.name), p.rules, p.version
+    select coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
     left join services v on v.id = p.service_id and v.org_id = o.id
     where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
     order by p.service_id nulls first"""
-OF_PLATFORM: Final = "select p.rules, p.version from sign_in_policies p where p.org_id is null"
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, m.role in ({ADMINS})
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
@@ -80,11 +86,12 @@ USES_SERVICE: Final = """
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
 # Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
-MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {ACCOUNT.columns} from"
+MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', {PROVIDERS}, null, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
+    select '{OWNER}', true, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
 def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
@@ -101,7 +108,7 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
     later = "" if last is None else "and e.user_id > %(last)s"
     users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
-        select null, {PROVIDERS}, null, {ACCOUNT.columns} from (
+        select null, false, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from (
             select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
             order by e.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -118,13 +125,11 @@ class SignInPolicies(Repository):
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         rows = await self._all(lambda row: row, EFFECTIVE, org_id=org_id, service_id=service_id)
-        return to_effective(org_id, rows)
+        parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
+        return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
-    async def of_platform(self) -> EffectivePolicy | None:
-        return await self._one(_to_policy_of_platform, OF_PLATFORM)
-
-    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
-        return await self._all(lambda row: ApplicationPolicy(row[0], row[1], row[2], Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
+    async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
+        return await self._all(lambda row: (PolicyApplication(*row[:3]), Rules.read(row[3])), OF_APPLICATIONS, org_id=org_id)
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
@@ -139,12 +144,10 @@ class SignInPolicies(Repository):
                 or exists (select from login_events l where l.user_id = u.id and l.success)) limit 1"""
         return await self._exists(sql)
 
-    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = _next_members(service_id, last)
-        return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
-
-    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        sql = _next_end_users(service_id, last)
+    async def people(
+        self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int, *, are_members: bool
+    ) -> Sequence[PolicyPerson]:
+        sql = (_next_members if are_members else _next_end_users)(service_id, last)
         return await self._all(_to_person, sql, org_id=org_id, service_id=service_id, last=last, limit=limit)
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
@@ -156,6 +159,9 @@ class SignInPolicies(Repository):
         if org_id is not None:
             required.append(strictest(await self.effective(org_id), is_admin=False, now=now))
         return max(required, default=Strength.ONE)
+
+    async def renew(self, org_id: UUID) -> None:
+        await self._run(NEXT_VERSION, org_id=org_id)
 
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:
@@ -180,31 +186,12 @@ class SignInPolicies(Repository):
         return await self._run(sql, org_id=org_id, service_id=service_id) > 0
 
 
-def to_effective(org_id: UUID, rows: Sequence[Row]) -> EffectivePolicy | None:
-    """Return the policy of the rows of EFFECTIVE: the organization's first, then the application's."""
-    return EffectivePolicy(org_id, rows[0][3], tuple(_to_part(org_id, row) for row in rows)) if rows else None
-
-
 def _to_person(row: Row) -> PolicyPerson:
-    return PolicyPerson(ACCOUNT.read(row[3:]), row[0], frozenset(row[1]), row[2])
-
-
-def _to_part(org_id: UUID, row: Row) -> tuple[Source, Rules]:
-    service_id, name, rules, _ = row
-    kind = SourceKind.ORGANIZATION if service_id is None else SourceKind.APPLICATION
-    return Source(kind, service_id or org_id, name), Rules.read(rules)
-
-
-def _to_policy_of_platform(row: Row) -> EffectivePolicy:
-    return _of_platform(row[0], row[1])
-
-
-def _of_platform(rules: Mapping[str, Any], version: int) -> EffectivePolicy:
-    return EffectivePolicy(None, version, ((Source(SourceKind.PLATFORM, None, PRODUCT), Rules.read(rules)),))
+    role, counts_as_admin, providers, address = row[:4]
+    keys, account = row[4 : 4 + KEY_HOSTS.width], row[4 + KEY_HOSTS.width :]
+    return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, counts_as_admin, frozenset(providers), address)
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
-    org_id, name, rules, version, is_admin = row
-    if org_id is None:
-        return PolicyOfUser(_of_platform(rules, version), is_admin)
-    return PolicyOfUser(EffectivePolicy(org_id, version, ((Source(SourceKind.ORGANIZATION, org_id, name), Rules.read(rules)),)), is_admin)
+    org_id, name, rules, version, counts_as_admin = row
+    return PolicyOfUser(EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),)), counts_as_admin)

@@ -53,6 +53,11 @@ class Account:
     profile: Profile = NO_PROFILE
 
     @property
+    def key_count(self) -> int:
+        """The number of passkeys and security keys."""
+        return self.passkey_count + self.security_key_count
+
+    @property
     def factors(self) -> tuple[Factor, ...]:
         """The factors of the account, without linked accounts and backup codes."""
         mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.errors import Invalid, NotFound, Unauthenticated, refuse
 from core.kernel.proofs import Method, Proof
 
 MAX_PASSKEYS: Final = 20  # of an account, with its security keys
@@ -100,6 +100,15 @@ class Passkey:
         return f"{SECURITY_KEY_MARK}{self.product or ''}" if self.kind is PasskeyKind.SECURITY_KEY else self.product
 
 
+@dataclass(frozen=True, slots=True)
+class KeyHosts:
+    """The RP IDs of the passkeys and of the security keys of an account, one for each key."""
+
+    passkeys: Sequence[str] = ()
+    security_keys: Sequence[str] = ()
+    stored: str | None = None  # the stored RP ID of the installation; not needed without keys
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPasskey:
     """The verified result of a registration."""
@@ -173,6 +182,10 @@ class OwnPasskeys:
     rp_id: str | None  # of new ones; None at a host of numbers
     handle: bytes | None = field(repr=False)  # what authenticators know of the user; None if the account has never had any
     restorable: Sequence[bytes] = field(repr=False)  # credential ids that an undo can restore, last deleted first
+
+    def find(self, passkey_id: UUID) -> Passkey:
+        """Return the passkey with this id. Raises: PasskeyNotFound."""
+        return next((passkey for passkey in self.passkeys if passkey.id == passkey_id), None) or refuse(PasskeyNotFound)
 
     @property
     def usable(self) -> list[Passkey]:

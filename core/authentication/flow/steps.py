@@ -29,7 +29,7 @@ class Step(Enum):
     CONSENT = "consent"
     SELECT = "select"
 
-    ENROLL = "enroll"  # the page on which the account gets what a sign-in policy asks for
+    ENROLL = "enroll"  # the page on which the account gets the factor that a sign-in policy requires
 
     START_SESSION = "start session"
     CHECK_ACCESS = "check access"  # load `Facts.agreement`, and ask again

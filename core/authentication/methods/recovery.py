@@ -6,7 +6,7 @@ from datetime import datetime
 from core.accounts import email_changes, mfa, profiles
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.profiles import ProfileChanges
 from core.authentication import events
 from core.authentication.flow.methods import Proved
@@ -46,7 +46,7 @@ class RecoveryLink:
         return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)
 
     async def _lock(self, tx: Transaction) -> tuple[Account, TokenPurpose]:
-        """Lock the account of the link, and return what the link is for. Raises: RecoveryLinkInvalid."""
+        """Lock the account of the link, and return it with the purpose of the link. Raises: RecoveryLinkInvalid."""
         for purpose in PURPOSES:
             if (account := await tx.accounts.lock_by_token(digest(self.token), purpose)) is not None:
                 return account, purpose
@@ -54,7 +54,9 @@ class RecoveryLink:
 
 
 async def _reset(tx: Transaction, caller: Caller, account: Account, now: datetime) -> Account:
-    """Remove all factors of a locked account but the password, and return the account as it is now."""
+    """Remove all factors of a locked account but the password, and return the account as it is now. All platform owners get an email."""
     await mfa.reset_factors(tx, caller, account, now)
     await email_changes.end_all(tx, account, now)  # an undo link could restore an earlier factor
+    for address in await tx.accounts.platform_owner_addresses():  # the account is one of them
+        await tx.email_queue.add(new_email(EmailKind.OWNER_RESET_USED, address, now, token=account.email))
     return replace(account, mfa_enabled_at=None, passkey_second_at=None, passkey_count=0, security_key_count=0)

@@ -48,7 +48,7 @@ Check = Callable[[CodeAttempt, datetime], Awaitable[_RightAnswer]]
 
 
 async def load_options(ports: Ports, flow: Flow) -> SecondFactorOptions:
-    """Return what a flow with a first factor accepts as the second one. Raises: PreAuthInvalid."""
+    """Return the second factors that a flow with a first factor accepts. Raises: PreAuthInvalid."""
     user_id = flow.user_id or refuse(PreAuthInvalid)
     async with ports.storage.reading() as read:
         status = await read.mfa.status(user_id) or refuse(PreAuthInvalid)
@@ -66,7 +66,7 @@ def _binding(flow: Flow) -> ChallengeBinding:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code for the account whose first factor was proved in this flow.
+    """A code, in a flow with the first factor of its account.
 
     With `trusts_device`, the device can skip the second factor until the period that the user's organizations set is over.
     """
@@ -90,7 +90,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class SecondPasskey:
-    """The answer of a passkey or security key of the account whose first factor was proved in this flow. `trusts_device` as in `Code`."""
+    """The answer of a passkey or security key, in a flow with the first factor of its account. `trusts_device` as in `Code`."""
 
     credential: Json = field(repr=False)
     trusts_device: bool = False

@@ -152,7 +152,7 @@ class SignedIn:
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client
-    enrollment: DueEnrollment | None = None  # what a rule of the sign-in policy asks for later
+    enrollment: DueEnrollment | None = None  # the factor that the sign-in policy requires later
 
 
 # After this many wrong codes, only the link of the email still works.

@@ -1,6 +1,6 @@
 """The sign-in policy that a user has to meet, the facts that it judges, and its refusals."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,11 +8,12 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden
-from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.proofs import Acr, Proofs, Strength
-from core.kernel.roles import RoleName, is_admin
+from core.kernel.proofs import Acr, Method, Proofs, Strength
+from core.kernel.roles import Rights, RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule
@@ -67,7 +68,9 @@ class PolicySubject:
     org_slug: str | None  # None: the policy of the platform
     service_slug: str | None  # of the application, if it has rules of its own
     role: RoleName | None  # in the organization
+    rights: Rights  # of the member there
     account: Account
+    keys: KeyHosts  # of the account
     providers: frozenset[str]  # the linked identity providers
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None
@@ -79,7 +82,9 @@ class PolicySubject:
 
     @property
     def is_admin(self) -> bool:
-        return self.account.is_platform_owner if self.policy.org_id is None else is_admin(self.role)
+        if self.policy.org_id is None:
+            return self.account.is_platform_owner
+        return self.role is not None and is_admin(self.rights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,6 @@ class PolicyPass:
     used_at: datetime
 
 
-_METHOD_NAMES: Final[Mapping[str, str]] = {
-    **{"password": "password", "email": "email", "passkey": "passkey", "totp": "authenticator app"},
-    **{PROVIDER_PREFIX + slug: name for slug, name in PROVIDER_NAMES.items()},
-}
 _FACTS: Final = {
     Rule.SECOND_FACTOR: "{} requires a second factor.",
     Rule.PHISHING_RESISTANT: "{} requires a passkey.",
@@ -111,17 +112,18 @@ _FACTS: Final = {
 def explain(decision: Decision) -> str:
     """Return a sentence about the rule of a decision. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
-    methods = ", ".join(_METHOD_NAMES[name] for name in METHODS if name in (decision.methods or ()))
-    return _FACTS[decision.rule].format(_name(decision), methods)
+    return _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
 
 
-def _name(decision: Decision) -> str:
-    return "" if decision.source is None else decision.source.name
+def method_names(methods: Collection[str], providers: Mapping[ConnectionSlug, str]) -> tuple[str, ...]:
+    """Return the names of the methods of a rule, in the order of METHODS. `providers` are the names of the identity providers."""
+    names = {Method.TOTP.value: "authenticator app"} | {PROVIDER_PREFIX + slug: name for slug, name in providers.items()}
+    return tuple(names.get(method, method) for method in METHODS if method in methods)
 
 
 def _fields(decision: Decision, **further: str) -> dict[str, str]:
     rule = {} if decision.rule is None else {"rule": decision.rule.value}
-    return {**further, **rule, "organization": _name(decision)}
+    return {**further, **rule, "organization": decision.source or ""}
 
 
 class EnrolmentRequired(Forbidden):
@@ -165,7 +167,7 @@ class TokenBelowPolicy(PolicyRefused):
 
 @dataclass(frozen=True, slots=True)
 class DueEnrollment:
-    """The page on which a user sets up what a rule of a sign-in policy asks for, and the start of the rule in UTC."""
+    """The page on which a user sets up the factor that a sign-in policy requires, and the start of the rule in UTC."""
 
     url: str
     due_at: datetime

@@ -46,6 +46,23 @@ class OpenRecovery:
 
 
 @dataclass(frozen=True, slots=True)
+class CountedAttempt:
+    """An attempt at the code of a recovery, which is counted."""
+
+    number: int  # the first one is 1
+    code_hash: bytes = field(repr=False)  # of the right code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryChoices:
+    """What an admin can do about the recovery of a user, and why they cannot start one."""
+
+    can_start: bool
+    can_cancel: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedRecovery:
     """The part of a new recovery that its issuer gives to the user. `expires_at` is in UTC."""
 

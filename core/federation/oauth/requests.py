@@ -64,6 +64,7 @@ class WaitingRequest:
         service, context = self.authorization.service, self.authorization.context
         return Destination(
             service=service,
+            has_sign_in_policy=context is not None and context.has_sign_in_policy,
             org_slug=None if context is None else context.org_slug,
             login_hint=self.authorization.request.login_hint,
             offers_sign_up=_offers_sign_up(service),

@@ -13,7 +13,7 @@ from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.policy import PolicyPath
-from core.authentication.policy_checks import NO_ADMISSION, Admission, judge_session, refusal_of
+from core.authentication.policy_checks import Admission, judge_visit, refusal_of
 from core.authentication.service_access import find_refusal
 from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
@@ -62,7 +62,7 @@ async def advance(
 
 @dataclass(frozen=True, slots=True)
 class FoundStep:
-    """The next step, the grant of OpenID Connect, if any, and what the sign-in policy says about the session."""
+    """The next step, the grant of OpenID Connect, if any, and the answer of the sign-in policy about the session."""
 
     step: Step
     grant: OpenIdGrant | None
@@ -86,7 +86,7 @@ async def find_step(
     """
     if waiting.refusal is not None:
         raise waiting.refusal
-    admission, now = await _judge(ports, path, visitor, waiting), ports.clock.now()
+    admission, now = await judge_visit(ports, path, waiting.authorization.context, visitor), ports.clock.now()
     facts = Facts(
         needs=waiting.needs,
         now=now,
@@ -114,14 +114,6 @@ async def find_step(
     if step in _REFUSALS:
         raise _REFUSALS[step]
     return FoundStep(step, grant, admission)
-
-
-async def _judge(ports: Ports, path: PolicyPath, visitor: Visitor | None, waiting: WaitingRequest) -> Admission:
-    """Ask the sign-in policy of the organization and its application about the session."""
-    context = waiting.authorization.context
-    if visitor is None or context is None or not context.has_sign_in_policy:
-        return NO_ADMISSION
-    return await judge_session(ports, path, context.org_id, context.id, visitor)
 
 
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:

@@ -18,7 +18,7 @@ from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import Session, SessionStart
-from core.authentication.policy_checks import NO_ADMISSION, Admission, judge_session
+from core.authentication.policy_checks import judge_visit
 from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
@@ -69,7 +69,7 @@ async def resume(
     api_session_id, user = None, None if visitor is None or visitor.mfa_missing else visitor
     if ticket is not None and compare_digest(flow.ticket_hash or b"", digest(ticket)):
         api_session_id, user = flow.session_id, await _visitor_over_api(ports, flow, caller)
-    admission, now = await _judge(ports, user, waiting, api_session_id), ports.clock.now()
+    admission, now = await judge_visit(ports, PolicyPath.SAML, waiting.provider.service, user, api_session_id), ports.clock.now()
     facts = Facts(
         needs=Needs(is_silent=sign_on.is_passive, fresh=sign_on.force_authn),
         now=now,
@@ -101,14 +101,6 @@ async def resume(
     if step is Step.TOO_WEAK:
         return await _respond_with_status(ports, caller, waiting, SamlStatus.NO_AUTHN_CONTEXT)
     return Asked(step, admission=admission)
-
-
-async def _judge(ports: Ports, user: Visitor | None, waiting: WaitingSignOn, api_session_id: UUID | None) -> Admission:
-    """Ask the sign-in policy about the session of the browser, or the one of the API that its own begins from."""
-    service = waiting.provider.service
-    if user is None or not service.has_sign_in_policy:
-        return NO_ADMISSION
-    return await judge_session(ports, PolicyPath.SAML, service.org_id, service.id, user, api_session_id)
 
 
 async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor:

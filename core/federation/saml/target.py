@@ -179,8 +179,8 @@ async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow
 async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destination:
     """Return the destination that the pages of the sign-in name. Raises: FlowEnded."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_id(*_service_ids(flow)) or refuse(FlowEnded)
-    return Destination(service=service, offers_sign_up=False)
+        service, context = await read.services.client_by_id(*_service_ids(flow)) or refuse(FlowEnded)
+    return Destination(service=service, has_sign_in_policy=context.has_sign_in_policy, offers_sign_up=False)
 
 
 def address(_flow: Flow) -> None:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, strength_of
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules, Source
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
 
 
 class Outcome(Enum):
@@ -46,9 +46,10 @@ class Decision:
 
     outcome: Outcome
     rule: Rule | None = None
-    source: Source | None = None
+    source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
     methods: frozenset[str] | None = None  # the allowed ones; None for all
+    method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
     valid_until: datetime | None = None
     idle: timedelta | None = None
@@ -59,13 +60,12 @@ NO_POLICY: Final = Decision(outcome=Outcome.ALLOWED)
 
 
 def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
-    """Return whether this sign-in is enough, what else the user must do, or why nothing helps. No other code decides this."""
+    """Return whether this sign-in is enough, the next step of the user, or why no step helps. No other code decides this."""
     if policy is None:
         return NO_POLICY
     rules = policy.in_force(facts.now)
     if facts.is_admin and facts.acts and not _is_recovered_owner(facts) and not rules.admits(facts.address):
-        outside = (source for source, each in policy.parts if not each.admits(facts.address))
-        return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=next(outside))
+        return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
     need, have, can = _needed(rules, facts), _proved(rules, facts), _reachable(rules, facts)
     too_old = _rule_about_age(rules, facts) if facts.ages else None
     if have >= need and too_old is None:

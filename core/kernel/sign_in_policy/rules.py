@@ -92,7 +92,7 @@ class Rules:
     session_lifetime: timedelta | None = None
     session_idle: timedelta | None = None
     device_trust: timedelta | None = None  # zero: the second factor is asked for in each sign-in
-    admin_networks: tuple[tuple[Network, ...], ...] = ()  # admins act from an address in each of these lists
+    admin_networks: tuple[Network, ...] = ()  # admins act only from there
     invited_domains: frozenset[Domain] | None = None
     grace: timedelta = timedelta(0)
     due_at: Mapping[Rule, datetime] = field(default_factory=dict, hash=False)
@@ -123,7 +123,6 @@ class Rules:
     @classmethod
     def read(cls, document: Document) -> Self:
         """Return the rules of a stored document. Unknown members are ignored: a later release may have written them."""
-        networks = tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ()))
         domains = frozenset(Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
         methods = document.get(Rule.METHODS)
         return cls(
@@ -134,7 +133,7 @@ class Rules:
             session_lifetime=_to_time("minutes", document.get(Rule.SESSION_LIFETIME)),
             session_idle=_to_time("minutes", document.get(Rule.SESSION_IDLE)),
             device_trust=_to_time("days", document.get(Rule.DEVICE_TRUST)),
-            admin_networks=(networks,) if networks else (),
+            admin_networks=tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ())),
             invited_domains=domains or None,
             grace=timedelta(days=document.get(GRACE_DAYS, 0)),
             due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
@@ -152,7 +151,7 @@ class Rules:
             Rule.SESSION_LIFETIME.value: None if self.session_lifetime is None else self.session_lifetime // timedelta(minutes=1),
             Rule.SESSION_IDLE.value: None if self.session_idle is None else self.session_idle // timedelta(minutes=1),
             Rule.DEVICE_TRUST.value: None if self.device_trust is None else self.device_trust.days,
-            Rule.ADMIN_NETWORKS.value: [str(network) for networks in self.admin_networks for network in networks] or None,
+            Rule.ADMIN_NETWORKS.value: [str(network) for network in self.admin_networks] or None,
             Rule.INVITED_DOMAINS.value: None if self.invited_domains is None else sorted(self.invited_domains),
             GRACE_DAYS: self.grace.days or None,
             "due_at": {rule.value: rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
@@ -203,41 +202,31 @@ class Rules:
         ip = ip_address(address)
         if isinstance(ip, IPv6Address):
             ip = ip.ipv4_mapped or ip
-        return all(any(ip in network for network in networks) for networks in self.admin_networks)
+        return any(ip in network for network in self.admin_networks)
 
 
-def strictest_rules(all_rules: Collection[Rules]) -> Rules:
-    """Return the strictest of each rule. Their dates are left out."""
-    methods = [rules.methods for rules in all_rules if rules.methods is not None]
-    domains = [rules.invited_domains for rules in all_rules if rules.invited_domains is not None]
+def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
+    """Return the strictest of each rule that applications have, and the other rules of the first one. The dates are left out."""
+    first, methods = all_rules[0], [rules.methods for rules in all_rules if rules.methods is not None]
     return Rules(
         methods=frozenset.intersection(*methods) if methods else None,
         second_factor=frozenset[Concerned]().union(*(rules.second_factor for rules in all_rules)),
         phishing_resistant=frozenset[Concerned]().union(*(rules.phishing_resistant for rules in all_rules)),
-        min_password_length=max((rules.min_password_length or 0 for rules in all_rules), default=0) or None,
+        min_password_length=first.min_password_length,
         session_lifetime=_least([rules.session_lifetime for rules in all_rules]),
         session_idle=_least([rules.session_idle for rules in all_rules]),
         device_trust=_least([rules.device_trust for rules in all_rules]),
-        admin_networks=tuple(networks for rules in all_rules for networks in rules.admin_networks),
-        invited_domains=frozenset.intersection(*domains) if domains else None,
+        admin_networks=first.admin_networks,
+        invited_domains=first.invited_domains,
     )
 
 
-class SourceKind(StrEnum):
-    """The kind of a policy."""
-
-    ORGANIZATION = "organization"
-    APPLICATION = "application"
-    PLATFORM = "platform"
-
-
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The policy that a rule comes from: of an organization, of an application or of the platform. `name` is for its users."""
+class PolicyPart:
+    """The rules of an organization, of an application or of the platform, with its name."""
 
-    kind: SourceKind
-    id: UUID | None  # None for the platform
     name: str
+    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,26 +235,36 @@ class EffectivePolicy:
 
     org_id: UUID | None
     version: int
-    parts: tuple[tuple[Source, Rules], ...]
+    parts: tuple[PolicyPart, ...]  # that of the organization or the platform first
+
+    @property
+    def name(self) -> str:
+        """The name of the organization or the platform."""
+        return self.parts[0].name
+
+    @property
+    def rules(self) -> Rules:
+        """The strictest of each rule, now or later."""
+        return strictest_rules([part.rules for part in self.parts])
 
     def in_force(self, now: datetime) -> Rules:
         """Return the strictest of each rule that is in force."""
-        return strictest_rules([rules.in_force(now) for _, rules in self.parts])
+        return strictest_rules([part.rules.in_force(now) for part in self.parts])
 
     def concerns(self, *, is_admin: bool) -> bool:
         """Return whether one of the rules, now or later, can ask something of the sign-ins of this user."""
-        rules = strictest_rules([rules for _, rules in self.parts])
+        rules = self.rules
         of_factors = rules.second_factor | rules.phishing_resistant
         is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
         return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
 
     def due_dates(self, now: datetime) -> list[datetime]:
         """Return the later times at which a rule starts, the earliest first."""
-        return sorted({due for _, rules in self.parts for due in rules.due_at.values() if due > now})
+        return sorted({due for part in self.parts for due in part.rules.due_at.values() if due > now})
 
-    def source_of(self, rule: Rule, now: datetime) -> Source:
-        """Return the first policy with this rule in force."""
-        return next(source for source, rules in self.parts if rule in rules.in_force(now).document)
+    def source_of(self, rule: Rule, now: datetime) -> str:
+        """Return the name of the first part with this rule in force."""
+        return next(part.name for part in self.parts if rule in part.rules.in_force(now).document)
 
 
 def _to_concerned(document: Document, rule: Rule) -> frozenset[Concerned]:

@@ -65,6 +65,8 @@ class ExportedList(StrEnum):
     CONSENTS = "consents"
     APPLICATION_BLOCKS = "application_blocks"  # by admins of organizations
     APPLICATION_ROLES = "application_roles"
+    GROUPS = "groups"  # of organizations
+    ATTRIBUTES = "attributes"  # of organizations
     SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
     PERSONAL_TOKENS = "personal_tokens"
 
@@ -82,6 +84,8 @@ OF_ORGANIZATIONS: Final = frozenset(
         ExportedList.CONSENTS,
         ExportedList.APPLICATION_BLOCKS,
         ExportedList.APPLICATION_ROLES,
+        ExportedList.GROUPS,
+        ExportedList.ATTRIBUTES,
     }
 )
 

@@ -1,18 +1,19 @@
 """Sign-in policies as they are stored, the people that they concern, and the refusals of their changes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.passkeys import NoPasskeysHere
+from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
-from core.kernel.proofs import Method, Proofs, first_proof
-from core.kernel.roles import RoleName, is_admin
+from core.kernel.proofs import Factor, Method, Proofs, first_proof
+from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule, Rules
+from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
 MAX_COUNTED: Final = 10_000  # members, and end users, of a preview
@@ -23,12 +24,16 @@ class PolicyChanged(Conflict):
 
 
 class MethodsUnavailable(Invalid):
-    """Some users could not sign in with these methods. Allow passkeys, or what the second factor needs beside a password."""
+    """Some users could not sign in with these methods. Allow passkeys, or passwords and authenticator apps."""
 
     def __init__(self, application: str | None = None) -> None:
-        """`application`: the name of the application whose policy allows too little together with this one."""
+        """`application`: the name of the application, if its policy and this one together allow too little."""
         of_application = None if application is None else f"Together with the policy of {application}, some users could not sign in."
         super().__init__(of_application)
+
+
+class NoAdminNetworks(Invalid):
+    """The admins of this organization may act from any network. There is nothing to remove."""
 
 
 class WouldLockYouOut(Invalid):
@@ -43,14 +48,19 @@ class WouldLockYouOut(Invalid):
 class SignInPolicy:
     """The sign-in policy of an organization, of one of its applications, or of the platform. Times are UTC."""
 
-    id: UUID
+    id: UUID = field(default_factory=new_id)
     org_id: UUID | None  # None for the platform
-    service_id: UUID | None  # None for the whole organization
+    service_id: UUID | None = None  # None for the whole organization
     rules: Rules
     changed_at: datetime
-    changed_by: UUID | None
+    changed_by: UUID | None = None
     version: int = 0  # 0 if it is not stored
     reminded: int = 0  # of the platform's: the number of emails about its start
+
+    def second_factor_due(self, now: datetime) -> datetime | None:
+        """Return when the second factor becomes required (UTC), or None if it does not start later."""
+        due = self.rules.due_at.get(Rule.SECOND_FACTOR)
+        return due if due is not None and due > now else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +72,12 @@ class PolicyOfUser:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationPolicy:
-    """The policy of an application, and whether it offers sign-in by email. None: as the platform does."""
+class PolicyApplication:
+    """The application that a policy is for. `email_sign_in` None: it offers sign-in by email as the platform does."""
 
-    service_id: UUID
+    id: UUID
     name: str
     email_sign_in: bool | None
-    rules: Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +85,23 @@ class PolicyPerson:
     """A user that a policy concerns: a confirmed member, or an end user without a role."""
 
     account: Account
+    keys: KeyHosts  # of the account
     role: RoleName | None
+    is_admin: bool  # of the organization, or an owner of the platform
     providers: frozenset[str]  # the linked identity providers
     last_address: str | None  # of the newest session of a member
 
-    @property
-    def is_admin(self) -> bool:
-        return is_admin(self.role)
+    def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
+        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.
 
-    def facts(self, rules: Rules, now: datetime, *, email_is_on: bool) -> PolicyFacts:
-        """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's."""
+        `factors` are those of the account that work here.
+        """
         ways = self.account.first_ways(self.providers, email_is_on=email_is_on)
         allowed = [way for way in sorted(ways) if rules.may_use(way)]
         return PolicyFacts(
             now=now,
             proofs=_proofs_by([*allowed, *ways, Method.PASSWORD][0], now),
-            factors=self.account.factors,
+            factors=factors,
             first_ways=ways,
             is_admin=self.is_admin,
             acts=self.role is not None and self.last_address is not None,

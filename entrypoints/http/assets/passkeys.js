@@ -15,7 +15,7 @@ const BACKGROUND_LIMIT = 3000;
 const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
 const encode = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
-// By hand, because extensions of password managers return credentials whose toJSON fails.
+// By hand, because extensions of password managers return credentials with a toJSON that fails.
 function toOptions(json) {
   const withBytes = (each) => ({ ...each, id: decode(each.id) });
   const options = { ...json, challenge: decode(json.challenge) };

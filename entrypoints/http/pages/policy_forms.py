@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from core.kernel.errors import Refusal
@@ -42,16 +42,17 @@ M = TypeVar("M", bound=RequestModel)
 
 def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
+    typed = _stored(policy) if form is None else {"version": str(policy.version), **form}
     return {
         "rules": [rule.value for rule in rules],
         "labels": LABELS,
         "methods": [(METHOD + name, _method_label(name)) for name in METHODS],
         "concerned": CONCERNED,
-        "lifetimes": _options("No limit", LIFETIMES, policy.rules.session_lifetime),
-        "idle_times": _options("No limit", IDLE_TIMES, policy.rules.session_idle),
-        "trust_days": [("", "As in the general settings"), *((str(days), _trust(days)) for days in _trust_days(policy.rules))],
-        "typed": _stored(policy) if form is None else {"version": str(policy.version), **form},
-        "version": str(policy.version),
+        "lifetimes": _options("No limit", LIFETIMES, policy.rules, Rule.SESSION_LIFETIME),
+        "idle_times": _options("No limit", IDLE_TIMES, policy.rules, Rule.SESSION_IDLE),
+        "trust_days": _options("As in the general settings", TRUST_DAYS, policy.rules, Rule.DEVICE_TRUST),
+        "typed": typed,
+        "saved": None if typed["version"] == str(policy.version) else describe(policy.rules),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
         "address": signed_in().address or "",
@@ -112,26 +113,23 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
 
 def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
     """Return the label and the value of each rule that asks for something, and its start if it starts later."""
-    times = {Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}
+    document = rules.document
     values = {
-        Rule.METHODS: "" if rules.methods is None else ", ".join(_method_label(name) for name in METHODS if name in rules.methods),
+        Rule.METHODS: ", ".join(_method_label(name) for name in document.get(Rule.METHODS, ())),
         Rule.SECOND_FACTOR: _who(rules.second_factor),
         Rule.PHISHING_RESISTANT: _who(rules.phishing_resistant),
-        Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters" if rules.min_password_length else "",
-        **{rule: "" if time is None else _duration(time // timedelta(minutes=1)) for rule, time in times.items()},
-        Rule.DEVICE_TRUST: "" if rules.device_trust is None else _trust(rules.device_trust.days),
-        Rule.ADMIN_NETWORKS: ", ".join(str(network) for networks in rules.admin_networks for network in networks),
-        Rule.INVITED_DOMAINS: ", ".join(sorted(rules.invited_domains or ())),
+        Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters",
+        **{rule: _duration(document.get(rule, 0)) for rule in (Rule.SESSION_LIFETIME, Rule.SESSION_IDLE)},
+        Rule.DEVICE_TRUST: _trust(document.get(Rule.DEVICE_TRUST, 0)),
+        **{rule: ", ".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
     }
-    return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if text]
+    return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if rule in document]
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
-    """Return the name of each organization whose rules concern the user, and these rules as `describe` returns them."""
+    """Return the name of each organization with rules for the user, and these rules as `describe` returns them."""
     values = [
-        {"name": source.name, "rules": describe(_rules_for(rules, is_admin=each.is_admin))}
-        for each in policies
-        for source, rules in each.policy.parts
+        {"name": each.policy.name, "rules": describe(_rules_for(each.policy.parts[0].rules, is_admin=each.is_admin))} for each in policies
     ]
     return sorted((each for each in values if each["rules"]), key=lambda each: each["name"])
 
@@ -162,14 +160,10 @@ def _method_label(name: str) -> str:
     return label(name.removeprefix(PROVIDER_PREFIX), sign_in_methods())
 
 
-def _options(none: str, usual: Sequence[int], present: timedelta | None) -> list[tuple[str, str]]:
-    """Return the options of a duration in minutes, with the present one."""
-    minutes = {*usual, *([] if present is None else [present // timedelta(minutes=1)])}
-    return [("", none), *((str(each), _duration(each)) for each in sorted(minutes))]
-
-
-def _trust_days(rules: Rules) -> list[int]:
-    return sorted({*TRUST_DAYS, *([] if rules.device_trust is None else [rules.device_trust.days])})
+def _options(none: str, usual: Sequence[int], rules: Rules, rule: Rule) -> list[tuple[str, str]]:
+    """Return the options of a duration, with the present one."""
+    present, to_text = rules.document.get(rule), _trust if rule is Rule.DEVICE_TRUST else _duration
+    return [("", none), *((str(each), to_text(each)) for each in sorted({*usual, *([] if present is None else [present])}))]
 
 
 def _trust(days: int) -> str:

@@ -19,6 +19,9 @@ class AuthorizationsRead(Protocol):
     async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, int]:
         """Return the number of users of each role of the service that has any, by slug."""
 
+    async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
+        """Return the name of an application of the organization that has a role with this slug, or None."""
+
     async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> list[Email]:
         """Return the addresses of the first users who got one of these roles."""
 

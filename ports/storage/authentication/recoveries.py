@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.authentication.model.recovery import AccountRecovery
+from core.authentication.model.recovery import AccountRecovery, CountedAttempt
 from core.kernel.values import Email
 
 
@@ -24,12 +24,15 @@ class RecoveriesRead(Protocol):
 class RecoveryAttempts(Protocol):
     """The counter of attempts at the code, which stays after a refusal."""
 
-    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> bytes | None:
-        """Count an attempt, and return the hash of the code, or None if the recovery takes no more attempts."""
+    async def count_attempt(self, recovery_id: UUID, limit: int, now: datetime) -> CountedAttempt | None:
+        """Count an attempt, and return it, or None if the recovery takes no more attempts."""
 
 
 class Recoveries(RecoveriesRead, Protocol):
     """Write access to recoveries. Callers lock the account first."""
+
+    async def end(self, recovery_id: UUID) -> bool:
+        """Remove this recovery, and return whether it was there."""
 
     async def put(self, recovery: AccountRecovery, code_hash: bytes) -> None:
         """Store the recovery in place of an earlier one of the account."""

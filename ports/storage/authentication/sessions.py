@@ -170,6 +170,9 @@ class OpenIdFactsRead(Protocol):
     async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         """Return the facts for the claims of this user at this service, or None if the user does not exist."""
 
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        """Return the facts of `load` with all further facts, which a claims document that is not stored yet can need."""
+
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also as part of a transaction."""
@@ -258,8 +261,10 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
         This also ends authorization codes and device approvals that would start such sessions.
         """
 
-    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
-        """End the sessions of OpenID Connect at this service that may not use it now: of these users, or of all if `user_ids` is None.
+    async def end_without_access(
+        self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
+    ) -> None:
+        """End the sessions of OpenID Connect at these services that may not use them now: of these users, or of all if `user_ids` is None.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """

@@ -6,8 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_policy.rules import EffectivePolicy
-from core.tenancy.model.sign_in_policies import ApplicationPolicy, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
+from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -19,11 +19,8 @@ class SignInPoliciesRead(Protocol):
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
         """Return the policies that a sign-in to the organization or this application has to meet, or None if there is none."""
 
-    async def of_platform(self) -> EffectivePolicy | None:
-        """Return the policy of the platform, or None if it is not stored yet."""
-
-    async def of_applications(self, org_id: UUID) -> Sequence[ApplicationPolicy]:
-        """Return the policies of the organization's applications, ordered by slug."""
+    async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
+        """Return the organization's applications with a policy, ordered by slug, and its rules."""
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         """Return a confirmed member of the organization, with the facts that a policy asks for."""
@@ -34,14 +31,13 @@ class SignInPoliciesRead(Protocol):
     async def platform_owner_has_signed_in(self) -> bool:
         """Return whether there is a session or a login record of a platform owner."""
 
-    async def members(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next confirmed members, ordered by id. With an application: its users among them.
+    async def people(
+        self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int, *, are_members: bool
+    ) -> Sequence[PolicyPerson]:
+        """Return the next confirmed members, or the other users of the organization's applications, ordered by id.
 
-        `last` is the user of the last one of the batch before, or None.
+        With an application, only its users. `last` is the user at the end of the batch before, or None.
         """
-
-    async def end_users(self, org_id: UUID, service_id: UUID | None, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        """Return the next users of the organization's applications, or of this one, without confirmed members. As `members`."""
 
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
@@ -55,6 +51,9 @@ class SignInPoliciesRead(Protocol):
 
 class SignInPolicies(SignInPoliciesRead, Protocol):
     """Write access to sign-in policies. Lock order: the organization before any of these."""
+
+    async def renew(self, org_id: UUID) -> None:
+        """Give the policy of an organization a new version, so that each session is asked again. Without a policy, nothing changes."""
 
     async def put(self, policy: SignInPolicy) -> int:
         """Store the policy, and return its new version.

@@ -14,7 +14,7 @@ async def request_reset(api: Api, ports: Ports, sent: FakeMailTransport, email: 
     answer = await api.post("/api/auth/forgot-password", {"email": email})
     assert answer.status == 200
     await deliver(ports)
-    return link(sent.emails[-1])
+    return link(sent.newest("/auth/reset-password"))
 
 
 async def query_value(pool: Pool, query: str, *parameters: object) -> object:

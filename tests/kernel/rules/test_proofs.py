@@ -154,8 +154,8 @@ def test_keys_of_an_account_are_second_factors_if_its_user_made_them_that() -> N
 
 
 def test_the_reachable_strength_is_that_of_the_strongest_factor() -> None:
-    passkey, key = Factor(FactorKind.PASSKEY), Factor(FactorKind.SECURITY_KEY)
-    reachable = [reachable_strength(factors) for factors in ([], [PASSWORD, MAILBOX], [PASSWORD, APP], [key], [APP, key, passkey])]
+    passkey, key, second = Factor(FactorKind.PASSKEY), Factor(FactorKind.SECURITY_KEY), Factor(FactorKind.SECURITY_KEY, is_required=True)
+    reachable = [reachable_strength(factors) for factors in ([], [PASSWORD, key], [PASSWORD, APP], [second], [APP, key, passkey])]
     assert reachable == [Strength.ONE, Strength.ONE, Strength.TWO, Strength.TWO, Strength.PHISHING_RESISTANT]
 
 

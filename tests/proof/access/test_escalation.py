@@ -14,7 +14,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, rights_of
+from core.kernel.roles import GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
 from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -56,13 +56,13 @@ def may_set_role(robot: Robot, gain: Gain) -> bool:
     role, is_new = RoleName(gain.new["role"]), not gain.old
     is_owner = OWNER in (role, gain.old.get("role"))
     granted = has_grant(robot, Capability.MEMBERS_MANAGE if is_new else Capability.ROLES_MANAGE)
-    return granted and not is_owner and members.may_invite(rights_of(robot.role), role)
+    return granted and not is_owner and members.may_invite(rights_of(robot.role), find_role(role))
 
 
 def may_invite(robot: Robot, gain: Gain) -> bool:
     assert robot.role is not None
     is_member = Capability.MEMBERS_MANAGE in rights_of(robot.role)
-    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), RoleName(gain.new["role"])))
+    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), find_role(gain.new["role"])))
 
 
 def may_change_user(robot: Robot, gain: Gain) -> bool:
@@ -117,8 +117,13 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_permissions": with_grant(Capability.SERVICES_MANAGE),
     "service_roles": with_grant(Capability.SERVICES_MANAGE),
     "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),
+    "groups": with_grant(Capability.GROUPS_MANAGE),
+    "group_members": with_grant(Capability.GROUPS_MANAGE),
+    "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
+    "service_claims": with_grant(Capability.SERVICES_MANAGE),
+    "attribute_values": lambda robot, _: has_grant(robot, Capability.MEMBERS_MANAGE) or has_grant(robot, Capability.END_USERS_MANAGE),
     "services": lambda robot, _: has_grant(robot, Capability.SERVICES_MANAGE) or has_grant(robot, Capability.SERVICES_CREATE),
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),

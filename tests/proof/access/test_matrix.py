@@ -173,6 +173,7 @@ REFUSED_WITHOUT_ENTRY = {
 # Routes that refuse service accounts even if they are granted the capability.
 ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
+    "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
@@ -191,6 +192,7 @@ ACTS_ON_THE_USER = {
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",
+    "DELETE /api/platform/organizations/<org_id>/admin-networks": "the platform owner vouches for a person",
 }
 
 
@@ -198,7 +200,7 @@ ACTS_ON_THE_USER = {
 READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
 # Routes that also accept the cookie of our pages, which the inventory does not know.
 BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
-REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
+REFUSED_TO_ALL = frozenset[str]()
 
 
 async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> None:

@@ -147,7 +147,7 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
     async with await connect(large_database, timeout=5) as connection:
         policies = Repositories(connection, make_vault(), NoSignals()).sign_in_policies
         for service, last, size in ((None, None, 500), (None, UUID(int=2**127), 500), (SHOP, None, 500), (TINY, None, 60)):
-            people, reads = await count_reads(connection, mode, partial(policies.end_users, ORG, service, last, 500))
+            people, reads = await count_reads(connection, mode, partial(policies.people, ORG, service, last, 500, are_members=False))
             assert len(people) == size, (service, last, len(people))
             assert not reads.scans.keys() & {"users", "service_users", "end_users", "memberships", "identities", "sessions"}, (
                 service,

@@ -130,7 +130,7 @@ async def test_the_details_of_an_organization_have_its_size_and_its_limits(platf
     answer = await platform.api.get(f"{LIST}/{org}", token=platform.token)
     assert answer.status == 200, answer.text
     [listed] = [item for item in (await platform.listed())["organizations"] if item["organization"]["slug"] == "acme"]
-    assert answer.json == {**listed, "members": 1, "services": 2, "member_limit": 7, "service_limit": 3}
+    assert answer.json == {**listed, "members": 1, "services": 2, "member_limit": 7, "service_limit": 3, "admin_networks": []}
     assert (listed["organization"]["suspended_reason"], listed["owner"]["email"]) == ("unpaid", "ada@example.com")
     for unknown in (NOWHERE, "acme"):
         assert (await platform.api.get(f"{LIST}/{unknown}", token=platform.token)).status == 404

@@ -11,7 +11,7 @@ from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
-from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyInvalid, Rules, Source, SourceKind
+from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyInvalid, Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add
@@ -67,11 +67,7 @@ async def test_the_policy_of_an_application_adds_to_that_of_its_organization(sto
         assert await read.sign_in_policies.effective(acme, other) == alone
     assert alone is not None
     assert both is not None
-    assert [source for source, _ in both.parts] == [
-        Source(SourceKind.ORGANIZATION, acme, "Acme"),
-        Source(SourceKind.APPLICATION, shop, "Shop"),
-    ]
-    assert [rules for _, rules in both.parts] == [Rules(), of_shop.rules]
+    assert [(part.name, part.rules) for part in both.parts] == [("Acme", Rules()), ("Shop", of_shop.rules)]
     assert both.version == alone.version
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.sign_in_policies.remove(acme, shop)
@@ -111,7 +107,7 @@ async def test_the_strictest_policy_of_the_users_organizations_counts_for_change
     assert await strictest() is Strength.PHISHING_RESISTANT
     async with storage.reading() as read:
         policies = await read.sign_in_policies.of_user(user.id)
-    assert [(one.policy.parts[0][0].name, one.is_admin) for one in policies] == [("Acme", False), (PRODUCT, True)]
+    assert [(one.policy.name, one.is_admin) for one in policies] == [("Acme", False), (PRODUCT, True)]
 
 
 @pytest.mark.parametrize(

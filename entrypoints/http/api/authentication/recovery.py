@@ -6,7 +6,6 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import account_recovery
-from core.authentication.model.recovery import IssuedRecovery
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
@@ -36,10 +35,6 @@ class RecoveryResponse(ResponseModel):
     expires_at: Timestamp = Field(description="The time when the recovery ends.")
 
 
-def _to_response(issued: IssuedRecovery) -> RecoveryResponse:
-    return RecoveryResponse(code=issued.code, expires_at=issued.expires_at)
-
-
 @routes.post("/api/organizations/<org_slug>/users/<user_id>/recovery")
 @member(END_USERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @returns(201)
@@ -52,7 +47,7 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
     factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
     otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
     """
-    return _to_response(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
+    return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
 
 
 @routes.delete("/api/organizations/<org_slug>/users/<user_id>/recovery")
@@ -73,7 +68,7 @@ async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) ->
 
     It works as that of a user. It is never possible for the owner, or for a member with a right that you don't have.
     """
-    return _to_response(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, MEMBERS))
+    return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, MEMBERS))
 
 
 @routes.delete("/api/organizations/<org_slug>/members/<user_id>/recovery")
@@ -94,7 +89,7 @@ async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResp
 
     It works as that of a user of an organization. Platform owners are recovered on the server: `gatehouse owner recover`.
     """
-    return _to_response(await account_recovery.issue_by_platform(ports(), signed_in(), user_id, data.reason))
+    return RecoveryResponse.of(await account_recovery.issue_by_platform(ports(), signed_in(), user_id, data.reason))
 
 
 @routes.delete("/api/platform/users/<user_id>/recovery")

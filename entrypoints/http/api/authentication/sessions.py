@@ -55,11 +55,11 @@ class TokenPairResponse(ResponseModel):
 
 
 class SignInResponse(TokenPairResponse):
-    """The tokens of a new session, and what a rule of the sign-in policy asks for later."""
+    """The tokens of a new session, and the factor that a sign-in policy requires later."""
 
     enrolment_url: str | None = absent_if_none(
-        "The page on which a browser sets up what a sign-in policy of the application requires from `enrolment_due_at` on. Only present in "
-        "a grace period."
+        "The page on which a browser sets up a factor that the sign-in policy of the application requires from `enrolment_due_at` on. Only "
+        "present in a grace period."
     )
     enrolment_due_at: Timestamp | None = absent_if_none("The start of the rule.")
 

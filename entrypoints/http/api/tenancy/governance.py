@@ -141,6 +141,9 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
     members: int = Field(description="The number of members.", examples=[12])
     services: int = Field(description="The number of services.", examples=[2])
     member_limit: int = Field(description="The maximum number of members: the organization's own limit, or that of its tier.")
+    admin_networks: list[str] = Field(
+        description="The networks from which its owner and its admins may act. Empty: all.", examples=[["203.0.113.0/24"]]
+    )
     service_limit: int = Field(description="The maximum number of services: the organization's own limit, or that of its tier.")
 
 
@@ -161,6 +164,7 @@ async def get_organization(org_id: UUID) -> OrganizationDetailsResponse:
         services=details.service_count,
         member_limit=organization.user_limit.value,
         service_limit=organization.service_limit.value,
+        admin_networks=list(details.admin_networks),
     )
 
 
@@ -265,6 +269,26 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
         ports(), acting_on_platform(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users
     )
     return ChangedOrganizationResponse(organization=_to_response(organization))
+
+
+class RemoveNetworksRequest(RequestModel):
+    """The reason for removing the networks of an organization's admins."""
+
+    reason: Reason = Field(
+        description="The reason, for the platform's log and for the email to its owner and admins.", examples=["A new office, ticket 4711"]
+    )
+
+
+@routes.delete("/api/platform/organizations/<org_id>/admin-networks")
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
+@existing_organization
+@describes({204: "The owner and the admins can act from any network."})
+async def remove_admin_networks(org_id: UUID, data: RemoveNetworksRequest) -> None:
+    """Remove the networks from which the admins of an organization may act.
+
+    Use it if they changed, so that no admin can act. All other rules of the sign-in policy stay. 400 if there are no networks.
+    """
+    await governance.remove_admin_networks(ports(), signed_in(), org_id, data.reason)
 
 
 @routes.delete("/api/platform/organizations/<org_id>")

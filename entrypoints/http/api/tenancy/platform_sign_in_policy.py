@@ -7,11 +7,11 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, Rule
 from core.tenancy import platform_sign_in_policy
-from entrypoints.http.api.tenancy.sign_in_policy import PolicyStartsResponse, fields_of_policy, number, shown, texts, version_field
+from entrypoints.http.api.tenancy.sign_in_policy import StoredPolicyResponse, fields_of_policy, number, shown, texts, version_field
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("platform_sign_in_policy", __name__)
@@ -39,13 +39,9 @@ class PlatformRulesResponse(ResponseModel):
     admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
 
 
-class PlatformPolicyResponse(PlatformRulesResponse):
-    """The sign-in policy of the platform."""
+class PlatformPolicyResponse(StoredPolicyResponse, PlatformRulesResponse):
+    """The sign-in policy of the platform. It is stored at the first sign-in of a platform owner."""
 
-    grace_days: int = shown(GRACE_DAYS)
-    due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
-    version: int = Field(description="The version, which a change has to name. 0 before the first sign-in of a platform owner.")
-    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if the version is 0.")
     in_force: PlatformRulesResponse = Field(description="The rules that count now.")
 
 

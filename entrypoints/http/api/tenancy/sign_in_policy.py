@@ -121,23 +121,24 @@ class PolicyStartsResponse(ResponseModel):
     phishing_resistant: Timestamp | None = Field(description="The start of `phishing_resistant`.")
 
 
-class ApplicationPolicyResponse(ApplicationRulesResponse):
-    """The sign-in policy of an application."""
+class StoredPolicyResponse(ResponseModel):
+    """What every sign-in policy has beside its rules."""
 
     grace_days: int = shown(GRACE_DAYS)
     due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
     version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
     changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
+
+
+class ApplicationPolicyResponse(StoredPolicyResponse, ApplicationRulesResponse):
+    """The sign-in policy of an application."""
+
     in_force: ApplicationRulesResponse = Field(description="The rules that count now, together with those of the organization.")
 
 
-class SignInPolicyResponse(PolicyRulesResponse):
+class SignInPolicyResponse(StoredPolicyResponse, PolicyRulesResponse):
     """The sign-in policy of an organization."""
 
-    grace_days: int = shown(GRACE_DAYS)
-    due_at: PolicyStartsResponse = Field(description="When rules start that became stricter. Until then, their earlier value counts.")
-    version: int = Field(description="The version, which a change has to name. 0 if nothing was saved yet.")
-    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved yet.")
     in_force: PolicyRulesResponse = Field(description="The rules that count now.")
 
 

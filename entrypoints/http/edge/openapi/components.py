@@ -15,7 +15,7 @@ _OF_POLICY = {
     "enrolment_url": {
         "type": "string",
         "format": "uri",
-        "description": "With ENROLMENT_REQUIRED: the page to set up what is missing.",
+        "description": "With ENROLMENT_REQUIRED: the page to set up the missing factor.",
     },
     "rule": {"type": "string", "description": "The rule of a sign-in policy that asks for more.", "examples": ["second_factor"]},
     "organization": {"type": "string", "description": "The name of the organization, application or platform with this rule."},

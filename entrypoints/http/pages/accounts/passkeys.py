@@ -62,7 +62,7 @@ def passkey_values(passkey: Passkey, own: OwnPasskeys) -> dict[str, Any]:
 
 
 def signals_of(own: OwnPasskeys, *, has_deleted: bool) -> dict[str, Any] | None:
-    """Return what the browser tells password managers about the account, by the method of PublicKeyCredential, or None for nothing.
+    """Return the signals of the browser to password managers, by the method of PublicKeyCredential, or None without any.
 
     They keep passkeys that an undo can restore, but for the one that the user `has_deleted` in this browser just now.
     """
@@ -142,7 +142,8 @@ async def add(form: Form) -> Response:
 
 
 async def _own_values(typed: Form, passkey_id: UUID) -> dict[str, Any]:
-    own, passkey = await passkeys.load_own(ports(), signed_in()), await passkeys.find_own(ports(), signed_in(), passkey_id)
+    own = await passkeys.load_own(ports(), signed_in())
+    passkey = own.find(passkey_id)
     return {"passkey": passkey_values(passkey, own), "typed": {"name": passkey.name, **typed}}
 
 
@@ -171,7 +172,8 @@ async def rename(passkey_id: UUID, form: Form) -> Response:
 
 async def _deletion(passkey_id: UUID) -> Question:
     """Raises: PasskeyNotFound."""
-    own, passkey = await passkeys.load_own(ports(), signed_in()), await passkeys.find_own(ports(), signed_in(), passkey_id)
+    own = await passkeys.load_own(ports(), signed_in())
+    passkey = own.find(passkey_id)
     is_last_second = own.account.passkey_second_at is not None and len(own.passkeys) == 1
     return Question(
         verb="Delete",

@@ -10,6 +10,7 @@ from quart import Blueprint, Response
 from core.applications import end_user_actions, end_users, role_assignments
 from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
+from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
@@ -67,18 +68,19 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user of an organization's applications. Each action has a page."""
     details = await end_users.find(ports(), acting_member(), user_id)
+    choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.END_USERS_MANAGE)
     return await console_page(
         "applications/user.html",
         details=details,
         path=organization_path("/users"),
-        actions=_actions(details, recovers=await account_recovery.is_open(ports(), user_id, acting_member().acts_in.id)),
+        actions=_actions(details, choices),
         roles=await role_assignments.list_of_user(ports(), acting_member(), user_id),
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
 
 
-def _actions(details: EndUserDetails, *, recovers: bool) -> list[tuple[str, str, bool]]:
+def _actions(details: EndUserDetails, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on an end user: label, path and whether it is dangerous."""
     if not may(Capability.END_USERS_MANAGE):
         return []
@@ -88,8 +90,8 @@ def _actions(details: EndUserDetails, *, recovers: bool) -> list[tuple[str, str,
         ("End sessions", f"{path}/end-sessions", False),
         ("Send reset link", f"{path}/password-reset", False),
         *([("Remove second factor", f"{path}/second-factor", True)] if removes_factor else []),
-        *([("Recover account", f"{path}/recovery", False)] if details.may_remove_second_factor else []),
-        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if recovers else []),
+        *([("Recover account", f"{path}/recovery", False)] if choices.can_start else []),
+        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if choices.can_cancel else []),
         ("Unblock", f"{path}/unblock", False) if details.blocked_at else ("Block", f"{path}/block", True),
     ]
 

@@ -33,6 +33,7 @@ async def _values(form: Form | None, service_slug: str, preview: PolicyPreview |
         **application_values(service),
         "organization_policy": organization_path("/sign-in-policy"),
         "in_force": describe(details.in_force),
+        "has_policy": details.policy.version > 0,
         **policy_values(RULES, details.policy, form, preview),
     }
 

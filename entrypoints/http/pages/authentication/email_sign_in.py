@@ -58,8 +58,6 @@ async def request_email(flow: Flow) -> Response:
         service = (await load_options(flow)).destination.service
         challenge = await email_method.start(ports(), caller(), flow, Email.parse(email), service)
     except (Invalid, NotFound) as refusal:
-        if isinstance(refusal, FlowEnded):
-            raise
         return await sign_in_again(refusal, flow, email)
     await keep_taken(str(challenge.id))
     return redirect(path_of(challenge.flow, "/email"), notice=SENT_AGAIN if form.get("again") == "yes" else None)

@@ -1,4 +1,4 @@
-"""The page on which users set up what a sign-in policy asks for, before they continue."""
+"""The page on which users set up the factor that a sign-in policy requires, before they continue."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from core.authentication.policy_checks import Enrollment
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Method, Strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
-from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
+from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rules
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import next_of, redirect
@@ -38,17 +38,13 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
 
 def _ways(decision: Decision) -> dict[str, bool]:
     """Return which ways to meet the policy the page offers."""
-    allowed, by_passkey_only = decision.methods, decision.required is Strength.PHISHING_RESISTANT
-
-    def may(method: str) -> bool:
-        return allowed is None or method in allowed
-
-    lacks_first = allowed is not None and decision.required < Strength.TWO
+    may_use, methods = Rules(methods=decision.methods).may_use, decision.methods or ()
+    lacks_first = bool(methods) and decision.required < Strength.TWO
     return {
-        "passkey": may(Method.PASSKEY),
-        "app": decision.required is Strength.TWO and may(Method.TOTP),
-        "password": lacks_first and may(Method.PASSWORD),
-        "providers": lacks_first and not by_passkey_only and any(name.startswith(PROVIDER_PREFIX) for name in allowed or ()),
+        "passkey": may_use(Method.PASSKEY),
+        "app": decision.required is Strength.TWO and may_use(Method.TOTP),
+        "password": lacks_first and may_use(Method.PASSWORD),
+        "providers": lacks_first and any(name.startswith(PROVIDER_PREFIX) for name in methods),
     }
 
 
@@ -67,7 +63,7 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 @sign_in_session
 @describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
 async def show() -> Response:
-    """Ask the user to set up what a sign-in policy requires.
+    """Ask the user to set up the factor that a sign-in policy requires.
 
     `next` is the path on this server to continue at. If the rule starts later, the user can leave it for now.
     """
@@ -88,7 +84,7 @@ async def show() -> Response:
 @sign_in_session(outlives=False)
 @describes_page({303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"])
 async def postpone() -> Response:
-    """Leave what a sign-in policy requires for later.
+    """Leave the factor that a sign-in policy requires for later.
 
     This session is asked again on the next day.
     """

@@ -1,6 +1,7 @@
 """The pages of a recovery: for admins and platform owners, who start it, and for the user, who has no session (security M-8)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import RECOVER_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN_VERIFICATION
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
@@ -32,6 +34,7 @@ from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.form_values import to_model
 from entrypoints.http.pages.passkey_forms import read_credential
+from ports import Ports
 
 routes = Blueprint("recovery_pages", __name__)
 
@@ -40,7 +43,6 @@ MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>"
 PERSON: Final = "/app/platform/people/<user_id>"
 ADVICE: Final = "The code was shown once. If you didn't copy it, start the recovery again: the new one replaces it."
 OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
-Label = Callable[[UUID], Awaitable[tuple[str, str]]]
 
 
 async def _user(user_id: UUID) -> tuple[str, str]:
@@ -57,9 +59,18 @@ async def _person(user_id: UUID) -> tuple[str, str]:
     return (await platform_users.find(ports(), user_id)).email, f"/app/platform/people/{user_id}"
 
 
-def _start_question(find: Label, others: str = "admins") -> Callable[[UUID], Awaitable[Question]]:
-    async def load(user_id: UUID) -> Question:
-        address, path = await find(user_id)
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """The admins of an organization, or the platform owners: how they start and cancel the recovery of an account."""
+
+    find: Callable[[UUID], Awaitable[tuple[str, str]]]  # the address of the user, and the path of their page
+    issue: Callable[[Ports, UUID, str], Awaitable[IssuedRecovery]]
+    end: Callable[[UUID], Awaitable[None]]
+    others: str = "admins"  # who get an email
+
+    async def question(self, user_id: UUID) -> Question:
+        """Return the page that asks for a reason before a recovery starts."""
+        address, path = await self.find(user_id)
         return Question(
             verb="Recover the account of",
             target=address,
@@ -67,7 +78,7 @@ def _start_question(find: Label, others: str = "admins") -> Callable[[UUID], Awa
                 "For a user who has lost their second factor or passkey. We email them a link, and show you a code. With both, they set "
                 "up a new factor within 24 hours. All earlier factors then end.",
                 "Give them the code only when you are sure who asks: in person, or in a call that you started. Their sessions end now, "
-                f"and the other {others} get an email.",
+                f"and the other {self.others} get an email.",
             ),
             button="Start recovery",
             reason="Reason, for the audit log",
@@ -75,30 +86,54 @@ def _start_question(find: Label, others: str = "admins") -> Callable[[UUID], Awa
             keep="Not now",
         )
 
-    return load
+    async def start(self, user_id: UUID, form: Form) -> Response:
+        """Start a recovery with the reason of the form, and return the page with its code."""
+        issued = await self.issue(ports_once(), user_id, to_model(RecoveryRequest, form).reason)
+        address, path = await self.find(user_id)
+        until = format_utc(issued.expires_at)
+        advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {until}."
+        return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", path))
 
-
-def _cancel_question(find: Label) -> Callable[[UUID], Awaitable[Question]]:
-    async def load(user_id: UUID) -> Question:
-        address, path = await find(user_id)
-        text = "The link and the code stop working. Their factors stay as they are."
+    async def end_question(self, user_id: UUID) -> Question:
+        """Return the page that asks before a recovery is canceled."""
+        address, path = await self.find(user_id)
         return Question(
             verb="Cancel the recovery of",
             target=address,
-            consequences=(text,),
+            consequences=("The link and the code stop working. Their factors stay as they are.",),
             button="Cancel recovery",
             back=(address, path),
             keep="Keep recovery",
             dangerous=False,
         )
 
-    return load
+    async def cancel(self, user_id: UUID) -> Response:
+        """Cancel the recovery, and return to the page of the user."""
+        await self.end(user_id)
+        return redirect_with_notice("recovery-canceled", (await self.find(user_id))[1])
 
 
-async def _code_page(issued: IssuedRecovery, find: Label, user_id: UUID) -> Response:
-    address, path = await find(user_id)
-    advice = f"Give it to {address} after checking who asks. It works with the link that we emailed, until {format_utc(issued.expires_at)}."
-    return await secret_page("Recovery code", {"Code": issued.code}, advice=advice, done=(f"Back to {address}", path))
+def _in_organization(find: Callable[[UUID], Awaitable[tuple[str, str]]], right: Capability) -> Issuer:
+    async def issue(ports_of_form: Ports, user_id: UUID, reason: str) -> IssuedRecovery:
+        return await account_recovery.issue_in_organization(ports_of_form, acting_member(), user_id, reason, right)
+
+    async def end(user_id: UUID) -> None:
+        await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, right)
+
+    return Issuer(find, issue, end)
+
+
+async def _issue_by_platform(ports_of_form: Ports, user_id: UUID, reason: str) -> IssuedRecovery:
+    return await account_recovery.issue_by_platform(ports_of_form, signed_in(), user_id, reason)
+
+
+async def _end_by_platform(user_id: UUID) -> None:
+    await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)
+
+
+OF_USERS: Final = _in_organization(_user, END_USERS)
+OF_MEMBERS: Final = _in_organization(_member, MEMBERS)
+OF_PEOPLE: Final = Issuer(_person, _issue_by_platform, _end_by_platform, "platform owners")
 
 
 @routes.get(f"{USER}/recovery")
@@ -106,23 +141,20 @@ async def _code_page(issued: IssuedRecovery, find: Label, user_id: UUID) -> Resp
 @shows("POST /api/organizations/<org_slug>/users/<user_id>/recovery")
 async def show_user_recovery(org_slug: str, user_id: UUID) -> Response:
     """Ask for a reason before the recovery of a user starts."""
-    return await ask(await _start_question(_user)(user_id))
+    return await ask(await OF_USERS.question(user_id))
 
 
 @routes.post(f"{USER}/recovery")
 @member_page(END_USERS, outlives=True, sign_in=SignInAge.FRESH)
 @accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(USER, "Back", ADVICE)
-@ask_on_refusal(_start_question(_user))
+@ask_on_refusal(OF_USERS.question)
 async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Start the recovery of a user.
 
     The code is shown only once.
     """
-    reason = to_model(RecoveryRequest, form).reason
-    return await _code_page(
-        await account_recovery.issue_in_organization(ports_once(), acting_member(), user_id, reason, END_USERS), _user, user_id
-    )
+    return await OF_USERS.start(user_id, form)
 
 
 @routes.get(f"{USER}/recovery/cancel")
@@ -130,17 +162,16 @@ async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Respo
 @shows("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
 async def show_user_recovery_end(org_slug: str, user_id: UUID) -> Response:
     """Ask before the recovery of a user is canceled."""
-    return await ask(await _cancel_question(_user)(user_id))
+    return await ask(await OF_USERS.end_question(user_id))
 
 
 @routes.post(f"{USER}/recovery/cancel")
 @member_page(END_USERS, outlives=True)
 @accepts("DELETE /api/organizations/<org_slug>/users/<user_id>/recovery")
-@ask_on_refusal(_cancel_question(_user))
+@ask_on_refusal(OF_USERS.end_question)
 async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a user."""
-    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, END_USERS)
-    return redirect_with_notice("recovery-canceled", (await _user(user_id))[1])
+    return await OF_USERS.cancel(user_id)
 
 
 @routes.get(f"{MEMBER}/recovery")
@@ -148,23 +179,20 @@ async def cancel_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Resp
 @shows("POST /api/organizations/<org_slug>/members/<user_id>/recovery")
 async def show_member_recovery(org_slug: str, user_id: UUID) -> Response:
     """Ask for a reason before the recovery of a member starts."""
-    return await ask(await _start_question(_member)(user_id))
+    return await ask(await OF_MEMBERS.question(user_id))
 
 
 @routes.post(f"{MEMBER}/recovery")
 @member_page(MEMBERS, outlives=True, sign_in=SignInAge.FRESH)
 @accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
 @once(MEMBER, "Back", ADVICE)
-@ask_on_refusal(_start_question(_member))
+@ask_on_refusal(OF_MEMBERS.question)
 async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Start the recovery of a member.
 
     The code is shown only once.
     """
-    reason = to_model(RecoveryRequest, form).reason
-    return await _code_page(
-        await account_recovery.issue_in_organization(ports_once(), acting_member(), user_id, reason, MEMBERS), _member, user_id
-    )
+    return await OF_MEMBERS.start(user_id, form)
 
 
 @routes.get(f"{MEMBER}/recovery/cancel")
@@ -172,17 +200,16 @@ async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Res
 @shows("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
 async def show_member_recovery_end(org_slug: str, user_id: UUID) -> Response:
     """Ask before the recovery of a member is canceled."""
-    return await ask(await _cancel_question(_member)(user_id))
+    return await ask(await OF_MEMBERS.end_question(user_id))
 
 
 @routes.post(f"{MEMBER}/recovery/cancel")
 @member_page(MEMBERS, outlives=True)
 @accepts("DELETE /api/organizations/<org_slug>/members/<user_id>/recovery")
-@ask_on_refusal(_cancel_question(_member))
+@ask_on_refusal(OF_MEMBERS.end_question)
 async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a member."""
-    await account_recovery.cancel_in_organization(ports(), acting_member(), user_id, MEMBERS)
-    return redirect_with_notice("recovery-canceled", (await _member(user_id))[1])
+    return await OF_MEMBERS.cancel(user_id)
 
 
 @routes.get(f"{PERSON}/recovery")
@@ -190,22 +217,20 @@ async def cancel_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Re
 @shows("POST /api/platform/users/<user_id>/recovery")
 async def show_person_recovery(user_id: UUID) -> Response:
     """Ask for a reason before the recovery of a person starts."""
-    return await ask(await _start_question(_person, "platform owners")(user_id))
+    return await ask(await OF_PEOPLE.question(user_id))
 
 
 @routes.post(f"{PERSON}/recovery")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(PERSON, "Back", ADVICE)
-@ask_on_refusal(_start_question(_person, "platform owners"))
+@ask_on_refusal(OF_PEOPLE.question)
 async def start_person_recovery(user_id: UUID, form: Form) -> Response:
     """Start the recovery of a person.
 
     The code is shown only once.
     """
-    reason = to_model(RecoveryRequest, form).reason
-    issued = await account_recovery.issue_by_platform(ports_once(), signed_in(), user_id, reason)
-    return await _code_page(issued, _person, user_id)
+    return await OF_PEOPLE.start(user_id, form)
 
 
 @routes.get(f"{PERSON}/recovery/cancel")
@@ -213,17 +238,16 @@ async def start_person_recovery(user_id: UUID, form: Form) -> Response:
 @shows("DELETE /api/platform/users/<user_id>/recovery")
 async def show_person_recovery_end(user_id: UUID) -> Response:
     """Ask before the recovery of a person is canceled."""
-    return await ask(await _cancel_question(_person)(user_id))
+    return await ask(await OF_PEOPLE.end_question(user_id))
 
 
 @routes.post(f"{PERSON}/recovery/cancel")
 @platform_page
 @accepts("DELETE /api/platform/users/<user_id>/recovery")
-@ask_on_refusal(_cancel_question(_person))
+@ask_on_refusal(OF_PEOPLE.end_question)
 async def cancel_person_recovery(user_id: UUID, form: Form) -> Response:
     """Cancel the recovery of a person."""
-    await account_recovery.cancel_by_platform(ports(), signed_in(), user_id)
-    return redirect_with_notice("recovery-canceled", (await _person(user_id))[1])
+    return await OF_PEOPLE.cancel(user_id)
 
 
 # For the user

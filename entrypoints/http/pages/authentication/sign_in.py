@@ -10,7 +10,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused, PasskeyUnknown
 from core.authentication.flow.methods import SignInMethod
-from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
 from core.authentication.methods.passkey import DiscoveredPasskey
 from core.authentication.methods.password import Password
@@ -88,8 +88,6 @@ async def sign_in(flow: Flow) -> Response:
     try:
         return await sign_in_browser(Password(Email.parse(email), form.get("password", "")), flow, can_passkey=_can_passkey(form))
     except (Invalid, Unauthenticated, Limited) as refusal:
-        if isinstance(refusal, FlowEnded):
-            raise
         return await sign_in_again(refusal, flow, email)
 
 
@@ -118,8 +116,6 @@ async def sign_in_with_passkey(flow: Flow) -> Response:
     except PasskeyUnknown as refusal:
         return await sign_in_again(refusal, flow, unknown_credential=credential["id"])
     except (Invalid, Unauthenticated, Limited) as refusal:
-        if isinstance(refusal, FlowEnded):
-            raise
         return await sign_in_again(refusal, flow)
 
 

@@ -4,7 +4,7 @@ A page of a sign-in has two addresses: below `/app` for a sign-in to one of our 
 path of its flow. This module and `to_sign_in` alone know `next`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -206,7 +206,7 @@ def links(flow: Flow) -> dict[str, Any]:
 async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
     """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
     options = await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
-    await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in options.providers)
+    await load_images(PLATFORM_CONNECTIONS[provider][0] for provider in [*options.providers, *options.folded_providers])
     return options
 
 
@@ -220,7 +220,11 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
     service = options.destination.service
     return {
         **links(flow),
-        "providers": {provider: (ports().policy.provider_names[provider], provider_path(flow, provider)) for provider in options.providers},
+        "providers": _providers(options.providers, flow),
+        "accepts_password": options.password,
+        "accepts_passkey": options.passkey,
+        "is_folded": options.is_folded,
+        "folded_providers": _providers(options.folded_providers, flow),
         "service": service.name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,
         "organization_name": options.design.organization_name if options.design else None,
@@ -229,3 +233,8 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }
+
+
+def _providers(slugs: Iterable[ConnectionSlug], flow: Flow) -> dict[str, tuple[str, str]]:
+    """Return the name of each identity provider, and the path that starts the sign-in there."""
+    return {slug: (ports().policy.provider_names[slug], provider_path(flow, slug)) for slug in slugs}

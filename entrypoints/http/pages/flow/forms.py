@@ -7,11 +7,12 @@ from quart import Response
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
+from core.federation import claims
 from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
@@ -35,7 +36,7 @@ NOTICES: Final = {
 
 
 async def sign_in_form(flow: Flow, destination: Destination | None = None, asked: str | None = None) -> Response:
-    """Return the sign-in page, with what a sign-in policy asks for, or a notice about the step before, if any. Raises: FlowEnded."""
+    """Return the sign-in page, with the sentence of a sign-in policy, or a notice about the step before, if any. Raises: FlowEnded."""
     notice = asked or NOTICES.get(cookies.notice_cookie() or "")
     options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
@@ -47,7 +48,7 @@ async def sign_in_form(flow: Flow, destination: Destination | None = None, asked
 
 
 async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
-    """Return the options of a sign-in with a passkey, and what the browser tells password managers about this unknown credential."""
+    """Return the options of a sign-in with a passkey, and the signal to password managers about this unknown credential."""
     client = PresentedDevice(device_id=cookies.browser_id(), token=None)
     try:
         options = await passkey.start(ports(), client, app_context().stored_rp_id)
@@ -58,7 +59,9 @@ async def _passkey_values(unknown: str | None = None) -> dict[str, Any]:
 
 
 async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "", *, unknown_credential: str | None = None) -> Response:
-    """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded."""
+    """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded, also as `refusal`."""
+    if isinstance(refusal, FlowEnded):
+        raise refusal
     # The password was right, so the page may say that the account exists (security B-1).
     is_unverified = isinstance(refusal, EmailNotVerified)
     # A wrong pair marks both fields, because the page must not say which of them is wrong.
@@ -102,6 +105,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "logo": None if service is None else image_path(service.logo_url),
         "target": options.destination.target,
         "email": user.email,
+        "keeps": service is not None and grant is not None and await claims.shows_kept_facts(ports(), service, grant.consent_scopes),
         "scopes": [] if grant is None else list(in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,
         "selects_account": asked.step is Step.SELECT,

@@ -14,11 +14,13 @@ from entrypoints.http.api.tenancy.governance import (
     OrganizationsQuery,
     OrganizationTierRequest,
     RejectionRequest,
+    RemoveNetworksRequest,
     SuspensionRequest,
 )
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
 from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_number, to_optional
@@ -74,6 +76,7 @@ async def _values(typed: Form, org_id: UUID) -> dict[str, Any]:
         "resembles": details.resembles,
         "is_own": details.owner.id == str(signed_in().user_id),
         "services": details.service_count,
+        "networks": details.admin_networks,
         "tiers": await _tiers(),
         "path": f"{LIST}/{organization.id}",
         "typed": {**stored, **typed},
@@ -150,6 +153,41 @@ async def change_tier(org_id: UUID, form: Form) -> Response:
     data = to_model(OrganizationTierRequest, form, {"max_services": to_number, "max_users": to_number})
     await governance.change_tier(ports(), signed_in(), org_id, data.tier_id, max_services=data.max_services, max_users=data.max_users)
     return redirect_with_notice("tier-changed", f"{LIST}/{org_id}")
+
+
+async def _networks_removal(org_id: UUID) -> Question:
+    details = await governance.describe(ports(), org_id)
+    networks = f"only from {', '.join(details.admin_networks)}" if details.admin_networks else "from any network"
+    return Question(
+        verb="Remove the networks of",
+        target=details.organization.name,
+        consequences=(
+            f"Its owner and admins may act {networks}.",
+            "Without the networks, they may act from anywhere, and can set the rule again. All other rules stay.",
+            "Check who asks before you continue. They get an email with the reason.",
+        ),
+        button="Remove networks",
+        back=(details.organization.name, f"{LIST}/{org_id}"),
+        reason="Reason, for the platform log and the email",
+    )
+
+
+@routes.get(f"{ONE}/admin-networks")
+@platform_page
+@shows(f"DELETE {API_OF_ONE}/admin-networks")
+async def show_networks_removal(org_id: UUID) -> Response:
+    """Ask for a reason to remove the networks from which the admins of an organization may act."""
+    return await ask(await _networks_removal(org_id))
+
+
+@routes.post(f"{ONE}/admin-networks")
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts(f"DELETE {API_OF_ONE}/admin-networks")
+@ask_on_refusal(_networks_removal)
+async def remove_admin_networks(org_id: UUID, form: Form) -> Response:
+    """Remove the networks from which the admins of an organization may act."""
+    await governance.remove_admin_networks(ports(), signed_in(), org_id, to_model(RemoveNetworksRequest, form).reason)
+    return redirect_with_notice("admin-networks-removed", f"{LIST}/{org_id}")
 
 
 @routes.post(f"{ONE}/delete")

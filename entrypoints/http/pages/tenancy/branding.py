@@ -130,6 +130,10 @@ async def show_preview(org_slug: str) -> Response:
         "service": None,
         "service_logo": None,
         "providers": {},
+        "accepts_password": True,
+        "accepts_passkey": True,
+        "is_folded": False,
+        "folded_providers": {},
         "needs_fresh_sign_in": False,
         "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],
         "passkey": {},  # the button without its ceremony

@@ -7,6 +7,7 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.authentication import account_recovery
+from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
@@ -24,7 +25,7 @@ from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
-from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes
@@ -46,7 +47,6 @@ ROLE_FIELDS: Final[Fields] = {
     CannotChangeOwnRole: "role",
     CannotChangeOwnerRole: "role",
 }
-ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
 STATE_FILTER: Final = [
     (None, "All"),
     (MemberState.ADMINS_WITHOUT_MFA, "Admins without second factor"),
@@ -78,11 +78,11 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
-        invitable=ASSIGNABLE[::-1],
+        invitable=await giveable_options() if manages else [],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
-        roles=ROLE_FILTER,
+        roles=await role_filter(),
         own_id=acting_member().user_id,
         export=with_query(page=None, limit=None, sort=None, format="csv"),
         **neighbors(query_args, result.total),
@@ -112,6 +112,7 @@ async def _invited(query: MembersQuery) -> PageResult[ListedInvitation] | None:
 async def show_member(org_slug: str, user_id: UUID) -> Response:
     """Show a member, with their role and their sessions in the organization. Each action has a page."""
     details = await members.find(ports(), acting_member(), user_id)
+    choices = await account_recovery.load_choices(ports(), acting_member(), user_id, Capability.MEMBERS_MANAGE)
     return await console_page(
         "tenancy/member.html",
         images_of=_with_picture([details.account.member]),
@@ -121,7 +122,8 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
-        actions=_actions(details.account.member, recovers=await account_recovery.is_open(ports(), user_id, acting_member().acts_in.id)),
+        actions=_actions(details.account.member, choices),
+        not_recovered=choices.reason if _is_other(details.account.member) else None,
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )
@@ -132,15 +134,21 @@ def _with_picture(listed: Iterable[ListedMember]) -> list[UUID]:
     return [member.user_id for member in listed if member.membership.confirmed_at is not None]
 
 
-def _actions(member: ListedMember, *, recovers: bool) -> list[tuple[str, str, bool]]:
+def _is_other(member: ListedMember) -> bool:
+    """Return whether the user may act on the membership: it is not their own, and not the owner's."""
+    return not member.membership.is_owner and member.user_id != acting_member().user_id
+
+
+def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
     """Return the actions that the user may take on a member: label, path and whether it is dangerous."""
-    path = organization_path(f"/members/{member.user_id}")
-    is_other = not member.membership.is_owner and member.user_id != acting_member().user_id
+    path, is_other = organization_path(f"/members/{member.user_id}"), _is_other(member)
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        ("Attributes", f"{path}/attributes", False),
         ("End sessions", f"{path}/end-sessions", False),
-        *([("Send reset link", f"{path}/password-reset", False), ("Recover account", f"{path}/recovery", False)] if is_other else []),
-        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if recovers else []),
+        *([("Send reset link", f"{path}/password-reset", False)] if is_other else []),
+        *([("Recover account", f"{path}/recovery", False)] if is_other and choices.can_start else []),
+        *([("Cancel recovery", f"{path}/recovery/cancel", False)] if is_other and choices.can_cancel else []),
         *([("Remove member", f"{path}/remove", True)] if is_other else []),
     ]
 
@@ -154,10 +162,10 @@ def _back(member: ListedMember) -> tuple[str, str]:
 
 
 async def _role_question(user_id: UUID) -> Question:
-    return _role_question_about(await _find(user_id))
+    return await _role_question_about(await _find(user_id))
 
 
-def _role_question_about(member: ListedMember) -> Question:
+async def _role_question_about(member: ListedMember) -> Question:
     return Question(
         verb="Change the role of",
         target=member.email,
@@ -167,7 +175,7 @@ def _role_question_about(member: ListedMember) -> Question:
         ),
         button="Save role",
         back=_back(member),
-        choice=("role", "Role", ASSIGNABLE),
+        choice=("role", "Role", await giveable_options()),
         dangerous=False,
     )
 
@@ -178,7 +186,7 @@ def _role_question_about(member: ListedMember) -> Question:
 async def show_role(org_slug: str, user_id: UUID) -> Response:
     """Show the form that changes the role of a member."""
     member = await _find(user_id)
-    return await ask(_role_question_about(member), role=member.membership.role)
+    return await ask(await _role_question_about(member), role=member.membership.role)
 
 
 @routes.post(f"{ONE}/role")

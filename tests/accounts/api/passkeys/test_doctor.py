@@ -100,7 +100,7 @@ async def test_users_whose_passkeys_work_nowhere_are_counted(ports: Ports, pool:
     await add_passkeys(pool, (await add_account(ports, "joan@example.com")).id, "old.example")
     findings, url = await examine(ports, Reply(404, b""))
     assert url is None, "no other host is asked"
-    advice = "which do not work here: they sign in another way, and add new ones, unless a rule asks for one"
+    advice = "which do not work here: they sign in another way, and add new ones"
     assert findings == [
         Finding("passkeys", Health.WARNING, f"1 user has passkeys for localhost only, {advice}"),
         Finding("passkeys", Health.WARNING, f"2 users have passkeys for old.example only, {advice}"),

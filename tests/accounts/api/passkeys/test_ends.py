@@ -10,16 +10,18 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import UNDO_TTL
 from ports import Ports
-from tests.accounts.email_changes import undo
+from tests.accounts.email_changes import UNDO, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Answer, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
 
+RESET = "/auth/reset-password"
 
-async def newest_link(ports: Ports, sent: FakeMailTransport) -> str:
+
+async def newest_link(ports: Ports, sent: FakeMailTransport, path: str = UNDO) -> str:
     await deliver(ports)
-    return link(sent.emails[-1])
+    return link(sent.newest(path))
 
 
 async def later(holder: PasskeyUser, user: Account, ports: Ports, clock: FakeClock) -> PasskeyUser:
@@ -87,7 +89,7 @@ async def test_a_proof_of_the_mailbox_deletes_what_a_squatter_added(
     await holder.add()
     await run_sql(pool, "update users set email_verified_at = null, first_verified_at = null")
     assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
-    token = await newest_link(ports, sent)
+    token = await newest_link(ports, sent, RESET)
     answer = await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
     assert answer.status == 200, answer.text
     assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(0, 0)]
@@ -96,7 +98,7 @@ async def test_a_proof_of_the_mailbox_deletes_what_a_squatter_added(
 async def test_a_reset_keeps_passkeys(holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, api: Api) -> None:
     await holder.add()
     assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
-    token = await newest_link(ports, sent)
+    token = await newest_link(ports, sent, RESET)
     assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     newer = PasskeyUser(api, (await sign_in(ports, user)).access_token)
     assert await newer.names() == ["Bitwarden"]
@@ -113,7 +115,7 @@ async def test_a_reset_at_an_address_that_was_never_proved_deletes_passkeys(
     await holder.add()
     await run_sql(pool, "update users set email_verified_at = null")
     assert (await api.post("/api/auth/forgot-password", {"email": "ada@example.com"})).status == 200
-    token = await newest_link(ports, sent)
+    token = await newest_link(ports, sent, RESET)
     assert (await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     assert await run_sql(pool, "select passkey_count, (select count(*) from passkeys) from users") == [(0, 0)]
 
@@ -122,7 +124,7 @@ async def reset_page(holder: PasskeyUser, app: QuartTrio, ports: Ports, sent: Fa
     """Return the page of a reset link."""
     assert (await holder.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
     browser = FakeBrowser(app)
-    return browser, await browser.open(f"/auth/reset-password?token={await newest_link(ports, sent)}")
+    return browser, await browser.open(f"/auth/reset-password?token={await newest_link(ports, sent, RESET)}")
 
 
 async def test_the_page_of_a_reset_asks_about_recent_passkeys(
@@ -166,7 +168,7 @@ async def test_the_keys_of_a_second_factor_no_longer_sign_in_alone_at_an_address
     await holder.add(second_factor=True)
     await run_sql(pool, "update users set email_verified_at = null")
     assert (await holder.api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
-    token = await newest_link(ports, sent)
+    token = await newest_link(ports, sent, RESET)
     assert (await holder.api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})).status == 200
     assert (await sign_in_with_passkey(holder.api, holder.authenticator)).status == 401
     login = await holder.api.post("/api/auth/login", {"email": EMAIL, "password": NEW_PASSWORD})

@@ -88,7 +88,7 @@ async def test_the_user_gets_an_email_and_organizations_an_event(
     log = await run_sql(pool, "select event_type, success from mfa_events order by created_at, event_type")
     assert log == [("passkey_added", True), ("passkey_removed", True)]
     await deliver(ports)
-    added, removed = sent.emails
+    added, removed = sorted(sent.emails, key=lambda email: email.subject)
     assert "A passkey in Bitwarden was added to the Gatehouse account" in added.text
     assert "A passkey in Bitwarden was deleted from the Gatehouse account" in removed.text
     assert all("undo" in email.text and "Secret name" not in email.html for email in sent.emails)

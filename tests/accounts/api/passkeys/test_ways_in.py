@@ -15,10 +15,10 @@ from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
-from tests.support.builders import Api, add_member, add_organization, deliver, run_sql, sign_in
+from tests.support.builders import Api, add_member, add_organization, deliver, one_factor, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
-from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey
+from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
 
 PASSWORD_PATH = "/api/user/password"
 
@@ -52,8 +52,9 @@ async def test_the_password_goes_once_a_passkey_signs_in(
     events = await run_sql(pool, "select details from audit_log where action = 'security.password.changed'")
     assert events == [({"method": "remove"},)]
     await deliver(ports)
-    assert (sent.emails[-1].subject, "was removed on" in sent.emails[-1].text) == ("Your password was removed - Gatehouse", True)
-    assert "You sign in with a passkey from now on." in sent.emails[-1].text
+    removed = sent.newest("Your password was removed")
+    assert "was removed on" in removed.text
+    assert "You sign in with a passkey from now on." in removed.text
 
 
 @pytest.mark.parametrize("change", ["kind = 'security_key'", "user_verified = false", "rp_id = 'old.test'"])
@@ -95,6 +96,20 @@ async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, port
     assert (answer.status, answer.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
 
 
+async def test_a_security_key_that_sign_ins_do_not_ask_for_meets_no_policy(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    """Sign-ins do not accept it, so a change of factors needs no proof of it. When it is a second factor, it stays one."""
+    holder.token = (await api.login()).json["access_token"]
+    await holder.add_key(second_factor=False)
+    await add_policy(ports, pool, user, second_factor=["everyone"])
+    turned_on = await api.call("PUT", f"{PASSKEYS}/second-factor", {"enabled": True}, token=(await api.login()).json["access_token"])
+    assert (turned_on.status, len(turned_on.json["backup_codes"])) == (200, 10)
+    holder.token = (await verify_second(api, await start_login(api), holder.authenticator)).json["access_token"]
+    turned_off = await api.call("PUT", f"{PASSKEYS}/second-factor", {"enabled": False}, token=holder.token)
+    assert (turned_off.status, turned_off.json["error"]) == (400, "Acme requires a second factor. Add another one first.")
+
+
 async def test_a_weaker_session_changes_no_factor(api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool) -> None:
     """A password alone must not lead to what a policy accepts, if the account has more."""
     holder.token = (await api.login()).json["access_token"]
@@ -120,6 +135,50 @@ async def test_one_who_has_less_than_a_policy_asks_enrolls_with_it(
 ) -> None:
     await add_policy(ports, pool, user, phishing_resistant=["everyone"])
     await holder.add()
+
+
+@pytest.mark.parametrize("with_app", [False, True])
+async def test_passkeys_of_an_earlier_rp_id_lock_no_user_out(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, *, with_app: bool
+) -> None:
+    """The user is led to a new passkey, as one who has none. Until then, all other factors of the account are asked for."""
+    holder.token = (await api.login()).json["access_token"]
+    old = await holder.add()
+    await run_sql(pool, "update passkeys set rp_id = 'old.test'")
+    org = await add_policy(ports, pool, user, phishing_resistant=["everyone"])
+    session, weaker = await sign_in(ports, user, org, second_factor=with_app), await sign_in(ports, user, org)
+    if with_app:
+        await add_mfa(ports, user)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for each in (weaker,) if with_app else (session, weaker):
+            await tx.session_sign_ins.reauthenticate(each.session_id, user.id, one_factor(ports.clock.now()))
+    refused = await api.get("/api/organizations/acme", token=session.access_token)
+    assert (refused.status, refused.json["error_code"]) == (403, "ENROLMENT_REQUIRED")
+    if with_app:
+        answer = await api.post(f"{PASSKEYS}/options", token=weaker.access_token)
+        assert (answer.status, 'acr_values="mfa"' in answer.headers["WWW-Authenticate"]) == (401, True)
+    new = PasskeyUser(api, session.access_token)
+    assert (await api.delete(f"{PASSKEYS}/{old['id']}", token=new.token)).status == 204, "it is not the factor of the policy"
+    added = await new.add()
+    assert (await api.get("/api/organizations/acme", token=new.token)).status == 200
+    answer = await api.delete(f"{PASSKEYS}/{added['id']}", token=new.token)
+    assert (answer.status, answer.json["error"]) == (400, "Acme requires a passkey. Add another one first.")
+
+
+async def test_an_admin_with_only_lost_passkeys_cannot_ask_for_passkeys(
+    api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
+) -> None:
+    await holder.add()
+    await run_sql(pool, "update passkeys set rp_id = 'old.test'")
+    org = await add_policy(ports, pool, user)
+    await run_sql(pool, "update memberships set role = 'owner' where org_id = %s", org)
+    token, path = (await sign_in(ports, user, org)).access_token, "/api/organizations/acme/sign-in-policy"
+    rules = {"phishing_resistant": ["everyone"]}
+    seen = await api.post(f"{path}/preview", rules, token=token)
+    assert (seen.status, [person["missing"] for person in seen.json["people"]]) == (200, ["phishing_resistant"])
+    version = (await api.get(path, token=token)).json["version"]
+    saved = await api.call("PUT", path, {**rules, "version": version}, token=token)
+    assert (saved.status, "you could not sign in yourself" in saved.json["error"]) == (400, True)
 
 
 async def test_each_way_in_remains_until_it_goes(ports: Ports, user: Account, holder: PasskeyUser, pool: Pool) -> None:

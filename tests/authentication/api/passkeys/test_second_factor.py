@@ -3,15 +3,21 @@
 import json
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import CHALLENGE_TTL
+from core.authentication.reauthentication.reauthentication import load_options
+from core.kernel.callers import Person
+from core.kernel.proofs import Strength
+from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.rules import Rule
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.support.builders import BASE_URL, PASSWORD, Answer, Api, add_account, run_concurrently, run_sql, sign_in
+from tests.support.builders import BASE_URL, PASSWORD, Answer, Api, add_account, fresh_sign_in, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.passkeys.authenticator import SoftAuthenticator, b64, unb64
 from tests.support.passkeys.users import PASSKEYS, PasskeyUser, sign_in_with_passkey, start_login, verify_second
@@ -193,6 +199,29 @@ async def test_the_device_is_trusted_until_the_factor_is_turned_off(api: Api, ho
     for enabled in (False, True):
         assert (await api.call("PUT", SWITCH, {"enabled": enabled}, token=answer.json["access_token"])).status == 200
     assert await is_asked()
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected", "needs_first"),
+    [
+        (None, ("passkey", "totp", "backup_code"), False),
+        (("password", "totp"), ("totp", "backup_code"), False),
+        (("password", "passkey"), ("passkey", "backup_code"), False),
+        (("password", "email"), (), True),
+    ],
+)
+async def test_the_confirmation_for_a_policy_offers_only_second_factors_that_it_accepts(
+    holder: PasskeyUser, user: Account, ports: Ports, methods: tuple[str, ...] | None, expected: tuple[str, ...], needs_first: bool
+) -> None:
+    """Without one of them, the first factor is asked for again."""
+    await holder.add_key()
+    await add_mfa(ports, user)
+    caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))
+    allowed = None if methods is None else frozenset(methods)
+    decision = Decision(outcome=Outcome.STEP_UP, rule=Rule.SECOND_FACTOR, required=Strength.TWO, methods=allowed)
+    options = await load_options(ports, caller, decision)
+    assert ({*options.second_methods}, options.needs_first_factor) == ({*expected}, needs_first)
+    assert {*(await load_options(ports, caller)).second_methods} == {"passkey", "totp", "backup_code"}, "without a policy"
 
 
 async def test_a_reauthentication_with_a_key_needs_the_password_too(

@@ -48,9 +48,9 @@ class LostUser:
         return code
 
     async def link(self, path: str = RECOVER) -> str:
-        """Return the token of the newest email with a link to this path. Emails of one moment come in any order."""
+        """Return the token of the newest email with a link to this path."""
         await deliver(self.acme.ports)
-        return link([email for email in self.sent.emails if email.to == self.account.email and path in email.text][-1])
+        return link(self.sent.newest(path, self.account.email))
 
     async def open(self, token: str, code: str, browser: FakeBrowser | None = None) -> Answer:
         """Open the link, and send the code."""

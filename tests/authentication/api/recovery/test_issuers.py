@@ -142,3 +142,25 @@ async def test_an_admin_starts_and_cancels_a_recovery_on_pages(ada: LostUser, co
     question = await console.open(f"{member}/recovery/cancel")
     assert leads_to(await console.send(f"{member}/recovery/cancel", form_token=form_token(question))).startswith(member)
     assert "Cancel recovery" not in (await console.open(member)).text
+
+
+async def test_pages_offer_a_recovery_only_where_the_form_takes_it(
+    ada: LostUser, console: FakeBrowser, other_tenant: Tenant, pool: Pool, ports: Ports
+) -> None:
+    acme, user = ada.acme, await add_account(ports, "user@example.com", None)
+    await add_service_user(ports, await add_service(pool, acme.org), user.id)
+    pages = [f"/app/organizations/acme/members/{ada.account.id}", f"/app/organizations/acme/users/{user.id}"]
+    await mark_created_by(pool, acme.org, user.id)
+
+    async def offered() -> list[tuple[bool, bool]]:
+        """Return for each page whether it offers a recovery, and whether it says why not."""
+        texts = [(await console.open(page)).text for page in pages]
+        reason = str(RecoveryNotAllowed.__doc__).partition(",")[0]
+        return [(f'href="{page}/recovery"' in text, reason in text) for page, text in zip(pages, texts, strict=True)]
+
+    assert await offered() == [(True, False), (True, False)]
+    for account in (ada.account, user):
+        await other_tenant.join(str(account.id), account)
+    assert await offered() == [(False, True), (False, False)]
+    refused = await acme.api.post(ada.path, {"reason": REASON}, token=acme.token("admin"))
+    assert (refused.status, refused.json["error"]) == (403, RecoveryNotAllowed.__doc__)

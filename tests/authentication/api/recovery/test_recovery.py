@@ -116,7 +116,7 @@ async def test_each_part_alone_opens_nothing_and_all_refusals_are_equal(
     of_eve = await ada.acme.api.post(f"{ada.acme.path}/members/{eve.id}/recovery", {"reason": REASON}, token=ada.acme.token("admin"))
     code = await ada.issue()
     token = await ada.link()
-    token_of_eve = link([email for email in ada.sent.emails if email.to == eve.email][-1])
+    token_of_eve = link(ada.sent.newest(RECOVER, eve.email))
     await ada.acme.api.post("/api/auth/forgot-password", {"email": EMAIL})
     other_purpose = await ada.link("/auth/reset-password")
     attempts = {
@@ -142,12 +142,36 @@ async def test_each_part_alone_opens_nothing_and_all_refusals_are_equal(
 async def test_the_fifth_wrong_code_ends_a_recovery(ada: LostUser, pool: Pool, clock: FakeClock) -> None:
     code = await ada.issue()
     token = await ada.link()
-    for _ in range(MAX_ATTEMPTS):
+    for number in range(MAX_ATTEMPTS):
+        left = await run_sql(pool, "select attempts from account_recoveries where user_id = %s", ada.account.id)
+        assert left == [(number,)], "only the fifth one ends it"
         assert says(await ada.open(token, WRONG), RecoveryRefused)
         clock.advance(timedelta(minutes=1))
     assert says(await ada.open(token, code), RecoveryRefused)
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)], "so that no page offers to cancel it"
+    canceled = await ada.acme.api.delete(ada.path, token=ada.acme.token("admin"))
+    assert (canceled.status, canceled.json["error"]) == (404, "This account has no open recovery.")
     failures = "select count(*) from mfa_events where user_id = %s and event_type = 'recovery_failed'"
     assert (await run_sql(pool, failures, ada.account.id))[0][0] >= MAX_ATTEMPTS
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
+    ada: LostUser, pool: Pool, clock: FakeClock, *, is_open: bool
+) -> None:
+    code, token = await ada.issue(), await ada.link()
+    path = leads_to(await ada.open(token, code)) if is_open else ""
+    clock.advance(STEP)
+    assert await verify(ada, ada.factor.code()) == 200
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(1,)], "the passkey may be lost"
+    assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
+    assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)]
+    answer = await ada.send_ended(path) if is_open else await ada.open(token, code)
+    assert says(answer, RecoveryEnded if is_open else RecoveryRefused)
+    logged = "select org_id, actor_id from audit_log where action = 'security.recovery.canceled'"
+    assert await run_sql(pool, logged) == [(ada.acme.org, ada.account.id)]
+    assert (await sign_in_with_passkey(ada.acme.api, ada.holder.authenticator)).status == 200
+    assert len(await run_sql(pool, logged)) == 1
 
 
 async def test_another_browser_cannot_continue(ada: LostUser, app: QuartTrio) -> None:
@@ -277,17 +301,17 @@ async def test_emails_go_through_the_platforms_server_and_tell_all_sides(ada: Lo
         await tx.smtp.put(mail_server(ada.acme.org), ada.acme.ports.clock.now())
     code = await ada.issue()
     token = await ada.link()
-    by_address = {str(email.to): email for email in ada.sent.emails}
-    assert by_address.keys() == {EMAIL, "owner@acme.example"}, "the issuer knows it"
+    assert {str(email.to) for email in ada.sent.emails} == {EMAIL, "owner@acme.example"}, "the issuer knows it"
     assert {ada.sent.servers[email.message_id] for email in ada.sent.emails if email.to == EMAIL} == {None}
     assert all(code not in email.text + email.html for email in ada.sent.emails)
-    assert "admin@acme.example of Acme has started the recovery" in by_address[EMAIL].text.replace("\n", " ")
-    assert token not in by_address["owner@acme.example"].text
+    assert "admin@acme.example of Acme has started the recovery" in ada.sent.newest(RECOVER, EMAIL).text.replace("\n", " ")
+    assert token not in ada.sent.newest("recovery", "owner@acme.example").text
     path = leads_to(await ada.open(token, code))
     await ada.send_app(path)
+    before = len(ada.sent.emails)
     await deliver(ada.acme.ports)
-    assert ada.sent.emails[-1].subject.startswith("Your account was recovered")
-    assert ada.sent.servers[ada.sent.emails[-1].message_id] is None
+    [done] = [email for email in ada.sent.emails[before:] if email.to == EMAIL and email.subject.startswith("Your account was recovered")]
+    assert ada.sent.servers[done.message_id] is None
     entry = await ada.acme.entry("security.recovery.issued")
     assert (entry["target_id"], entry["details"]["reason"]) == (str(ada.account.id), REASON)
     assert entry["actor_id"] == ada.acme.people["admin"].id

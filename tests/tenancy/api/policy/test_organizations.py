@@ -110,6 +110,23 @@ async def test_of_two_admins_who_change_the_same_version_one_is_told(acme: Tenan
     assert sorted(await run_concurrently(4, change)) == [200, 409, 409, 409]
 
 
+async def test_rules_that_only_a_passkey_meets_are_refused_at_an_address_of_numbers(
+    acme: Tenant, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"methods": ["password", "passkey"], "phishing_resistant": ["admins"], "grace_days": 14}
+    assert (await preview(acme, rules))["due_at"]["phishing_resistant"] is not None
+    monkeypatch.setattr(type(ports.tokens), "issuer", "http://127.0.0.1:8080")
+    answers = [
+        await save(acme, rules),
+        await acme.api.post(f"{path_of(acme)}/preview", rules, token=acme.token("owner")),
+    ]
+    error = (
+        "Passkeys need a host name, and this installation has an address of numbers. Ask its operator to set SSO_BASE_URL to a host name."
+    )
+    assert [(answer.status, answer.json["error"]) for answer in answers] == [(400, error)] * 2
+    assert (await load(acme))["version"] == 0
+
+
 @pytest.mark.parametrize(
     ("rules", "message"),
     [

@@ -97,9 +97,12 @@ async def test_a_preview_names_who_would_be_stopped(owner_browser: FakeBrowser, 
     eve = await add_account(ports, "eve@example.com", PASSWORD)
     await add_member(pool, acme, eve.id, confirmed=True)
     await run_sql(pool, "update users set name = '<b>Eve</b>' where id = %s", eve.id)
-    at_once = text_of(await preview(owner_browser, second_factor="everyone"))
+    shown = await preview(owner_browser, second_factor="everyone")
+    assert f'<a href="/app/organizations/acme/members/{eve.id}"><bdi>&lt;b&gt;Eve' in shown.text
+    at_once = text_of(shown)
     assert "2 concerned. 0 can go on as before. 2 would be stopped at once." in at_once
     assert "<b>Eve</b> eve@example.com Member Second factor At once" in at_once
+    assert (await owner_browser.open(f"/app/organizations/acme/members/{eve.id}")).status == 200, "the preview links to this page"
     later = text_of(await preview(owner_browser, second_factor="everyone", grace_days="7"))
     assert "2 would be stopped when a rule starts , unless they set up a factor by then." in later
     assert "At once" not in later.partition("Role Rule not met From")[2].partition("Allowed methods")[0]
@@ -147,6 +150,7 @@ async def test_of_two_admins_who_change_the_same_policy_one_keeps_their_form_and
     assert late.status == 409
     assert "The sign-in policy was changed by another request." in text_of(late)
     assert 'value="20"' in late.text
+    assert "Saved by another request Longest pause 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
     assert f'<a href="{PAGE}">Load the saved policy</a>' in late.text
     again = await owner_browser.submit(PAGE, PAGE, version=hidden_fields(late)["version"], **ALL_METHODS, min_password_length="20")
     assert again.status == 409, "only a form of the saved policy replaces it"
@@ -172,7 +176,7 @@ async def test_a_policy_of_an_application_adds_to_that_of_its_organization(owner
 async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
     async def asked() -> str:
         page = text_of(await owner_browser.open("/app/account/security"))
-        return page.partition("What your organizations ask for")[2].partition("Devices")[0]
+        return page.partition("Rules of your organizations")[2].partition("Devices")[0]
 
     assert await asked() == ""
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}

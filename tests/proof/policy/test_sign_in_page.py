@@ -1,0 +1,83 @@
+"""The sign-in page of an application, which offers only ways that its policy accepts."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.federation.upstream import trips
+from core.kernel.connections import CODEHOST, WEBSUITE, ConnectionSlug
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.world import World, new_world
+from tests.support.browser import leads_to, main_of
+from tests.support.builders import PASSWORD, Answer, Api
+from tests.support.direct import change_ports
+
+PASSWORD_FIELD, EMAIL, PASSKEY, PROVIDER = 'name="password"', "Email me a code", 'data-passkey="get"', "Continue with "
+EVERY = {"password", "email", "passkey", "provider"}
+ALL = {"password": PASSWORD_FIELD, "email": EMAIL, "passkey": PASSKEY, "provider": PROVIDER}
+
+
+@pytest.fixture
+async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The platform can sign users in by email and at two identity providers."""
+    monkeypatch.setattr(trips, "available_providers", two_providers)
+    change_ports(app, policy=replace(ports.policy, email_sign_in=True))
+    return await new_world(api, app, ports, pool, clock)
+
+
+async def two_providers(*_: object) -> list[ConnectionSlug]:
+    return [WEBSUITE, CODEHOST]
+
+
+def offered(page: Answer) -> tuple[set[str], set[str]]:
+    """Return the ways that the page offers, and those that it folds away."""
+    text, _, folded = main_of(page).partition("<details")
+    return tuple({name for name, mark in ALL.items() if mark in part} for part in (text, folded))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("protocol", ["oauth", "saml"])
+@pytest.mark.parametrize(
+    ("document", "shown", "folded"),
+    [
+        ({}, EVERY, set()),
+        ({"second_factor": ["everyone"]}, EVERY, set()),
+        ({"phishing_resistant": ["admins"]}, EVERY, set()),
+        ({"methods": ["passkey"]}, {"passkey"}, EVERY - {"passkey"}),
+        ({"phishing_resistant": ["everyone"]}, {"passkey"}, EVERY - {"passkey"}),
+        ({"methods": ["passkey", "provider:websuite"]}, {"passkey", "provider"}, EVERY - {"passkey"}),
+        ({"methods": ["password", "totp"]}, {"password"}, set()),
+        ({"methods": ["email", "passkey"]}, {"email", "passkey"}, set()),
+        ({"methods": ["passkey"], "due_at": {"methods": "2099-01-01T00:00:00Z"}}, EVERY, set()),
+    ],
+    ids=lambda value: " ".join(sorted(value)) or "none",
+)
+async def test_the_page_offers_what_the_policy_accepts(
+    world: World, protocol: str, document: dict[str, Any], shown: set[str], folded: set[str]
+) -> None:
+    if document:
+        await world.put(document)
+    path = leads_to(await world.authorize()) if protocol == "oauth" else await world.browser.start_sign_on(world.application)
+    page = await world.browser.open(path)
+    assert offered(page) == (shown, folded)
+
+
+async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(world: World) -> None:
+    await world.put({"methods": ["passkey"]})
+    page = await world.browser.open(leads_to(await world.authorize()))
+    wrong = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
+    assert re.search("<details[^>]* open>", wrong.text), "the page shows what was wrong"
+    target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
+    page = await world.browser.open(target, follows=False)
+    assert leads_to(page).startswith("/app/enroll")
+
+
+async def test_rules_of_the_application_count_with_those_of_its_organization(world: World) -> None:
+    await world.put({"methods": ["password", "passkey"]})
+    await world.put({"methods": ["passkey", "email"]}, service=world.service)
+    page = await world.browser.open(leads_to(await world.authorize()))
+    assert offered(page) == ({"passkey"}, EVERY - {"passkey"})
