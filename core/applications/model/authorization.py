@@ -98,7 +98,7 @@ class AuthorizationChanged(PreconditionFailed):
 
 
 class ServiceRoleInUse(Conflict):
-    """Users have a role that would be deleted. Confirm the change with confirm=true, or take the role from them first."""
+    """Users have a role that would be deleted. Confirm that they lose it, or take it from them first."""
 
     code = "ROLE_IN_USE"
 
@@ -107,7 +107,7 @@ class ServiceRoleInUse(Conflict):
         roles = ", ".join(f"{slug} ({number:,} user{'' if number == 1 else 's'})" for slug, number in holders.items())
         further = " and others" if emails is not None and MAX_SHOWN_HOLDERS <= len(emails) < sum(holders.values()) else ""
         users = "" if emails is None else f" Users: {', '.join(emails)}{further}."
-        advice = "Confirm the change with confirm=true, or take the role from them first."
+        advice = "Confirm that they lose it, or take it from them first."
         super().__init__(f"Users have a role that would be deleted: {roles}.{users} {advice}")
 
 

@@ -84,7 +84,7 @@ async def test_users_of_a_role_are_counted_listed_and_searched(storage: Postgres
     async with storage.transaction(by=SYSTEM) as tx:
         for number, user in enumerate(reversed(users)):
             await tx.role_assignments.add(acme, service, ids["z"], user.id, NOW + number * SECOND)
-        await tx.role_assignments.add(acme, service, ids["a_1"], users[0].id, NOW)
+        await tx.role_assignments.add(acme, service, ids["a_1"], users[0].id, NOW - SECOND)
     holders = [RoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
     async with storage.reading() as read:
         assert await read.authorizations.count_holders(acme, service) == {"z": 3, "a_1": 1}

@@ -1,6 +1,7 @@
 """The pages of the permissions and roles of an application: lists, forms, and the document with its dry run."""
 
 import json
+from contextlib import suppress
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -8,6 +9,7 @@ from quart import Blueprint, Response
 from core.applications import authorization, services
 from core.applications.model import authorization as model
 from core.applications.model.authorization import AuthorizationDocument, AuthorizationResult, DeclaredPermission
+from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.authorization import (
     AuthorizationRequest,
@@ -282,8 +284,11 @@ async def remove_permission(org_slug: str, service_slug: str, permission_name: s
 async def _document_values(typed: Form, service_slug: str, result: AuthorizationResult | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     found = await authorization.get(ports(), acting_member(), service_slug)
+    if typed and result is None:
+        with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
+            result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
     stored = {"document": _to_text(to_authorization_response(found)), "version": str(found.version)}
-    return {"typed": typed or stored, "result": result, **application_values(service)}
+    return {"typed": {**stored, **typed}, "result": result, **application_values(service)}
 
 
 def _to_text(response: AuthorizationResponse) -> str:

@@ -103,6 +103,7 @@ async def test_a_document_is_previewed_and_then_saved(declared: Store, acme: Ten
     assert await declared.document() == DOCUMENT
     refused = await admin.submit(page, page, **fields)
     assert (refused.status, "viewer (1 user)" in page_text(refused)) == (409, True)
+    assert 'name="confirm"' in refused.text
     await admin.submit(page, page, **fields, confirm="yes")
     assert [role["slug"] for role in (await declared.document())["roles"]] == ["editor"]
 
