@@ -174,9 +174,9 @@ async def test_a_code_does_not_continue_a_first_factor_that_was_proved_again(por
         await until_blocked(pool, 1)
         nursery.start_soon(answer, Code(authenticator.code()))
         await until_blocked(pool, 2)
-    [waiting, refused] = outcomes
-    assert isinstance(waiting, Flow)
-    assert refused is PreAuthInvalid
+    assert len(outcomes) == 2
+    assert PreAuthInvalid in outcomes
+    [waiting] = [each for each in outcomes if isinstance(each, Flow)]  # the tasks end in any order
     outcome = await prove(ports, SYSTEM, waiting, Code(authenticator.code()), PresentedDevice())
     assert isinstance(outcome, SignedIn)
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from identities)") == [(1, 0)]
