@@ -183,7 +183,7 @@ def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, ap
 def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:
     """Return the factors that a recovery may set up: those that each policy in force accepts, an authenticator app or a passkey.
 
-    Policies that accept neither do not count, nor do policies that have none in common: then the sign-in asks for what is missing.
+    Policies that accept neither do not count, nor do policies that have none in common: then the sign-in asks for the missing factor.
     """
     accepted = [own for each in policies if (own := _second_methods(each, now))]
     return SECOND_METHODS.intersection(*accepted) or SECOND_METHODS

@@ -154,7 +154,7 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     description = running.get("/openapi.json").json()
     areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
     browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
-    with browser.at_height(20_000):  # Swagger UI draws only what is in view of a list with 100 tags and operations
+    with browser.at_height(20_000):  # Swagger UI draws only the visible part of a list with 100 tags and operations
         for area, operations in areas.items():
             toggle = f"document.querySelector('.opblock-tag[data-tag=\"{area}\"]').click()"
             browser.script(toggle)

@@ -70,7 +70,7 @@ async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(wor
     await world.put({"methods": ["passkey"]})
     page = await world.browser.open(leads_to(await world.authorize()))
     wrong = await world.browser.fill(page, email=world.ada.email, password="a wrong password")
-    assert re.search("<details[^>]* open>", wrong.text), "the page shows what was wrong"
+    assert re.search("<details[^>]* open>", wrong.text), "the page shows the error"
     target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
     page = await world.browser.open(target, follows=False)
     assert leads_to(page).startswith("/app/enroll")
