@@ -33,13 +33,14 @@ from core.authentication.model.policy import (
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, Proofs, covers, proved_at
+from core.kernel.proofs import Factor, FactorKind, Proofs, covers, proved_at
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
 from ports.storage import Transaction
 
+KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
 # Paths in which the user acts in the organization or on the platform, so that the networks of its admins count.
 _ACTING = (PolicyPath.API, PolicyPath.CONSOLE, PolicyPath.PERSONAL_TOKEN)
 
@@ -112,6 +113,11 @@ class Admission:
     def factors(self) -> tuple[Factor, ...]:
         """The factors of the account, or none without a policy."""
         return () if self.subject is None else self.subject.account.factors
+
+    @property
+    def has_unused_key(self) -> bool:
+        """Whether the account has a passkey or security key that sign-ins do not ask for."""
+        return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
 
     @property
     def place(self) -> PolicyPlace:
@@ -282,6 +288,7 @@ class Enrollment:
     organization: str | None  # its name; None: the platform
     org_id: UUID | None
     decision: Decision
+    has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
@@ -294,7 +301,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         return Enrollment(None, None, NO_POLICY)
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return Enrollment(None, None, admission.decision)
+        return Enrollment(None, None, admission.decision, admission.has_unused_key)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
         organization = None if org_id is None else await read.organizations.by_id(org_id)
@@ -302,7 +309,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
             return Enrollment(None, None, NO_POLICY)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
     admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
-    return Enrollment(organization.name, organization.id, admission.decision)
+    return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key)
 
 
 async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:

@@ -271,6 +271,7 @@ PAGES: dict[str, dict[str, object]] = {
         "explanation": "Acme & Sons requires a second factor.",
         "due_at": AT,
         "target": {"org": "acme", "next": "/app/account"},
+        "key": True,
         "passkey": True,
         "app": True,
         "password": True,

@@ -67,6 +67,19 @@ async def test_the_policy_of_the_platform_is_only_for_its_owners(
     assert "Gatehouse requires a" in main_of(await world.browser.open("/app/enroll"))
 
 
+@pytest.mark.parametrize("is_second", [False, True])
+async def test_a_present_key_is_offered_as_the_second_factor(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, is_second: bool
+) -> None:
+    world = await new_world(api, app, ports, pool, clock)
+    await world.enter(STATES["bare"])
+    since = clock.now() if is_second else None
+    await run_sql(pool, "update users set security_key_count = 1, passkey_second_at = %s where id = %s", since, world.ada.id)
+    await world.put(ADMINS)
+    page = await world.browser.open("/app/enroll?org=acme", follows=False)
+    assert (page.status, "as second factor" in page.text) == ((303, False) if is_second else (200, True))
+
+
 async def test_no_policy_of_an_organization_binds_an_impersonator(
     api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:

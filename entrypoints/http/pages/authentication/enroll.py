@@ -36,11 +36,12 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
     return PolicyPlace.read(fields.get("org", ""), fields.get("service", ""))
 
 
-def _ways(decision: Decision) -> dict[str, bool]:
+def _ways(decision: Decision, *, has_unused_key: bool) -> dict[str, bool]:
     """Return which ways to meet the policy the page offers."""
     may_use, methods = Rules(methods=decision.methods).may_use, decision.methods or ()
     lacks_first = bool(methods) and decision.required < Strength.TWO
     return {
+        "key": has_unused_key and decision.required is Strength.TWO and may_use(Method.PASSKEY),
         "passkey": may_use(Method.PASSKEY),
         "app": decision.required is Strength.TWO and may_use(Method.TOTP),
         "password": lacks_first and may_use(Method.PASSWORD),
@@ -55,7 +56,7 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
         "explanation": explain(decision),
         "due_at": decision.due_at,
         "target": {name: value for name, value in (("org", place.org_slug), ("service", place.service_slug), ("next", next_path)) if value},
-        **_ways(decision),
+        **_ways(decision, has_unused_key=enrollment.has_unused_key),
     }
 
 
