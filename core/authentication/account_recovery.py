@@ -20,6 +20,7 @@ from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.mfa import CODE_ALPHABET, ENABLED, MfaEvent, MfaSetup, SetupCodeMalformed, SetupCodeWrong
 from core.accounts.model.passkeys import HANDLE_BYTES, Ceremony, ChallengeBinding, Json, PasskeyKind
 from core.accounts.platform_users import lock_account, record_with_reason
+from core.applications.model.users import EndUserNotFound
 from core.authentication import events
 from core.authentication.model.recovery import (
     CODE_LETTERS,
@@ -69,7 +70,7 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
     `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link,
     and the other admins of the organization get a notice.
 
-    Raises: CannotRecoverSelf, MemberNotFound, RecoveryNotAllowed, RecoversMoreRights, RecoveryNotReachable.
+    Raises: CannotRecoverSelf, MemberNotFound, EndUserNotFound, RecoveryNotAllowed, RecoversMoreRights, RecoveryNotReachable.
     """
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
@@ -85,7 +86,7 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
 
 
 async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, capability: Capability) -> None:
-    """End the open recovery that the organization issued for the user. Raises: MemberNotFound, RecoveryNotAllowed, RecoveryNotFound."""
+    """End the open recovery that the organization issued for the user. Raises: those of `_lock_controlled`; RecoveryNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
         tx.record(events.recovery_canceled(await _cancel(tx, account, organization.id)))
@@ -180,9 +181,10 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
     membership = await tx.members.lock(organization.id, user_id)
     # Checked before the lock, so that callers cannot lock accounts of other organizations.
     is_own = await tx.end_users.by_id(organization.id, user_id) if capability is Capability.END_USERS_MANAGE else membership
+    missing = EndUserNotFound if capability is Capability.END_USERS_MANAGE else MemberNotFound
     if is_own is None:
-        raise MemberNotFound
-    account = await tx.accounts.lock(user_id) or refuse(MemberNotFound)
+        raise missing
+    account = await tx.accounts.lock(user_id) or refuse(missing)
     if refusal := _find_refusal(await tx.accounts.account_control(account.id, organization.id), organization, rights, capability):
         raise refusal
     return organization, account

@@ -7,12 +7,13 @@ contains a name that it must forget (security L-5, Y-2).
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from core.accounts.model.devices import Location
 from core.eventing.model.audit import AuditActor, AuditEntry, ObjectKey
-from core.kernel.display import PRODUCT, to_words
+from core.kernel.display import PRODUCT, format_utc, to_words
 from core.kernel.event_catalog import EVENT_KINDS, Target
 from core.kernel.event_sentences import SENTENCES
 from core.kernel.values import parse_id
@@ -53,6 +54,7 @@ _ACTORS: Final[Mapping[str, str]] = {
     "service_account": "A service account",
 }
 _FIELD: Final = re.compile(r"\{([a-z_.]+)\}")
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")  # as in entries
 _WORDS: Final[Mapping[str, str]] = {word.lower(): word for word in ("API", "ID", "JWKS", "SAML", "SCIM", "TLS", "URI", "URIs", "URL")}
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 SHORT_ID: Final = 8  # characters of an id that tell two objects without a name apart
@@ -247,6 +249,8 @@ def _detail(details: Mapping[str, Any], path: str) -> Any:
 def _value(field: str, entry: AuditEntry, names: Names) -> str:
     """Return a detail as text, or an empty text if it has no value."""
     value = _detail(entry.details, field)
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return format_utc(datetime.fromisoformat(value))
     return "" if value in EMPTY else _one_line(_to_text(field, value, names))
 
 

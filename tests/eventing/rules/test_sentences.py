@@ -118,6 +118,12 @@ def test_every_event_has_a_sentence_without_any_detail_or_name(action: str) -> N
             {"impersonator": ADA},
             "owner@acme.example started to act as kai@acme.example",
         ),
+        (
+            "security.recovery.issued",
+            {"expires_at": "2026-11-28T03:39:45.069502Z"},
+            {"target_id": KAI},
+            "kai@acme.example can recover the account until 28 November 2026 at 03:39 UTC",
+        ),
         ("user.carrier.pigeon", {}, {}, "owner@acme.example: User carrier pigeon"),
         ("branding.updated", {}, {"actor": AuditActor("z", "robot@internal", kind="robot_arm")}, "Robot arm changed the branding"),
     ],
