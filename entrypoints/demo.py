@@ -26,6 +26,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         "owner": _user(tenant.owner),
         "admin": _user(tenant.admin),
         "member": _user(tenant.member),
+        "auditor": _user(tenant.auditor),
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
         "saml": {
@@ -138,6 +139,10 @@ curl -s $api/api/service/users -H "$key" -H "$json" -d '{{"email": "new@customer
 curl -s $api/api/service/subscriptions/{end_user_id} -H "$key"
 curl -s $api/api/service/analytics -H "$key"
 
+# Before it shows an order, the shop asks whether the user may see it. The answer names the role of the user.
+curl -s $api/access/v1/evaluation -H "$key" -H "$json" -d '{{"subject": {{"type": "user", "id": "{end_user_id}"}},
+    "action": {{"name": "orders:read"}}, "resource": {{"type": "order", "id": "1042"}}}}'
+
 # A service account calls this API for the organization, without a user. It may only read members.
 robot() {{ curl -s $api/auth/token -u {robot_id}:{robot_secret} -d grant_type=client_credentials "$@" | get access_token; }}
 curl -s $api/api/organizations/{slug}/members -H "Authorization: Bearer $(robot)"
@@ -159,6 +164,12 @@ curl -s $api/scim/v2/Users -H "$scim" -H "$json" \\
     -d '{{"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "hedy@{slug}.example", "displayName": "Hedy"}}'
 curl -sG $api/scim/v2/Users -H "$scim" --data-urlencode 'filter=userName eq "hedy@{slug}.example"'
 curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
+
+# The group Finance opens the application back-office. A directory pushes groups, too.
+curl -s $api/api/organizations/{slug}/groups -H "$(owner)"
+curl -s $api/api/organizations/{slug}/services/back-office/groups -H "$(owner)"
+curl -s $api/scim/v2/Groups -H "$scim" -H "$json" \\
+    -d '{{"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": "Support"}}'
 
 # A user signs in to the service. The application gets tokens with the user's plan.
 curl -s $api/api/auth/login -H "$json" -d '{{"email": "{end_user}", "password": "{end_user_password}",

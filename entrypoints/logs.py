@@ -127,6 +127,8 @@ class _AccessLines:
             rest += f',"organization":{quoted(record.organization)}'
         if record.error_code is not None:
             rest += f',"error_code":{quoted(record.error_code)}'
+        if record.evaluations is not None:
+            rest += f',"evaluations":{json.dumps(record.evaluations)}'
         if record.aborted:
             rest += ',"aborted":true'
         self._write(

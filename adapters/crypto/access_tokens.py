@@ -98,8 +98,10 @@ class AccessTokens(SignedTokens):
             "amr": claims.amr or None,
             "cnf": None if claims.key_thumbprint is None else {"jkt": claims.key_thumbprint},
         }
+        # A claim of the application never takes the place of one of ours, not even of one that this token lacks.
+        further = {name: value for name, value in claims.further.items() if name not in payload and name != "nbf"}
         payload = {name: value for name, value in payload.items() if value is not None}
-        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
+        return self._sign({**further, **payload}, ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:
         """Return a signed access token of a program. Raises: LookupError if no key can sign."""

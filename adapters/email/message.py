@@ -26,7 +26,6 @@ from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, ENROLL_PATH, FORGOT_PASSWORD_PATH, RECOVER_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.kernel.proofs import FactorKind
-from core.kernel.roles import ROLES
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import ReceivedInvitation
 from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
@@ -284,7 +283,7 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
     return {
         "organization": invitation.organization_name,
         "inviter": invitation.inviter_email,
-        "role": ROLES[invitation.invitation.role].phrase,
+        "role": invitation.invitation.role_phrase,
         "until": format_utc(invitation.invitation.expires_at),
     }
 

@@ -43,7 +43,7 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select created_at as at, id, kind, detail, address, created_at, undone_at from security_notices where user_id = %(user_id)s""",
     ExportedList.CONSENTS: f"""
         select c.granted_at as at, c.service_id as id, o.id as organization_id, o.slug as organization_slug, v.id as service_id,
-               v.slug as service_slug, c.scope as scopes, c.granted_at,
+               v.slug as service_slug, c.scope || c.further_scope as scopes, c.granted_at,
                array(select jsonb_build_object('name', a -> 1, 'identifier', a -> 2, 'scopes', jsonb_path_query_array(a, '$[3][*][0]'))
                      from jsonb_array_elements({API_ACCESS}) as access (a)) as api_resources
         from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
@@ -51,6 +51,21 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
+    ExportedList.APPLICATION_ROLES: """
+        select h.assigned_at as at, r.id, o.id as organization_id, o.slug as organization_slug, v.id as service_id, v.slug as service_slug,
+               r.slug as role, r.name, r.permissions, h.assigned_at
+        from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
+        join services v on v.org_id = r.org_id and v.id = r.service_id join organizations o on o.id = v.org_id
+        where h.user_id = %(user_id)s""",
+    ExportedList.GROUPS: """
+        select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
+               m.added_at
+        from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
+        where m.user_id = %(user_id)s""",
+    ExportedList.ATTRIBUTES: """
+        select a.changed_at as at, a.org_id as id, o.id as organization_id, o.slug as organization_slug, a.attributes as values,
+               a.changed_at
+        from attribute_values a join organizations o on o.id = a.org_id where a.user_id = %(user_id)s""",
     ExportedList.SERVICE_ACCOUNTS: """
         select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
         from service_accounts a left join organizations o on o.id = a.org_id

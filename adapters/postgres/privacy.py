@@ -37,8 +37,11 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "account_recoveries",
     "consents",  # with those to API resources
     "api_resource_assignments",
+    "service_role_users",
+    "group_members",
     "saml_sign_ons",
     "end_user_blocks",  # with the address
+    "attribute_values",
     "saml_name_ids",  # a service could recognize the user by these
 )
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
@@ -114,6 +117,8 @@ INVOLVED_ORGANIZATIONS: Final = f"""
     union
     select org_id from directory_blocks where user_id = %(user_id)s
     union
+    select org_id from group_members where user_id = %(user_id)s
+    union
     select i.org_id from invitations i
     where i.email = any({_addresses("u.email from users u where u.id = %(user_id)s")}) and i.status = 'pending'
     order by org_id"""
@@ -155,7 +160,7 @@ END_INVITATIONS: Final = f"""
             status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
             ended_at = coalesce(i.ended_at, %(now)s)
         from held where i.id = held.id
-        returning {INVITATION.columns}, held.status = 'pending' as was_pending),
+        returning i.*, held.status = 'pending' as was_pending),
     entries as materialized (
         select l.id from ended e join audit_log l
             on l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text

@@ -18,12 +18,16 @@ from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
+from adapters.postgres.applications.authorization import Authorizations
+from adapters.postgres.applications.claims import ServiceClaims
 from adapters.postgres.applications.end_users import EndUsers
+from adapters.postgres.applications.evaluations import Evaluations
 from adapters.postgres.applications.figure_counting import FigureCounting
 from adapters.postgres.applications.figures import Figures
 from adapters.postgres.applications.overview import OrganizationOverview
 from adapters.postgres.applications.own_applications import OwnApplications
 from adapters.postgres.applications.plans import Plans
+from adapters.postgres.applications.role_assignments import RoleAssignments
 from adapters.postgres.applications.service_users import ServiceUsers
 from adapters.postgres.applications.services import Services
 from adapters.postgres.authentication.challenges import Flows
@@ -81,13 +85,16 @@ from adapters.postgres.provisioning.request_log import ScimRequests
 from adapters.postgres.provisioning.tokens import ScimTokens
 from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
+from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
+from adapters.postgres.tenancy.groups import Groups
 from adapters.postgres.tenancy.home_realm import HomeRealm
 from adapters.postgres.tenancy.invitations import Invitations
 from adapters.postgres.tenancy.mail_server import Smtp
 from adapters.postgres.tenancy.members import Members
 from adapters.postgres.tenancy.organizations import Organizations
+from adapters.postgres.tenancy.roles import Roles
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
 from adapters.postgres.tenancy.tiers import Tiers
 
@@ -115,10 +122,13 @@ class Repositories(Scope):
     # tenancy
     branding = cached_property(Branding)
     domains = cached_property(Domains)
+    groups = cached_property(Groups)
     home_realm = cached_property(HomeRealm)
     invitations = cached_property(Invitations)
     members = cached_property(Members)
     organizations = cached_property(Organizations)
+    roles = cached_property(Roles)
+    attributes = cached_property(Attributes)
     sign_in_policies = cached_property(SignInPolicies)
     smtp = cached_property(Smtp)
     tiers = cached_property(Tiers)
@@ -126,12 +136,16 @@ class Repositories(Scope):
     analytics = cached_property(Analytics)
     api_keys = cached_property(ApiKeys)
     assignments = cached_property(Assignments)
+    authorizations = cached_property(Authorizations)
+    evaluations = cached_property(Evaluations)
     end_users = cached_property(EndUsers)
     figure_counting = cached_property(FigureCounting)
     figures = cached_property(Figures)
     overview = cached_property(OrganizationOverview)
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
+    role_assignments = cached_property(RoleAssignments)
+    service_claims = cached_property(ServiceClaims)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)
     # programs

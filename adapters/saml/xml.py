@@ -283,9 +283,10 @@ def _add_assertion(root: Any, issuer: str, provider: SamlIdentityProvider, messa
     _add(_add(statement, ASSERTION, "AuthnContext"), ASSERTION, "AuthnContextClassRef").text = assertion.context_class
     if assertion.attributes:
         attributes = _add(element, ASSERTION, "AttributeStatement")
-        for name, value in assertion.attributes.items():
-            attribute = _add(attributes, ASSERTION, "Attribute", Name=name, NameFormat=_name_format(name))
-            _add(attribute, ASSERTION, "AttributeValue").text = value
+        for each in assertion.attributes:
+            attribute = _add(attributes, ASSERTION, "Attribute", Name=each.name, NameFormat=each.name_format or _name_format(each.name))
+            for value in each.values:
+                _add(attribute, ASSERTION, "AttributeValue").text = value
     return element
 
 

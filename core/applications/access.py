@@ -1,17 +1,28 @@
 """Access to services: settings, and the assignment of users (decision 57)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.services import Service, ServiceNotFound
-from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, Assignment, EnrollmentOrigin, NotAssigned
+from core.applications.model.users import (
+    AccessPolicy,
+    AccessSettings,
+    AssignedGroup,
+    AssigneeNotFound,
+    Assignment,
+    EnrollmentOrigin,
+    GroupNotAssigned,
+    NotAssigned,
+)
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.group_names import require_no_group_named
+from core.tenancy.model.groups import OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Transaction
 
@@ -24,17 +35,19 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
 
-    Raises: LaunchUrlInvalid, ServiceNotFound.
+    Raises: LaunchUrlInvalid, ServiceNotFound; NameOfGroup if a group has the name of the service.
     """
     settings = settings.validated()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if settings != old.access:
             new = replace(old, access=settings, updated_at=ports.clock.now())
+            if settings.policy is AccessPolicy.ASSIGNED and old.access.policy is not AccessPolicy.ASSIGNED:
+                await require_no_group_named(tx, new.org_id, new.name)
             if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
                 await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)
-            await tx.organization_sessions.end_without_access(new.org_id, new.id, None, new.updated_at)
+            await tx.organization_sessions.end_without_access(new.org_id, [new.id], None, new.updated_at)
             tx.record(events.access_updated(old, new))
     return settings
 
@@ -124,7 +137,7 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
             raise NotAssigned
         await tx.accounts.lock(user_id) or refuse(NotAssigned)
         await unassign_users(tx, service, [user_id], origin)
-        await tx.organization_sessions.end_without_access(service.org_id, service.id, [user_id], ports.clock.now())
+        await tx.organization_sessions.end_without_access(service.org_id, [service.id], [user_id], ports.clock.now())
 
 
 async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:
@@ -134,3 +147,50 @@ async def unassign_users(tx: Transaction, service: Service, user_ids: Collection
         await tx.assignments.remove_unused(service.org_id, service.id, user_ids)
     for user_id in sorted(user_ids):
         tx.record(events.user_unassigned(service, user_id, origin))
+
+
+# Groups
+
+
+async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[AssignedGroup]:
+    """Return the groups that are assigned to the service, by name. Raises: ServiceNotFound."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        return await read.assignments.groups(service.org_id, service.id)
+
+
+async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[Service]:
+    """Return the services that the group is assigned to, by name. Raises: OrganizationGroupNotFound."""
+    async with ports.storage.reading() as read:
+        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        ids = await read.assignments.services_of_group(caller.acts_in.id, group_id)
+        found = [await read.services.by_id(caller.acts_in.id, id_) for id_ in ids]
+    return [service for service in found if service is not None]
+
+
+async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
+    """Assign a group to a service: under the policy `assigned`, its users may use the service. Assigning it again changes nothing.
+
+    Raises: ServiceNotFound, OrganizationGroupNotFound.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
+        group = await tx.groups.by_id(service.org_id, group_id) or refuse(OrganizationGroupNotFound)
+        if await tx.assignments.add_group(service.org_id, service.id, group.id, ports.clock.now()):
+            tx.record(events.group_assigned(service, group))
+
+
+async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
+    """End the assignment of a group. Users lose the access that only the group gave, with their sessions of OpenID Connect.
+
+    Raises: ServiceNotFound, GroupNotAssigned.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)
+        group = await tx.groups.by_id(service.org_id, group_id) or refuse(GroupNotAssigned)
+        await tx.assignments.remove_group(service.org_id, service.id, group.id) or refuse(GroupNotAssigned)
+        tx.record(events.group_unassigned(service, group))
+        user_ids = await tx.groups.present(service.org_id, group.id, None)
+        if user_ids:
+            await tx.scim_users.lock(service.org_id, user_ids)
+            await tx.organization_sessions.end_without_access(service.org_id, [service.id], user_ids, ports.clock.now())

@@ -13,6 +13,7 @@ from core.applications.model.api_keys import (
     ApiKey,
     ApiKeyInvalid,
     ApiKeyNotFound,
+    ApiKeyRecord,
     generate_key,
     parse_permissions,
 )
@@ -93,17 +94,30 @@ async def authenticate(ports: Ports, caller: Caller, key: str, permission: Permi
 
     Raises: ApiKeyInvalid, PermissionMissing, OrganizationNotActive.
     """
-    now = ports.clock.now()
-    if len(key) > MAX_KEY_LENGTH:
-        raise ApiKeyInvalid
-    key_hash = digest(key)
+    now, key_hash = ports.clock.now(), hash_of(key)
     async with ports.storage.reading() as read:
         record = await read.api_keys.by_hash(key_hash, now)
+    return await accept(ports, caller, record, key_hash, permission)
+
+
+def hash_of(key: str) -> bytes:
+    """Return the hash by which a key is looked up. Raises: ApiKeyInvalid if the text cannot be a key."""
+    if len(key) > MAX_KEY_LENGTH:
+        raise ApiKeyInvalid
+    return digest(key)
+
+
+async def accept(ports: Ports, caller: Caller, record: ApiKeyRecord | None, key_hash: bytes, permission: Permission) -> ServiceKey:
+    """Return the caller with the key that was found by this hash, and record the use of the key.
+
+    Raises: ApiKeyInvalid if none was found; PermissionMissing, OrganizationNotActive.
+    """
     if record is None or not hmac.compare_digest(record.key_hash, key_hash):
         raise ApiKeyInvalid
     program = ServiceKey(
         key_id=record.key_id, permissions=record.permissions, service=record.service, address=caller.address, agent=caller.agent
     )
+    now = ports.clock.now()
     if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
         async with ports.storage.autocommit() as autocommit:
             await autocommit.api_keys.record_use(record.key_id, now, now - LAST_USED_PRECISION)

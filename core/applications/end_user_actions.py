@@ -20,10 +20,10 @@ from core.applications.model.users import (
 )
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, needs_roles_manage
+from core.kernel.roles import Capability, is_admin
 from core.tenancy import events as tenancy_events
 from core.tenancy import organizations
-from core.tenancy.model.members import CannotResetOwner
+from core.tenancy.model.members import CannotResetOwner, require_power_over
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -36,7 +36,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons end as well, because they would
     start new sessions. All other sessions continue.
 
-    Raises: EndUserNotFound.
+    Raises: EndUserNotFound, MemberHasMoreRights.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _, account = await _lock_end_user(tx, caller, user_id)
@@ -48,7 +48,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Email an end user a link to set a new password, as `members.send_password_reset` does (security R-8).
 
-    Raises: EndUserNotFound, CannotResetOwner, EndUserDeactivated, EndUserNotVerified.
+    Raises: EndUserNotFound, MemberHasMoreRights, CannotResetOwner, EndUserDeactivated, EndUserNotVerified.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -68,12 +68,12 @@ async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None
 
     Nothing changes if the user is blocked already. The account, other organizations and a membership stay.
 
-    Raises: EndUserNotFound, AdminNotBlockable.
+    Raises: EndUserNotFound, MemberHasMoreRights, AdminNotBlockable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, membership, account = await _lock_end_user(tx, caller, user_id)
-        if membership is not None and needs_roles_manage(membership.role):
+        if membership is not None and is_admin(membership.rights):
             raise AdminNotBlockable
         if await tx.end_users.block(organization.id, account.id, now):
             await tx.organization_sessions.end(organization.id, [account.id], now)
@@ -100,7 +100,7 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
     All sessions of the user end, and the user gets an email.
 
-    Raises: EndUserNotFound, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged, RecoveryNeeded.
+    Raises: EndUserNotFound, MemberHasMoreRights, AdminSecondFactorNotManaged, EndUserDeactivated, SecondFactorNotManaged, RecoveryNeeded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -119,13 +119,15 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
-    """Lock the organization, a membership of this end user, and the account. Raises: EndUserNotFound."""
-    organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+    """Lock the organization, a membership of this end user, and the account. Raises: EndUserNotFound, MemberHasMoreRights."""
+    organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
     # Checked before the lock, so that callers cannot lock accounts of other organizations.
     # Checked again after it, because a parallel call may have removed the user from the service.
     # A sign-in to a service, and a removal from it, also lock the account.
     await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
     membership = await tx.members.lock(organization.id, user_id)
+    if membership is not None:
+        require_power_over(authority, membership)
     account = await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
     await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
     return organization, membership, account

@@ -1,9 +1,12 @@
 """Constructors for the events of services, plans, API keys and their users."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
+from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition
+from core.applications.model.claims import CLAIM_MEMBERS
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
@@ -12,6 +15,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
+from core.tenancy.model.groups import Group
 
 
 def user_created(user_id: UUID, service: Service) -> Event:
@@ -78,6 +82,13 @@ def external_id_changed(service: Service, old: str | None, new: str | None) -> E
     return Event(EVENT_KINDS["service.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
+def claims_updated(service: Service, old: Mapping[str, Any], new: Mapping[str, Any]) -> Event:
+    """The claims of a service were changed. The event contains the old and new value of each changed member of the document."""
+    changes = {name: {"old": was, "new": is_} for name in CLAIM_MEMBERS if (was := old.get(name)) != (is_ := new.get(name))}
+    details = {**service_details(service), "changes": changes}
+    return Event(EVENT_KINDS["service.claims.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
 def access_updated(old: Service, new: Service) -> Event:
     """The access settings of a service were changed. The event contains the old and new value of each changed setting."""
     changes = field_changes(old.access, new.access, "policy", "saml_self_enrolled", "launch_url")
@@ -91,10 +102,90 @@ def user_assigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> 
     return Event(EVENT_KINDS["service.user.assigned"], str(user_id), org_id=service.org_id, details=details)
 
 
+def group_assigned(service: Service, group: Group) -> Event:
+    """A group was assigned to a service."""
+    return _group_event("service.group.assigned", service, group)
+
+
+def group_unassigned(service: Service, group: Group) -> Event:
+    """The assignment of a group to a service ended. The deletion of the group records none."""
+    return _group_event("service.group.unassigned", service, group)
+
+
+def _group_event(name: str, service: Service, group: Group) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=service.org_id, details={**service_details(service), "group_name": group.name})
+
+
 def user_unassigned(service: Service, user_id: UUID, origin: EnrollmentOrigin) -> Event:
     """The assignment of a user to a service ended. The event says who had assigned the user. The end of a membership records none."""
     details = {**service_details(service), "assigned_by": origin.value}
     return Event(EVENT_KINDS["service.user.unassigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def authorization_changed(
+    service: Service, version: int, old: AuthorizationDocument, new: AuthorizationDocument, changes: AuthorizationChanges
+) -> Iterator[Event]:
+    """Yield the events of a change: one for all permissions, and one for each role."""
+    if changes.of_permissions:
+        yield permissions_updated(service, version, changes)
+    for role in new.roles:
+        before = old.role(role.slug)
+        if before is None:
+            yield role_created(service, role)
+        elif before != role:
+            yield role_updated(service, before, role)
+    for removal in changes.roles_removed:
+        if (gone := old.role(removal.slug)) is not None:
+            yield role_deleted(service, gone, removal.user_count)
+
+
+def permissions_updated(service: Service, version: int, changes: AuthorizationChanges) -> Event:
+    """The permissions that a service declares were changed. The event contains the names, and the version of the document."""
+    details = {
+        **service_details(service),
+        "version": version,
+        "permissions_added": list(changes.permissions_added),
+        "permissions_updated": list(changes.permissions_updated),
+        "permissions_removed": list(changes.permissions_removed),
+    }
+    return Event(EVENT_KINDS["service.authorization.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_created(service: Service, role: RoleDefinition) -> Event:
+    """A role of a service was created."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name, "permissions": list(role.permissions)}
+    return Event(EVENT_KINDS["service.role.created"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_updated(service: Service, old: RoleDefinition, new: RoleDefinition) -> Event:
+    """A role of a service was changed. Its users got and lost the permissions."""
+    details = {
+        **service_details(service),
+        "role": new.slug,
+        "role_name": new.name,
+        "changes": field_changes(old, new, "name", "description"),
+        "permissions_added": [name for name in new.permissions if name not in old.permissions],
+        "permissions_removed": [name for name in old.permissions if name not in new.permissions],
+    }
+    return Event(EVENT_KINDS["service.role.updated"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_deleted(service: Service, role: RoleDefinition, user_count: int) -> Event:
+    """A role of a service was deleted. The event contains the number of users who lost it."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name, "user_count": user_count}
+    return Event(EVENT_KINDS["service.role.deleted"], str(service.id), org_id=service.org_id, details=details)
+
+
+def role_assigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
+    """A user got a role of a service."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name}
+    return Event(EVENT_KINDS["service.role.assigned"], str(user_id), org_id=service.org_id, details=details)
+
+
+def role_unassigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
+    """A role of a service was taken from a user. The deletion of the role and the end of a membership record none."""
+    details = {**service_details(service), "role": role.slug, "role_name": role.name}
+    return Event(EVENT_KINDS["service.role.unassigned"], str(user_id), org_id=service.org_id, details=details)
 
 
 def client_secret_rotated(service: Service) -> Event:

@@ -27,6 +27,7 @@ from core.applications.model.services import (
     apply_settings,
     ensure_client_secret,
 )
+from core.applications.model.users import AccessPolicy
 from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
@@ -34,6 +35,7 @@ from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations, sign_in_policies
+from core.tenancy.group_names import require_no_group_named
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ApplicationClosed, Organization
 from ports import Ports
@@ -223,14 +225,18 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
 
     Sessions of OpenID Connect end if their sign-in is weaker than the service now requires. The loss of a
     key or of the secret ends the tokens that the service got for itself.
+
+    Raises: NameOfGroup if only assigned users may use the service, and a group has its new name.
     """
     if new != old:
         if _loses_credential(old, new):
             new = replace(new, credential_id=new_id())
+        if new.name != old.name and new.access.policy is AccessPolicy.ASSIGNED:
+            await require_no_group_named(tx, new.org_id, new.name)
         new = replace(new, updated_at=now)
         await tx.services.save(new)
         if new.required_strength > old.required_strength:
-            await tx.organization_sessions.end_without_access(new.org_id, new.id, None, now)
+            await tx.organization_sessions.end_without_access(new.org_id, [new.id], None, now)
         tx.record(events.service_updated(old, new))
     return new
 

@@ -149,7 +149,7 @@ async def load_choices(ports: Ports, caller: Member, user_id: UUID, capability: 
         organization = await read.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         control = await read.accounts.account_control(user_id, organization.id)
         recovery = await read.recoveries.of_user(user_id, ports.clock.now(), organization.id)
-    refusal = _find_refusal(control, organization, caller.acts_in.rights, capability)
+    refusal = _find_refusal(control, caller.acts_in.rights, capability)
     return RecoveryChoices(
         can_start=refusal is None, can_cancel=refusal is None and recovery is not None, reason=None if refusal is None else refusal.message
     )
@@ -185,16 +185,16 @@ async def _lock_controlled(tx: Transaction, caller: Member, user_id: UUID, capab
     if is_own is None:
         raise missing
     account = await tx.accounts.lock(user_id) or refuse(missing)
-    if refusal := _find_refusal(await tx.accounts.account_control(account.id, organization.id), organization, rights, capability):
+    if refusal := _find_refusal(await tx.accounts.account_control(account.id, organization.id), rights, capability):
         raise refusal
     return organization, account
 
 
-def _find_refusal(control: AccountControl, organization: Organization, rights: Rights, capability: Capability) -> Refusal | None:
+def _find_refusal(control: AccountControl, rights: Rights, capability: Capability) -> Refusal | None:
     """Return why an issuer with these rights in the organization cannot recover this account, or None."""
     if not control.controls_account or (control.is_of_admin and capability is not Capability.MEMBERS_MANAGE):
         return RecoveryNotAllowed()
-    is_stronger = control.role is not None and not organization.rights_of(control.role) <= rights
+    is_stronger = control.role is not None and not control.rights <= rights
     return RecoversMoreRights() if is_stronger else None
 
 

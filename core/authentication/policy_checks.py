@@ -221,7 +221,7 @@ async def require_in(
     ports: Ports, path: PolicyPath, user: Person, organization: OrganizationContext, state: PolicyState | None
 ) -> Admission:
     """Check that a user who acts in this organization meets its policy. A live pass is enough. Raises: the errors of `require`."""
-    if state is None or (state.is_met and (not is_admin(organization.role) or _is_inside(state, user.address))):
+    if state is None or (state.is_met and (not is_admin(organization.rights) or _is_inside(state, user.address))):
         return NO_ADMISSION
     return await require(ports, path, organization.id, None, user)
 

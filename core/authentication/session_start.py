@@ -10,6 +10,7 @@ from core.accounts.model.devices import Device
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import account_recovery, events, sessions
 from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
+from core.authentication.model.openid import Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
@@ -73,8 +74,10 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         ends_by=redeemed.ends_by,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
-    asks_for_facts = redeemed.openid is not None and redeemed.openid.scope
-    facts = None if not asks_for_facts else tx.openid_facts.load_deferred(account.id, service.id if service else None, now)
+    facts = None
+    if redeemed.openid is not None and redeemed.openid.scope:
+        with_groups = Scope.GROUPS in redeemed.openid.consent_scopes
+        facts = tx.openid_facts.load_deferred(account.id, service.id if service else None, now, with_groups=with_groups)
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, proofs, now)

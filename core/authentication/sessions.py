@@ -277,8 +277,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     async with ports.storage.transaction(by=caller) as tx:
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
-        role = None if membership is None else membership.role
-        require_capability(organizations.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
+        require_capability(organizations.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.refresh_tokens.select_organization(

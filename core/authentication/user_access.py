@@ -17,6 +17,7 @@ from core.authentication import events
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
+from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from core.tenancy import members
 from ports import Ports
@@ -97,13 +98,13 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         raise CannotDeactivateSelf
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # Only the service accounts of an organization's owner give roles above member. Lock order:
-        # organizations by id, then the account. With its lock, no other organization gets this owner.
-        org_ids = sorted(await _list_owned_organizations(tx, user_id))
+        # Only the service accounts of members with `roles.manage` give roles above member. Lock order:
+        # organizations by id, then the account. The accounts of a user who has just got this right have given none yet.
+        org_ids = sorted(await _list_organizations_with_roles(tx, user_id))
         for org_id in org_ids:
             await tx.organizations.lock(org_id)
         account = await lock_account(tx, caller, user_id)
-        if not set(await _list_owned_organizations(tx, user_id)) <= set(org_ids):
+        if not set(await _list_organizations_with_roles(tx, user_id)) <= set(org_ids):
             raise Limited(1)
         if account.is_platform_owner:
             raise PlatformOwnerNotDeactivated
@@ -122,8 +123,9 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
     return True
 
 
-async def _list_owned_organizations(tx: Transaction, user_id: UUID) -> list[UUID]:
-    return [organization.id for organization, membership in await tx.organizations.by_member(user_id) if membership.is_owner]
+async def _list_organizations_with_roles(tx: Transaction, user_id: UUID) -> list[UUID]:
+    memberships = await tx.organizations.by_member(user_id)
+    return [organization.id for organization, membership in memberships if Capability.ROLES_MANAGE in membership.rights]
 
 
 async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:

@@ -213,7 +213,7 @@ async def end_lost_access(tx: Transaction, ended: Sequence[Subscription], now: d
     """End the OpenID Connect sessions of users who had access to a service only by these subscriptions. This notifies the service."""
     for org_id, service_id in sorted({(subscription.org_id, subscription.service_id) for subscription in ended}):
         user_ids = sorted(subscription.user_id for subscription in ended if subscription.service_id == service_id)
-        await tx.organization_sessions.end_without_access(org_id, service_id, user_ids, now)
+        await tx.organization_sessions.end_without_access(org_id, [service_id], user_ids, now)
 
 
 async def _is_over_at_provider(tx: Transaction, subscription: Subscription) -> bool:

@@ -21,11 +21,12 @@ from core.authentication import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo import factors
+from core.demo import factors, groups, roles
 from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
 from core.eventing.model.webhooks import Webhook
+from core.federation import claims
 from core.federation.saml import configuration as saml
 from core.federation.saml import events as saml_events
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, SamlConfiguration
@@ -41,8 +42,9 @@ from core.programs import api_resources, resource_credentials, service_account_r
 from core.programs.model.service_accounts import MAX_ACCOUNTS
 from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
+from core.tenancy import attributes, governance, members, organizations
 from core.tenancy import events as tenancy_events
-from core.tenancy import governance, members, organizations
+from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Autocommit, Reading, Storage, Transaction
@@ -177,7 +179,9 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
     context = OrganizationContext(organization.id, organization.slug, organization.status, OWNER, rights_of(OWNER))
     caller = to_member(_as_person(owner), context)
-    admin, member = [await _ensure_member(seeding, caller, role) for role in (ADMIN, MEMBER)]
+    if await seeding.tx.roles.find(organization.id, demo.AUDITOR) is None:
+        await organization_roles.create(seeding.ports, caller, demo.AUDITOR_ROLE)
+    admin, member, auditor = [await _ensure_member(seeding, caller, role) for role in (ADMIN, MEMBER, demo.AUDITOR)]
     web = await _ensure_application(seeding, caller, demo.WEB, "Web Shop", ServiceType.WEB)
     mobile = await _ensure_application(seeding, caller, demo.MOBILE, "Mobile Shop", ServiceType.MOBILE)
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
@@ -186,9 +190,12 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     resource = await _ensure_api_resource(seeding, caller)
     robot = await _replace_service_account(seeding, caller, resource.resource.id)
     directory = await _replace_scim_token(seeding, caller)
+    await _ensure_claims(seeding, caller, web.service, member.id)
     end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
+    await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
+    await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
     if slug == demo.ORGANIZATION_WITH_POLICY:
         await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(
@@ -196,6 +203,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
         owner=owner,
         admin=admin,
         member=member,
+        auditor=auditor,
         web=web,
         mobile=mobile,
         saml=saml_configuration,
@@ -265,6 +273,15 @@ async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> S
     return configuration
 
 
+async def _ensure_claims(seeding: _Seeding, caller: Member, service: Service, member_id: UUID) -> None:
+    """Declare an attribute, give the member a value, and map it to a claim of the application. Users may have changed all of these."""
+    if await seeding.tx.attributes.list_declared(service.org_id):
+        return
+    attribute = await attributes.create(seeding.ports, caller, demo.cost_center(service.org_id, seeding.ports.clock.now()))
+    await attributes.change_of_member(seeding.ports, caller, member_id, {attribute.name: "4711"})
+    await claims.save(seeding.ports, caller, service.slug, demo.CLAIMS, 0)
+
+
 async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, price: str) -> Plan:
     async def read_page(last: Plan | None, count: int) -> list[Plan]:
         return await seeding.tx.plans.list_after(service.org_id, service.id, last, count)
@@ -325,7 +342,7 @@ async def _replace_scim_token(seeding: _Seeding, caller: Member) -> str:
     for token in await seeding.tx.scim_tokens.of_org(caller.acts_in.id):
         if token.name == demo.NAME:
             await scim_tokens.revoke(seeding.ports, caller, token.id)
-    _, text = await scim_tokens.create(seeding.ports, caller, demo.NAME, None)
+    _, text = await scim_tokens.create(seeding.ports, caller, demo.NAME, None, directory_groups=True)
     return text
 
 

@@ -4,14 +4,16 @@ The rules of the authorization endpoint and of SAML decide. Nothing is stored, s
 is no code, token or assertion that could leak, and no session starts.
 """
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from core.accounts.model.accounts import Account
-from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.steps import Step
-from core.authentication.model.openid import OpenIdGrant
+from core.authentication.model import claim_rules
+from core.authentication.model.claim_document import Document
 from core.authentication.model.policy import PolicyPath, explain
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.policy_checks import judge_visit
@@ -21,14 +23,13 @@ from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     Authorization,
     AuthorizationRefused,
-    AuthorizationRequest,
     choose_redirect_uri,
     s256_challenge,
 )
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
-from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, TooManySamlValues
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.sign_in_policy.decision import Outcome
@@ -40,13 +41,20 @@ DEFAULT_SCOPE = "openid profile email org roles"
 
 
 async def preview(
-    ports: Ports, base_url: str, caller: Member, service_slug: str, scope: str = DEFAULT_SCOPE, redirect_uri: str | None = None
+    ports: Ports,
+    base_url: str,
+    caller: Member,
+    service_slug: str,
+    scope: str = DEFAULT_SCOPE,
+    redirect_uri: str | None = None,
+    *,
+    document: Document | None = None,
 ) -> SignInPreview:
     """Return what the application would receive if the caller signed in to it now.
 
     `redirect_uri` is by default the first registered one, also if it is empty (RFC 6749 section 3.1). An
     application without redirect URIs has no preview of OpenID Connect, and one without an active SAML
-    identity provider none of SAML.
+    identity provider none of SAML. `document` is a valid claims document that counts in place of the stored one.
 
     Raises: ServiceNotFound, OrganizationNotActive, SessionEnded, RedirectUriNotRegistered.
     """
@@ -68,7 +76,8 @@ async def preview(
             code_challenge=s256_challenge(new_secret()),
             code_challenge_method="S256",
         )
-        openid = await _preview_openid(ports, base_url, _visitor(caller, session), service, context, request)
+        authorization = Authorization(request, service, context, request.redirect_uri)
+        openid = await _preview_openid(ports, base_url, _visitor(caller, session), context, authorization, document)
     return SignInPreview(
         openid, None if provider is None else await _preview_saml(ports, provider, account, _visitor(caller, session), now)
     )
@@ -88,10 +97,9 @@ def _visitor(caller: Member, session: BrowserSession) -> Visitor:
 
 
 async def _preview_openid(
-    ports: Ports, base_url: str, visitor: Visitor, service: Service, context: ServiceContext, request: AuthorizationRequest
+    ports: Ports, base_url: str, visitor: Visitor, service: ServiceContext, authorization: Authorization, document: Document | None
 ) -> OpenIdPreview:
-    authorization = Authorization(request, service, context, request.redirect_uri)
-    redirect_uri = request.redirect_uri or ""
+    redirect_uri = authorization.request.redirect_uri or ""
     try:
         waiting = requests.check_parameters(ports, authorization, base_url)
         found = await target.find_step(ports, visitor, waiting, path=PolicyPath.PREVIEW)
@@ -103,28 +111,33 @@ async def _preview_openid(
     grant, outcome = found.grant, PreviewOutcome.CONSENT if found.step in (Step.CONFIRM, Step.CONSENT) else PreviewOutcome.SIGNED_IN
     if grant is None:  # without the scope openid
         return OpenIdPreview(outcome, redirect_uri)
-    id_token, userinfo = await _claims(ports, visitor, context, grant)
-    return OpenIdPreview(outcome, redirect_uri, scope=grant.scope, id_token=id_token, userinfo=userinfo)
-
-
-async def _claims(
-    ports: Ports, visitor: Visitor, service: ServiceContext, grant: OpenIdGrant
-) -> tuple[dict[str, object], dict[str, object]]:
-    """Return the claims of the ID token and of the userinfo endpoint."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        facts = await read.openid_facts.load(visitor.user_id, service.id, now) or refuse(SessionEnded)
+        facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or refuse(SessionEnded)
+    if document is not None:
+        facts = replace(facts, further=replace(facts.further, document=document))
+    return OpenIdPreview(
+        outcome,
+        redirect_uri,
+        scope=grant.scope,
+        id_token=_id_token(ports, visitor, service, OpenIdSubject(grant, facts), now),
+        userinfo={"sub": str(visitor.user_id), **claim_rules.userinfo_claims(facts, grant)},
+        access_token=claim_rules.access_token_claims(facts, grant),
+    )
+
+
+def _id_token(ports: Ports, visitor: Visitor, service: ServiceContext, openid: OpenIdSubject, now: datetime) -> dict[str, object]:
+    """Return the claims of the ID token."""
     subject = TokenSubject(
         session_id=new_id(),
         user_id=visitor.user_id,
-        email=facts.email,
-        email_verified=facts.email_verified,
+        email=visitor.email,
+        email_verified=visitor.email_verified,
         ends_at=now + ports.policy.session_absolute_ttl,
         service=service,
         proofs=visitor.browser.proofs,
     )
-    id_token = issuing.new_id_token(ports, subject, OpenIdSubject(grant, facts), None, now)
-    return ports.tokens.id_token_claims(id_token), {"sub": str(visitor.user_id), **facts.claims(grant.userinfo_claims)}
+    return ports.tokens.id_token_claims(issuing.new_id_token(ports, subject, openid, None, now))
 
 
 async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: Account, visitor: Visitor, now: datetime) -> SamlPreview:
@@ -145,5 +158,10 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
         return SamlPreview(outcome, provider.entity_id, name_format, message=explain(admission.decision))
     if name_format in (NameIdFormat.EMAIL, NameIdFormat.UNSPECIFIED):
         name = str(account.email if name_format is NameIdFormat.EMAIL else account.id)
-    attributes = assertions.build_attributes(provider, account)
+    async with ports.storage.reading() as read:
+        facts = await assertions.load_facts(read, provider, account.id, now)
+    try:
+        attributes = assertions.build_attributes(provider, account, facts)
+    except TooManySamlValues as refusal:
+        return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     return SamlPreview(PreviewOutcome.SIGNED_IN, provider.entity_id, name_format, name_id=name, attributes=attributes)

@@ -52,8 +52,8 @@ class ApiScope(StrEnum):
 
     ORGANIZATION_READ = "organization:read", "Read the organization and its branding."
     ORGANIZATION_WRITE = "organization:write", "Change the organization and its branding."
-    MEMBERS_READ = "members:read", "Read members, invitations and blocked users."
-    MEMBERS_WRITE = "members:write", "Invite, change and remove members."
+    MEMBERS_READ = "members:read", "Read members, groups, invitations and blocked users."
+    MEMBERS_WRITE = "members:write", "Invite, change and remove members, and change groups."
     SERVICES_READ = "services:read", "Read applications, their access settings, plans and SAML settings."
     SERVICES_WRITE = "services:write", "Create and change applications and their SAML settings."
     RESOURCES_READ = "resources:read", "Read API resources."
@@ -61,7 +61,7 @@ class ApiScope(StrEnum):
     API_KEYS_READ = "api_keys:read", "Read API keys, without their secrets."
     API_KEYS_WRITE = "api_keys:write", "Create and delete API keys."
     END_USERS_READ = "end_users:read", "Read end users, assignments and subscriptions."
-    END_USERS_WRITE = "end_users:write", "Assign users to applications, block users there, and end their sessions."
+    END_USERS_WRITE = "end_users:write", "Assign users to applications, give them roles there, block them there, and end their sessions."
     BILLING_WRITE = "billing:write", "Create, change and delete plans."
     WEBHOOKS_READ = "webhooks:read", "Read webhooks and their deliveries."
     WEBHOOKS_WRITE = "webhooks:write", "Create, change, test and delete webhooks, and repeat deliveries."
@@ -109,10 +109,10 @@ class ScopeInsufficient(Forbidden):
 def scope_of(capability: Capability, *, changes: bool) -> ApiScope | None:
     """Return the scope that a token needs for a route with this capability, or None if tokens with scopes cannot use the route.
 
-    The area is the first part of the capability's name. Roles belong to the members.
+    The area is the first part of the capability's name, or another one in `_AREAS`.
     """
-    area = capability.partition(".")[0].replace("roles", Area.MEMBERS)
-    return find_scope(area, changes=changes)
+    name = capability.partition(".")[0]
+    return find_scope(_AREAS.get(name, name), changes=changes)
 
 
 def find_scope(area: str, *, changes: bool) -> ApiScope | None:
@@ -122,6 +122,8 @@ def find_scope(area: str, *, changes: bool) -> ApiScope | None:
 
 
 _NAMES: Final = frozenset(ApiScope)
+# Roles belong to the members, and roles of applications to their users.
+_AREAS: Final = {"roles": Area.MEMBERS, "groups": Area.MEMBERS, "service_roles": Area.END_USERS}
 
 
 def parse_scopes(names: Iterable[str]) -> frozenset[ApiScope]:

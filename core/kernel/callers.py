@@ -88,6 +88,7 @@ class ScimClient(Caller):
     token_id: UUID
     org_id: UUID
     org_slug: str
+    directory_groups: bool = False  # whether it may create groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The claims of the tokens that we issue to our own API. Times are UTC."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.values import Email
@@ -45,6 +46,7 @@ class Claims:
     acr: str | None = None
     amr: tuple[str, ...] = ()
     key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`, RFC 9449 section 6)
+    further: Mapping[str, Any] = field(default_factory=dict)  # about the user, for the application; not read from tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@
     |   `-- OrganizationNotActive
     |-- NotFound               404
     |-- Conflict               409
+    |-- PreconditionFailed     412
     |-- Limited                429   too many requests; says when to try again
     `-- Unsupported            501
     Outage                     a port failed; the caller did nothing wrong
@@ -24,7 +25,7 @@ are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from core.kernel.causes import Caller
 
@@ -42,7 +43,7 @@ class Refusal(Exception):
     # The caller without sufficient rights, if the action had not begun yet.
     caller: Caller | None = None
     # Further members of the error body for programs.
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, Any] = {}
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
@@ -137,6 +138,12 @@ class Conflict(Refusal):
 
     code = "CONFLICT"
     scim_type = "uniqueness"
+
+
+class PreconditionFailed(Refusal):
+    """This was changed in the meantime. Load it again, and repeat your change."""
+
+    code = "PRECONDITION_FAILED"
 
 
 class Limited(Refusal):

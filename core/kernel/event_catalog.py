@@ -26,9 +26,11 @@ class Target(StrEnum):
     API_RESOURCE = "api_resource"
     SERVICE_ACCOUNT = "service_account"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
+    GROUP = "group"
     SIGNING_KEY = "signing_key"
     CONNECTION = "connection"
     PLATFORM = "platform"
+    ROLE = "role"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -74,7 +76,10 @@ _LABELS: Final = MappingProxyType(
         "saml.certificate.next_created": "Next SAML certificate created",
         "saml.certificate.next_deleted": "Next SAML certificate deleted",
         "hrd.updated": "Sign-in routing updated",
+        "service.authorization.updated": "Application permissions updated",
         "connection.updated": "Identity provider updated",
+        "group.member_added": "Users added to a group",
+        "group.member_removed": "Users removed from a group",
     }
 )
 _WORDS: Final = MappingProxyType(
@@ -109,15 +114,27 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
             *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
             *_kinds("User management", Target.USER, "user.updated", "user.deactivated", "user.reactivated"),
-            *_kinds("User management", Target.USER, "user.blocked", "user.unblocked"),
+            *_kinds("User management", Target.USER, "user.blocked", "user.unblocked", "user.attributes_updated"),
             *_kinds("User management", Target.USER, "user.released", "user.taken_over"),
             *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
+            *_kinds("Groups", Target.GROUP, "group.created", "group.updated", "group.deleted"),
+            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
-            *_kinds("Service management", Target.SERVICE, "service.access.updated"),
+            *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.claims.updated"),
+            *_kinds(
+                "Service management",
+                Target.SERVICE,
+                "service.authorization.updated",
+                "service.role.created",
+                "service.role.updated",
+                "service.role.deleted",
+            ),
+            *_kinds("Service management", Target.USER, "service.role.assigned", "service.role.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
+            *_kinds("Service management", Target.GROUP, "service.group.assigned", "service.group.unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
             *_kinds("Service management", Target.USER, "consent.granted", "consent.withdrawn"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
@@ -126,6 +143,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Organization management", Target.ORGANIZATION, "organization.approved", "organization.rejected"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.suspended", "organization.activated"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.tier.updated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.attribute.created"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.attribute.updated", "organization.attribute.deleted"),
             *_kinds("Organization management", Target.ORGANIZATION, "organization.smtp.configured", "organization.smtp.removed"),
             *_kinds("Plans", Target.PLAN, "plan.created", "plan.updated", "plan.deleted"),
             *_kinds("Subscriptions", Target.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
@@ -146,6 +165,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.PLATFORM, "platform.sign_in_policy.updated", platform_only=True),
             *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("Integrations", Target.CONNECTION, "connection.updated", platform_only=True),
+            *_kinds("Roles", Target.ROLE, "role.created", "role.updated", "role.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
@@ -169,6 +189,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Integrations", Target.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
+            *_kinds("Integrations", Target.ORGANIZATION, "scim_token.updated"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }

@@ -60,6 +60,12 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {target}",
         ),
         "user.role_updated": ("{actor} changed {target} from {old_role} to {new_role}", "{actor} changed the role of {target}"),
+        "role.created": ("{actor} created the role {target}",),
+        "role.updated": ("{actor} changed the role {target}",),
+        "role.deleted": (
+            "{actor} deleted the role {target}, and gave its holders the role {replacement}",
+            "{actor} deleted the role {target}",
+        ),
         "invitation.accepted": (
             ("self", "{target} accepted the invitation as {role}"),
             "{actor} accepted the invitation of {target} as {role}",
@@ -68,6 +74,20 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "invitation.declined": ("{target} declined the invitation as {role}", "{target} declined an invitation"),
         "invitation.expired": ("The invitation of {target} expired",),
         "invitation.revoked": ("{actor} canceled the invitation of {target}",),
+        # Groups
+        "group.created": ("{actor} created the group {target}",),
+        "group.updated": ("{actor} changed the group {target}",),
+        "group.deleted": ("{actor} deleted the group {target}",),
+        "group.member_added": (
+            "{actor} added {user_id} to the group {target}",
+            "{actor} added {count} users to the group {target}",
+            "{actor} added users to the group {target}",
+        ),
+        "group.member_removed": (
+            "{actor} removed {user_id} from the group {target}",
+            "{actor} removed {count} users from the group {target}",
+            "{actor} removed users from the group {target}",
+        ),
         # The security of accounts
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),
@@ -116,6 +136,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         # Organizations and their settings
         "organization.created": ("{actor} created the organization {target}",),
         "organization.updated": ("{actor} changed the settings of {target}",),
+        "organization.attribute.created": ("{actor} declared the attribute {attribute}", "{actor} declared an attribute of users"),
+        "organization.attribute.updated": ("{actor} changed the attribute {attribute}", "{actor} changed an attribute of users"),
+        "organization.attribute.deleted": ("{actor} deleted the attribute {attribute}", "{actor} deleted an attribute of users"),
+        "user.attributes_updated": ("{actor} changed attributes of {target}",),
         "organization.sign_in_policy.updated": ("{actor} changed the sign-in policy",),
         "organization.deleted": ("{actor} deleted the organization {target}",),
         "organization.owner.changed": (
@@ -139,9 +163,30 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.updated": ("{actor} changed the application {target}",),
         "service.deleted": ("{actor} deleted the application {target}",),
         "service.access.updated": ("{actor} changed who can use the application {target}",),
+        "service.authorization.updated": ("{actor} changed the permissions of {target}",),
+        "service.role.created": ("{actor} created the role {role} of {target}", "{actor} created a role of {target}"),
+        "service.role.updated": ("{actor} changed the role {role} of {target}", "{actor} changed a role of {target}"),
+        "service.role.deleted": ("{actor} deleted the role {role} of {target}", "{actor} deleted a role of {target}"),
+        "service.role.assigned": (
+            "{actor} gave {target} the role {role} of {service_name}",
+            "{actor} gave {target} a role of an application",
+        ),
+        "service.role.unassigned": (
+            "{actor} took the role {role} of {service_name} from {target}",
+            "{actor} took a role of an application from {target}",
+        ),
+        "service.claims.updated": ("{actor} changed the claims of the application {target}",),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),
         "service.user.assigned": ("{actor} assigned {target} to {service_name}", "{actor} assigned {target} to an application"),
+        "service.group.assigned": (
+            "{actor} assigned the group {target} to {service_name}",
+            "{actor} assigned the group {target} to an application",
+        ),
+        "service.group.unassigned": (
+            "{actor} ended the assignment of the group {target} to {service_name}",
+            "{actor} ended the assignment of the group {target} to an application",
+        ),
         "service.user.unassigned": (
             "{actor} ended the assignment of {target} to {service_name}",
             "{actor} ended the assignment of {target} to an application",
@@ -207,6 +252,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "personal_token.created": ("{actor} created the personal access token {target}",),
         "personal_token.revoked": ("{actor} revoked the personal access token {target}",),
         "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
+        "scim_token.updated": ("{actor} changed the SCIM token {name}", "{actor} changed a SCIM token"),
         "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),
         # Integrations
         "saml.configured": ("{actor} changed the SAML settings of {target}",),

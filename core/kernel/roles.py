@@ -1,6 +1,6 @@
 """Roles with their capabilities, and the permissions of API keys."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -23,6 +23,7 @@ class Capability(StrEnum):
     MEMBERS_VIEW = "members.view"
     MEMBERS_MANAGE = "members.manage"
     ROLES_MANAGE = "roles.manage"
+    GROUPS_MANAGE = "groups.manage"
     BILLING_MANAGE = "billing.manage"
     SERVICES_VIEW = "services.view"
     SERVICES_CREATE = "services.create"
@@ -31,6 +32,7 @@ class Capability(StrEnum):
     API_KEYS_MANAGE = "api_keys.manage"
     END_USERS_VIEW = "end_users.view"
     END_USERS_MANAGE = "end_users.manage"
+    SERVICE_ROLES_ASSIGN = "service_roles.assign"  # roles of applications
     RESOURCES_VIEW = "resources.view"
     RESOURCES_MANAGE = "resources.manage"
     SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
@@ -56,6 +58,7 @@ class Capability(StrEnum):
 
 
 Rights = frozenset[Capability]
+NO_RIGHTS: Final[Rights] = frozenset()
 
 _VIEWED_BY_MEMBERS: Final = frozenset(
     {
@@ -73,17 +76,25 @@ _VIEWED_BY_MEMBERS: Final = frozenset(
 _OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
 
 
+# The rights that a role of an organization can give. Ownership is transferred, and every role lets its holders see the organization.
+CUSTOMIZABLE: Final[Rights] = _OF_ORGANIZATION - {Capability.ORGANIZATION_OWN, Capability.ORGANIZATION_VIEW}
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role in an organization: its name, and the rights that it gives."""
+    """A role in an organization, built in or defined by the organization: its name, and the rights that it gives."""
 
     name: RoleName
     label: str  # on pages
     phrase: str  # in emails: completes "... as ..."
     rights: Rights
 
+    @property
+    def is_built_in(self) -> bool:
+        return self.name in ROLES
 
-# From the most to the least powerful.
+
+# The roles that every organization has, from the most to the least powerful.
 ROLES: Final[Mapping[RoleName, Role]] = MappingProxyType(
     {
         OWNER: Role(OWNER, "Owner", "the owner", _OF_ORGANIZATION),
@@ -102,11 +113,13 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.MEMBERS_MANAGE: (
             "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
         ),
-        Capability.ROLES_MANAGE: "Change the roles of members.",
+        Capability.ROLES_MANAGE: "Create, change and delete roles, and change the roles of members.",
+        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
         Capability.END_USERS_MANAGE: "Assign users to applications, block users there, send password resets, and remove second factors.",
+        Capability.SERVICE_ROLES_ASSIGN: "Give users roles of applications, and take them away.",
         Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
         Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
         Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
@@ -114,6 +127,10 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.PLATFORM_USERS_MANAGE: "Deactivate users, end their sessions, send password resets, and remove second factors.",
     }
 )
+
+
+# The granted capabilities with which a service account gives roles, if its role has `roles.manage`
+_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})
 
 
 class Permission(StrEnum):
@@ -128,15 +145,28 @@ class Permission(StrEnum):
     READ_ANALYTICS = "read:analytics"
     READ_SERVICE = "read:service"
     WRITE_SERVICE = "write:service"
+    WRITE_ROLES = "write:roles"  # give and take roles of the service
+    EVALUATE_ACCESS = "evaluate:access"
+
+
+_CUSTOMIZABLE: Final[Mapping[str, Capability]] = MappingProxyType({capability.value: capability for capability in CUSTOMIZABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The role of a member or a service account, and all rights that they hold."""
+
+    role: RoleName | None  # None: of the platform
+    rights: Rights
 
 
 def find_role(name: str | None) -> Role | None:
-    """Return the role with this name, or None if it is unknown: a later release may have stored the name."""
+    """Return the built-in role with this name, or None if there is none: the role is the organization's, or of a later release."""
     return None if name is None else ROLES.get(RoleName(name))
 
 
 def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights:
-    """Return the rights of the role with this name. None and unknown names have none.
+    """Return the rights of the built-in role with this name. None and other names have none.
 
     `members_see_end_users` is the setting of the organization. If it is false, the role `member` does not see end users.
     """
@@ -147,13 +177,32 @@ def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights
 
 
 def names_with(capability: Capability) -> tuple[RoleName, ...]:
-    """Return the names of the roles that give this right."""
+    """Return the names of the built-in roles that give this right."""
     return tuple(role.name for role in ROLES.values() if capability in role.rights)
 
 
-def is_admin(name: str | None) -> bool:
-    """Return whether a member with this role is an owner or an admin. An unknown role counts as one: a later release may have stored it."""
-    return name is not None and name != MEMBER
+def custom_rights(capabilities: Iterable[str]) -> Rights:
+    """Return the rights that a role of an organization gives. A later release may have stored capabilities that are unknown here."""
+    return frozenset(_CUSTOMIZABLE[name] for name in capabilities if name in _CUSTOMIZABLE) | {Capability.ORGANIZATION_VIEW}
+
+
+def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:
+    """Return the role that an organization has defined with these values."""
+    return Role(RoleName(slug), name, phrase_of(slug, name), custom_rights(capabilities))
+
+
+def phrase_of(name: str, label: str | None) -> str:
+    """Return the phrase for a role with this name, and the label that its organization gave it, if it is none of the built-in ones."""
+    built_in = find_role(name)
+    return f"“{label or name}”" if built_in is None else built_in.phrase
+
+
+def is_admin(rights: Rights) -> bool:
+    """Return whether a member with these rights counts as an admin: they hold a right that the role `member` does not give.
+
+    A member without any right counts as one. Their role is unknown: a later release has stored it.
+    """
+    return not rights or not rights <= _VIEWED_BY_MEMBERS
 
 
 def needs_roles_manage(name: str) -> bool:
@@ -175,11 +224,24 @@ def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> b
     return Capability.ROLES_MANAGE in giver and Capability.ORGANIZATION_OWN not in role.rights
 
 
-def giveable(giver: Rights, *, to_program: bool = False) -> tuple[Role, ...]:
-    """Return the roles that a caller with these rights may give, from the most to the least powerful."""
-    return tuple(role for role in ROLES.values() if may_give(giver, role, to_program=to_program))
+def giveable(giver: Rights, roles: Iterable[Role], *, to_program: bool = False) -> tuple[Role, ...]:
+    """Return those of these roles that a caller with these rights may give, in the same order."""
+    return tuple(role for role in roles if may_give(giver, role, to_program=to_program))
 
 
-def assignable() -> tuple[Role, ...]:
-    """Return the roles that the owner of an organization may give to a person: all but the ownership."""
-    return giveable(rights_of(OWNER))
+def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: Rights) -> bool:
+    """Return whether an account with these rights and granted capabilities loses a way to give roles above member (security R-4)."""
+    keeps = Capability.ROLES_MANAGE in new and old_granted & _PROMOTING <= new_granted
+    return Capability.ROLES_MANAGE in old and not keeps
+
+
+def may_act_on(actor: Authority, target: Authority) -> bool:
+    """Return whether a member or service account may remove, block, sign out, reset or recover this member (security R-10).
+
+    The actor has every right of the target. Owners and admins keep the power that they have over each other:
+    an admin may sign out the owner. The rights of an unknown role are unknown, so only they may act on it.
+    """
+    if target.rights and target.rights <= actor.rights:
+        return True
+    of_role = rights_of(target.role)
+    return actor.role in (OWNER, ADMIN) and target.rights <= of_role

@@ -54,8 +54,8 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
 
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
-    that belongs to its organization. A part contains memberships, logins, identities, consents and
-    blocks at applications. It has no profile, second factors, passkeys, changes of the address, emails about security, service
+    that belongs to its organization. A part contains memberships, logins, identities, consents, blocks and
+    roles at applications, and groups. It has no profile, second factors, passkeys, changes of the address, emails about security, service
     accounts and personal access tokens, because these belong to the account. The privacy log gets an
     entry.
 

@@ -14,7 +14,7 @@ from core.accounts.notices import ended_secrets
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, rights_of
+from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, Role, loses_promotion
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
 from core.programs.model.credentials import Credential, NewCredential
@@ -29,14 +29,13 @@ from core.programs.model.service_accounts import (
     ServiceAccount,
     ServiceAccountAboveRole,
     ServiceAccountNotFound,
+    ServiceAccountRoleUnknown,
     TooManyServiceAccounts,
     check_scopes,
     grantable_capabilities,
-    loses_promotion,
     may_grant,
     may_manage,
     parse_capabilities,
-    parse_role,
     rights_of_account,
 )
 from core.tenancy import members, organizations
@@ -78,21 +77,22 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
     ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts.
     """
     org_id, now = _managed_organization(caller), ports.clock.now()
-    role = parse_role(request.role, of_platform=org_id is None)
-    account = ServiceAccount(
-        id=new_id(),
-        org_id=org_id,
-        name=request.name,
-        owner_id=request.owner_id or caller.user_id,
-        role=role,
-        scopes=check_scopes(request.scopes, of_platform=org_id is None),
-        granted=parse_capabilities(request.granted, rights_of_account(role)),
-        created_by=caller.user_id,
-        created_at=now,
-        updated_at=now,
-    )
+    scopes = check_scopes(request.scopes, of_platform=org_id is None)
     async with ports.storage.transaction(by=caller) as tx:
         rights = await _lock_rights(tx, caller)
+        role = await _find_role(tx, org_id, request.role)
+        account = ServiceAccount(
+            id=new_id(),
+            org_id=org_id,
+            name=request.name,
+            owner_id=request.owner_id or caller.user_id,
+            role=None if role is None else role.name,
+            scopes=scopes,
+            granted=parse_capabilities(request.granted, rights_of_account(role)),
+            created_by=caller.user_id,
+            created_at=now,
+            updated_at=now,
+        )
         if not may_manage(rights, role):
             raise ServiceAccountAboveRole
         if account.granted and not may_grant(rights):
@@ -100,7 +100,7 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
         _require_right_to_name(caller, rights, account.owner_id)
         if await tx.service_accounts.count(org_id) >= MAX_ACCOUNTS:
             raise TooManyServiceAccounts
-        await _require_owner(tx, account)
+        await _require_owner(tx, account, role)
         await tx.service_accounts.add(account)
         tx.record(events.service_account_created(account))
         return await tx.service_accounts.by_id(org_id, account.id) or refuse(ServiceAccountNotFound)
@@ -133,8 +133,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         old, rights = await lock_for(tx, caller, account_id)
-        of_platform = old.org_id is None
-        role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role, of_platform=of_platform)
+        old_role = await _find_role(tx, old.org_id, old.role)
+        role = old_role if isinstance(changes.role, Keep) else await _find_role(tx, old.org_id, changes.role)
         if not may_manage(rights, role):
             raise ServiceAccountAboveRole
         if isinstance(changes.granted, Keep):
@@ -147,22 +147,23 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             old,
             name=old.name if isinstance(changes.name, Keep) else changes.name,
             owner_id=old.owner_id if isinstance(changes.owner_id, Keep) else changes.owner_id,
-            role=role,
-            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=of_platform),
+            role=None if role is None else role.name,
+            scopes=old.scopes if isinstance(changes.scopes, Keep) else check_scopes(changes.scopes, of_platform=old.org_id is None),
             granted=granted,
         )
         if new.owner_id != old.owner_id:
             _require_right_to_name(caller, rights, new.owner_id)
         if (new.owner_id, new.role) != (old.owner_id, old.role):
-            await _require_owner(tx, new)
+            await _require_owner(tx, new, role)
         if new != old:
             new = replace(new, updated_at=now)
             await tx.service_accounts.save(new)
             tx.record(events.service_account_updated(old, new))
-            if new.org_id is not None and loses_promotion(old, new):
+            old_rights = rights_of_account(old_role)
+            if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
                 await members.void_promotions(tx, new.org_id, account_id, now)
-            if new.org_id is not None and new.role is not None and not rights_of(new.role) <= rights_of(old.role):
-                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, new.role, now)
+            if new.org_id is not None and role is not None and not role.rights <= old_rights:
+                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 
 
@@ -185,9 +186,18 @@ async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[S
     """
     rights = await _lock_rights(tx, caller)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
-    if not may_manage(rights, account.role):
+    if not may_manage(rights, await _find_role(tx, account.org_id, account.role)):
         raise ServiceAccountAboveRole
     return account, rights
+
+
+async def _find_role(tx: Transaction, org_id: UUID | None, name: str | None) -> Role | None:
+    """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
+    if org_id is None and name is None:
+        return None
+    if org_id is None or name is None:
+        raise ServiceAccountRoleUnknown
+    return await tx.roles.find(org_id, name) or refuse(ServiceAccountRoleUnknown)
 
 
 def _managed_organization(caller: Person) -> UUID | None:
@@ -220,13 +230,13 @@ def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> No
         raise OnlyOwnersNameOthers
 
 
-async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
-    """Check that the owner of an account could create it. Raises: OwnerCannotOwnServiceAccount."""
+async def _require_owner(tx: Transaction, account: ServiceAccount, role: Role | None) -> None:
+    """Check that the owner of an account with this role could create it. Raises: OwnerCannotOwnServiceAccount."""
     if account.org_id is None:
         return  # the owner is the caller, whose rights are locked
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     owner = await tx.accounts.by_id(account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
-    if not owner.is_usable or not may_manage(membership.rights, account.role):
+    if not owner.is_usable or not may_manage(membership.rights, role):
         raise OwnerCannotOwnServiceAccount
 
 

@@ -16,6 +16,7 @@ from core.kernel.values import Page, PageResult
 from core.provisioning import events
 from core.provisioning.model.users import DirectoryBlock, NotBlocked
 from core.tenancy import organizations
+from core.tenancy.model.members import require_power_over
 from ports import Ports
 from ports.storage import Transaction
 
@@ -32,15 +33,18 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
     The user does not become a member. The directory forgets users that it did not provision, so it
     cannot bring them back.
 
-    Raises: NotBlocked.
+    Raises: NotBlocked, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         if not await tx.directory_blocks.exists(organization.id, user_id):
             raise NotBlocked
+        if (membership := await tx.members.lock(organization.id, user_id)) is not None:
+            require_power_over(authority, membership)
         account = await tx.accounts.lock(user_id) or refuse(NotBlocked)
         reopened = await remove_block(tx, organization.id, account, now)
+        await tx.groups.remove_former_members(organization.id, [user_id])
         await tx.scim_users.forget_unprovisioned(organization.id, user_id)
         tx.record(events.user_unblocked(organization.id, user_id, whole_account=reopened))
 

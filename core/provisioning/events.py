@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
 from core.provisioning.model.directories import ScimToken
@@ -63,8 +63,15 @@ def user_deprovisioned(org_id: UUID, user_id: UUID, role: RoleName | None, *, pe
 
 def scim_token_created(token: ScimToken) -> Event:
     """A SCIM token was created."""
-    details = _token_details(token) | {"expires_at": None if token.expires_at is None else rfc3339(token.expires_at)}
+    expires_at = None if token.expires_at is None else rfc3339(token.expires_at)
+    details = _token_details(token) | {"expires_at": expires_at, "directory_groups": token.directory_groups}
     return Event(EVENT_KINDS["scim_token.created"], str(token.org_id), org_id=token.org_id, details=details)
+
+
+def scim_token_updated(old: ScimToken, new: ScimToken) -> Event:
+    """A directory may create groups now, or no longer."""
+    details = _token_details(new) | {"changes": field_changes(old, new, "directory_groups")}
+    return Event(EVENT_KINDS["scim_token.updated"], str(new.org_id), org_id=new.org_id, details=details)
 
 
 def scim_token_revoked(token: ScimToken) -> Event:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, Capability, rights_of
+from core.kernel.roles import MEMBER
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
@@ -30,18 +30,19 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-async def find_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> ScimGroup | None:
-    """Return the group if it matches the filter, or else None."""
+async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
+    """Return the group if it matches the filter."""
     async with ports.storage.reading() as read:
         organization = await read.organizations.by_id(caller.org_id)
         if organization is None:
-            return None
+            return []
         group = to_group(organization, (await read.scim_users.group_external_ids(organization.id)).get(organization.id))
         if filter_ is None:
-            return group
+            return [group]
         ids = named_member_ids(filter_)
         group_members = await read.scim_users.group_members(caller.org_id, ids) if ids else []
-    return group if matches_group(filter_, group, {member.user_id for member in group_members if member.role is not None}) else None
+    is_match = matches_group(filter_, group, {member.user_id for member in group_members if member.role is not None})
+    return [group] if is_match else []
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
@@ -52,12 +53,12 @@ async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
         return to_group(organization, (await read.scim_users.group_external_ids(group_id)).get(group_id))
 
 
-def list_member_ids(ports: Ports, caller: ScimClient) -> Batches[UUID]:
+def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
     """Return the ids of all members in order."""
 
     async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
         async with ports.storage.reading() as read:
-            return await read.scim_users.group_ids(caller.org_id, last, count)
+            return await read.scim_users.group_ids(group_id, last, count)
 
     return Batches(read_batch, size=BATCH_SIZE)
 
@@ -149,12 +150,13 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     user_ids = [member.user_id for member in leaving]
     await tx.scim_users.remove_members(org_id, user_ids, now)
     await tx.service_users.remove_former_members(org_id, user_ids)
+    await tx.groups.remove_former_members(org_id, user_ids)
     await tx.organization_sessions.end(org_id, user_ids, now)
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-        if Capability.MEMBERS_MANAGE in rights_of(member.role):  # others have invited no one, and manage no programs
-            await members.void_grants(tx, org_id, member.user_id, None, now)
+        if member.role != MEMBER:  # others have invited no one, and manage no programs
+            await members.void_grants(tx, org_id, member.user_id, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

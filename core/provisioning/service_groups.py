@@ -12,16 +12,20 @@ from core.applications import access, events
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, EnrollmentOrigin
 from core.kernel.callers import ScimClient
-from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.groups import BATCH_SIZE, GroupChanges, GroupNotFound, ScimGroup, matches_group, named_member_ids
+from core.provisioning.model.groups import (
+    BATCH_SIZE,
+    AssigneeUnknown,
+    GroupChanges,
+    GroupKind,
+    GroupNotFound,
+    ScimGroup,
+    matches_group,
+    named_member_ids,
+)
 from ports import Ports
-
-
-class AssigneeUnknown(Invalid):
-    """Members must be users that your directory provisioned, or other end users or confirmed members. Nothing was changed."""
 
 
 def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> ScimGroup:
@@ -30,7 +34,12 @@ def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) 
         raise GroupNotFound
     external_id = external_ids.get(service.id)
     return ScimGroup(
-        id=service.id, name=service.name, external_id=external_id, created_at=service.created_at, updated_at=service.updated_at
+        id=service.id,
+        name=service.name,
+        external_id=external_id,
+        created_at=service.created_at,
+        updated_at=service.updated_at,
+        kind=GroupKind.SERVICE,
     )
 
 
@@ -92,7 +101,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
             await tx.scim_users.lock(organization.id, [*joining, *leaving])
         if leaving:
             await access.unassign_users(tx, service, leaving, EnrollmentOrigin.DIRECTORY)
-            await tx.organization_sessions.end_without_access(service.org_id, service.id, leaving, now)
+            await tx.organization_sessions.end_without_access(service.org_id, [service.id], leaving, now)
         if joining:
             await access.assign_users(tx, service, joining, EnrollmentOrigin.DIRECTORY, now)
         external_id = group_changes.external_id

@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -32,7 +33,9 @@ from ports.storage import Transaction
 # Management by members
 
 
-async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
+async def create(
+    ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None, *, directory_groups: bool = False
+) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again. Raises: ScimTokenExpiryPast, TooManyScimTokens."""
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
@@ -43,11 +46,35 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
-            id=new_id(), org_id=organization.id, name=name, prefix=prefix, expires_at=expires_at, created_by=caller.actor_id, created_at=now
+            id=new_id(),
+            org_id=organization.id,
+            name=name,
+            prefix=prefix,
+            expires_at=expires_at,
+            created_by=caller.actor_id,
+            created_at=now,
+            directory_groups=directory_groups,
         )
         await tx.scim_tokens.add(token, digest(secret))
         tx.record(events.scim_token_created(token))
     return token, secret
+
+
+async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_id: UUID, *, directory_groups: bool) -> ScimToken:
+    """Let a directory create groups, or no longer, and return its token. This counts from the next request on.
+
+    Groups that the directory created stay. Without another token of this kind, admins manage them.
+
+    Raises: ScimTokenNotFound.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
+        new = replace(old, directory_groups=directory_groups)
+        if new != old:
+            await tx.scim_tokens.set_directory_groups(organization.id, new.id, directory_groups=directory_groups)
+            tx.record(events.scim_token_updated(old, new))
+    return new
 
 
 async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToken]:
@@ -100,21 +127,30 @@ def authenticate(caller: Caller, record: ScimTokenRecord) -> ScimClient:
         raise ScimTokenInvalid
     if record.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    return ScimClient(token_id=record.token_id, org_id=record.org_id, org_slug=record.org_slug, address=caller.address, agent=caller.agent)
+    return ScimClient(
+        token_id=record.token_id,
+        org_id=record.org_id,
+        org_slug=record.org_slug,
+        directory_groups=record.directory_groups,
+        address=caller.address,
+        agent=caller.agent,
+    )
 
 
-def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:
+def lock_organization_deferred(
+    tx: Transaction, caller: ScimClient, now: datetime, *, creates_groups: bool = False
+) -> Callable[[], Organization]:
     """Lock the organization and check the token again, with the next statement (security Z-5).
 
     Every change by a directory starts here. The caller runs its first statement, which may raise
     its own errors, and then calls the returned function, which returns the organization or raises
-    ScimTokenInvalid or OrganizationNotActive.
+    ScimTokenInvalid or OrganizationNotActive. With `creates_groups`, the token must allow directory groups.
 
     Revoking a token also locks the organization, so no change happens after a revocation. All other
     changes by the directory wait for this lock, so it is held for as few round trips as possible.
     """
     organization_row = tx.organizations.lock_deferred(caller.org_id)
-    is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now)
+    is_live = tx.scim_tokens.is_live_deferred(caller.org_id, caller.token_id, now, creates_groups=creates_groups)
 
     def locked_organization() -> Organization:
         organization = organization_row.value

@@ -3,16 +3,19 @@
 Each function returns one event.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event, Target, field_changes
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
+from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.roles import OrganizationRole, in_catalog_order
 from core.tenancy.model.settings import BrandingSettings, SmtpSettings
 
 
@@ -34,6 +37,31 @@ def user_role_updated(org_id: UUID, user_id: UUID, old: RoleName, new: RoleName)
     """A member's role was changed."""
     details = {"old_role": old, "new_role": new}
     return Event(EVENT_KINDS["user.role_updated"], str(user_id), org_id=org_id, details=details)
+
+
+def role_created(role: OrganizationRole) -> Event:
+    """A role of an organization was created."""
+    return Event(EVENT_KINDS["role.created"], str(role.id), org_id=role.org_id, details={"slug": role.slug, **_role_fields(role)})
+
+
+def role_updated(old: OrganizationRole, new: OrganizationRole) -> Event:
+    """A role of an organization was changed. The event contains the old and new value of each changed field."""
+    before, after = _role_fields(old), _role_fields(new)
+    changes = {name: {"old": before[name], "new": value} for name, value in after.items() if before[name] != value}
+    details = {"slug": new.slug, "name": new.name, "changes": changes}
+    return Event(EVENT_KINDS["role.updated"], str(new.id), org_id=new.org_id, details=details)
+
+
+def role_deleted(role: OrganizationRole, replacement: RoleName | None, holders: Mapping[str, int]) -> Event:
+    """A role of an organization was deleted. Its `holders`, by their kind, have the role `replacement` now."""
+    details = {"slug": role.slug, **_role_fields(role)}
+    further = {} if replacement is None else {"replacement": replacement, "holders": dict(holders)}
+    return Event(EVENT_KINDS["role.deleted"], str(role.id), org_id=role.org_id, details={**details, **further})
+
+
+def _role_fields(role: OrganizationRole) -> dict[str, object]:
+    capabilities = [capability.value for capability in in_catalog_order(role.capabilities)]
+    return {"name": role.name, "description": role.description, "capabilities": capabilities}
 
 
 def user_removed(org_id: UUID, user_id: UUID, role: RoleName) -> Event:
@@ -59,6 +87,42 @@ def organization_updated(old: Organization, new: Organization) -> Event:
     """
     details = field_changes(old, new, "name", "device_trust_days", "personal_tokens", "members_see_end_users")
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
+
+
+def group_created(group: Group) -> Event:
+    """A group was created, without members."""
+    details = {"group_name": group.name, "description": group.description, "external_id": group.external_id}
+    return _group_event("group.created", group, details)
+
+
+def group_updated(old: Group, new: Group) -> Event:
+    """The name, the description or the external id of a group was changed."""
+    changes = field_changes(old, new, "name", "description", "external_id")
+    return _group_event("group.updated", new, {"group_name": new.name, "changes": changes})
+
+
+def group_deleted(group: Group) -> Event:
+    """A group was deleted, with its memberships. `count` is the number of its members."""
+    return _group_event("group.deleted", group, {"group_name": group.name, "count": group.member_count})
+
+
+def group_members_added(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were added to a group. A change of many users has several events."""
+    return _group_event("group.member_added", group, _group_members(group, user_ids))
+
+
+def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
+    """Users were removed from a group. The end of a membership in the organization records none."""
+    return _group_event("group.member_removed", group, _group_members(group, user_ids))
+
+
+def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:
+    details = {"group_name": group.name, "count": len(user_ids), "user_ids": list(map(str, user_ids))}
+    return details | ({"user_id": str(user_ids[0])} if len(user_ids) == 1 else {})
+
+
+def _group_event(name: str, group: Group, details: Mapping[str, object]) -> Event:
+    return Event(EVENT_KINDS[name], str(group.id), org_id=group.org_id, details=details)
 
 
 def sign_in_policy_updated(org_id: UUID | None, service_id: UUID | None, changes: Mapping[str, Mapping[str, object]]) -> Event:
@@ -188,6 +252,33 @@ def domain_deleted(claim: DomainClaim) -> Event:
 def sessions_revoked(org_id: UUID, user_id: UUID, count: int) -> Event:
     """A member, or a signed LogoutRequest of an application, ended a user's sessions in the organization. The event has their number."""
     return Event(EVENT_KINDS["user.sessions_revoked"], str(user_id), org_id=org_id, details={"sessions_revoked": count})
+
+
+def attribute_created(attribute: Attribute) -> Event:
+    """An organization declared an attribute of its users."""
+    return _attribute_event("organization.attribute.created", attribute, {"kind": attribute.kind.value})
+
+
+def attribute_updated(old: Attribute, new: Attribute) -> Event:
+    """An attribute was changed. The event contains the old and new value of each changed field."""
+    changes = field_changes(old, new, "label", "writers", "merge", "position")
+    return _attribute_event("organization.attribute.updated", new, {"changes": changes})
+
+
+def attribute_deleted(attribute: Attribute) -> Event:
+    """An attribute was deleted with all its values."""
+    return _attribute_event("organization.attribute.deleted", attribute, {})
+
+
+def _attribute_event(kind: str, attribute: Attribute, details: Mapping[str, object]) -> Event:
+    org_id = attribute.org_id
+    return Event(EVENT_KINDS[kind], str(org_id), org_id=org_id, details={"attribute": attribute.name, **details})
+
+
+def attributes_changed(org_id: UUID, user_id: UUID, names: Sequence[str], writer: AttributeWriter) -> Event:
+    """Attributes of a user changed. The event has their names, and no value: it may be a secret of the user."""
+    details = {"attributes": list(names), "writer": writer.value}
+    return Event(EVENT_KINDS["user.attributes_updated"], str(user_id), org_id=org_id, details=details)
 
 
 def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings) -> Event:

@@ -15,7 +15,7 @@ from core.kernel.access import BlockedByDirectory, RoleInsufficient
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, Rights, RoleName, needs_roles_manage
+from core.kernel.roles import Capability, Rights, Role, needs_roles_manage
 from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
@@ -39,7 +39,7 @@ from core.tenancy.model.invitations import (
     TeamFull,
     parse_token,
 )
-from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.members import AlreadyMember, RoleFilterUnknown
 from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.settings import Design
 from ports import Ports
@@ -55,16 +55,18 @@ async def list_page(
     page: Page,
     *,
     search: str | None = None,
-    role: RoleName | None = None,
+    role: str | None = None,
 ) -> PageResult[ListedInvitation]:
     """Return one page of the organization's invitations with this status and role, newest first.
 
     A pending invitation that has passed its expiry has the status expired. `search` matches any part
-    of an email address, as for members.
+    of an email address, as for members. Raises: RoleFilterUnknown.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text, role=role)
+        found = None if role is None else await read.roles.find(caller.acts_in.id, role) or refuse(RoleFilterUnknown)
+        name = None if found is None else found.name
+        return await read.invitations.page(caller.acts_in.id, status, page, ports.clock.now(), search=text, role=name)
 
 
 async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
@@ -93,7 +95,7 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            require_giveable(invitation.role, rights)
+            require_giveable(await tx.roles.find(organization.id, invitation.role), rights)
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -111,8 +113,8 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     return invitation
 
 
-def require_giveable(role: RoleName, rights: Rights) -> None:
-    """Check that a caller with these rights may invite a person to this role. Raises: RoleInsufficient."""
+def require_giveable(role: Role | None, rights: Rights) -> None:
+    """Check that a caller with these rights may invite a person to this role. None is an unknown role. Raises: RoleInsufficient."""
     if not members.may_invite(rights, role):
         raise RoleInsufficient
 

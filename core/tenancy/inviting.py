@@ -9,7 +9,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotForServiceAccounts, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
-from core.kernel.roles import Capability, RoleName, needs_roles_manage
+from core.kernel.roles import Capability, Role, needs_roles_manage
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Domain, Email, digest, new_id
 from core.tenancy import events, organizations
@@ -25,7 +25,7 @@ from core.tenancy.model.invitations import (
     InviteeBlocked,
     ListedInvitation,
     TooManyInvitations,
-    parse_invitable_role,
+    require_invitable,
 )
 from core.tenancy.model.members import AlreadyMember
 from ports import Ports
@@ -45,10 +45,10 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations,
     InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
-    invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        invited_role = await _find_role(ports, tx, caller, role)
         require_giveable(invited_role, rights)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, await _load_domains(tx, organization.id), now)
@@ -67,14 +67,15 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
 
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations.
     """
-    requests = [(email, _parse_role(ports, caller, role)) for email, role in invitees]
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
     results: list[BulkInvitation] = []
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        for role in {role for _, role in requests}:
+        roles = {name: await _find_role(ports, tx, caller, name) for name in sorted({name for _, name in invitees})}
+        for role in roles.values():
             require_giveable(role, rights)
+        requests = [(email, roles[name]) for email, name in invitees]
         domains, checked = await _load_domains(tx, organization.id), set[Email]()
         for index, (email, _) in enumerate(requests):
             try:
@@ -109,7 +110,8 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
-        require_giveable(_parse_role(ports, caller, earlier.role), rights)
+        role = await _find_role(ports, tx, caller, earlier.role)
+        require_giveable(role, rights)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
@@ -117,20 +119,20 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         await _require_invitable(tx, organization.id, earlier.email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
         hide_token = await tx.smtp.settings(organization.id) is None
-        invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, earlier.role, now, hide_token=hide_token)
+        invitation, _ = await _send(ports, tx, organization.id, inviter, earlier.email, role, now, hide_token=hide_token)
     return ListedInvitation(invitation, inviter)
 
 
-def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> RoleName:
-    """Return the role of an invitation.
+async def _find_role(ports: Ports, tx: Transaction, caller: OrganizationCaller, name: str) -> Role:
+    """Return the role of an invitation. The organization is locked, so the role stays.
 
     The effect of a role above member remains when the inviter is gone. So a user needs a recent sign-in,
     and a service account the capability by name.
 
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent, NotForServiceAccounts.
     """
-    role = parse_invitable_role(name)
-    if not needs_roles_manage(role):
+    role = require_invitable(await tx.roles.find(caller.acts_in.id, name))
+    if not needs_roles_manage(role.name):
         return role
     if isinstance(caller, Member):
         require_sign_in(caller, SignInAge.RECENT, ports.policy, ports.clock.now())
@@ -183,7 +185,7 @@ async def _load_inviter(tx: Transaction, caller: OrganizationCaller) -> AccountS
 
 
 async def _send(
-    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: RoleName, now: datetime, *, hide_token: bool
+    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: Role, now: datetime, *, hide_token: bool
 ) -> tuple[Invitation, str]:
     """Add an invitation, queue its email, and return the invitation with the token for the inviter.
 
@@ -195,7 +197,7 @@ async def _send(
         id=new_id(),
         org_id=org_id,
         email=email,
-        role=role,
+        role=role.name,
         invited_by=UUID(inviter.id),
         status=InvitationStatus.PENDING,
         token_hash=digest(mail_token),

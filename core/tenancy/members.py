@@ -16,7 +16,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, find_role, may_give, needs_roles_manage, rights_of
+from core.kernel.roles import ADMIN, MEMBER, NO_RIGHTS, OWNER, Capability, may_give, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
@@ -39,13 +39,15 @@ from core.tenancy.model.members import (
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
+    RoleFilterUnknown,
     may_invite,
-    parse_assignable_role,
+    require_assignable,
+    require_power_over,
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 EXPORT_BATCH: Final = 500  # members of an export that are read at once
 
@@ -53,7 +55,7 @@ EXPORT_BATCH: Final = 500  # members of an export that are read at once
 async def list_page(
     ports: Ports,
     caller: OrganizationCaller,
-    role: RoleName | None,
+    role: str | None,
     page: Page,
     *,
     search: str | None = None,
@@ -65,12 +67,12 @@ async def list_page(
     `search` matches any part of an email address, or the id of the user. Case is ignored, and a domain matches in its
     internationalized form, too.
 
-    Raises: OrganizationNotFound; RoleInsufficient if the state needs the right to manage members.
+    Raises: OrganizationNotFound; RoleFilterUnknown; RoleInsufficient if the state needs the right to manage members.
     """
     if state is not None:
         _require_management(caller)
-    selected = _select(role, search, state)
     async with ports.storage.reading() as read:
+        selected = await _select(read, caller.acts_in.id, role, search, state)
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(OrganizationNotFound)
 
 
@@ -79,16 +81,22 @@ def _require_management(caller: OrganizationCaller) -> None:
         raise RoleInsufficient
 
 
-def _select(role: RoleName | None, search: str | None, state: MemberState | None) -> MemberFilter:
-    return MemberFilter(role, Email.parse_part(search or "") or None, state)
+async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
+    found = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
+    return MemberFilter(None if found is None else found.name, Email.parse_part(search or "") or None, state)
 
 
 async def export(
-    ports: Ports, caller: OrganizationCaller, role: RoleName | None, *, search: str | None = None, state: MemberState | None = None
+    ports: Ports, caller: OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
 ) -> Batches[MemberAccount]:
-    """Return all members that `list_page` selects, in the order in which they joined, with their accounts. Raises: RoleInsufficient."""
+    """Return all members that `list_page` selects, in the order in which they joined, with their accounts.
+
+    Raises: RoleInsufficient, RoleFilterUnknown.
+    """
     _require_management(caller)
-    org_id, selected = caller.acts_in.id, _select(role, search, state)
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        selected = await _select(read, org_id, role, search, state)
 
     async def load_next(last: MemberAccount | None, count: int) -> Sequence[MemberAccount]:
         async with ports.storage.reading() as read:
@@ -130,12 +138,12 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
     membership and all other sessions continue.
 
-    Raises: MemberNotFound.
+    Raises: MemberNotFound, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
         await tx.accounts.lock(user_id) or refuse(MemberNotFound)
         revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
@@ -149,46 +157,51 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown, RoleInsufficient.
+    RoleUnknown, RoleInsufficient, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        rights = authority.rights
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotChangeOwnRole
         if membership.is_owner:
             raise CannotChangeOwnerRole
-        new_role = parse_assignable_role(role)
+        new = require_assignable(await tx.roles.find(organization.id, role))
+        new_role, old = new.name, await tx.roles.find(organization.id, membership.role)
         # No one takes away a role that they could not give.
-        if not (may_give(rights, find_role(new_role)) and may_give(rights, find_role(membership.role))):
+        if not (may_give(rights, new) and may_give(rights, old)):
             raise RoleInsufficient
+        require_power_over(authority, membership)
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
         if new_role != membership.role:
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
-            await void_grants(tx, organization.id, user_id, new_role, now)
+            await void_grants(tx, organization.id, user_id, now)
         elif is_person:  # the person answers for the role now, if a service account had given it
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
-    return ListedMember(user_id, account.email, name, account.is_platform_owner, replace(membership, role=new_role))
+    changed = replace(membership, role=new_role, role_label=None if new.is_built_in else new.label)
+    return ListedMember(user_id, account.email, name, account.is_platform_owner, changed)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner, MemberHasMoreRights.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotRemoveSelf
         if membership.is_owner:
             raise CannotRemoveOwner
+        require_power_over(authority, membership)
         await _end_locked_membership(tx, membership, now)
 
 
@@ -198,14 +211,15 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     email has its own limit per recipient.
 
-    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable.
+    Raises: MemberNotFound, CannotResetOwner, MemberHasMoreRights, MembershipNotConfirmed, MemberNotReachable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if membership.is_owner:
             raise CannotResetOwner
+        require_power_over(authority, membership)
         if membership.confirmed_at is None:  # the user has no relation to the organization yet (security R-5)
             raise MembershipNotConfirmed
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
@@ -255,7 +269,7 @@ async def _end_locked_membership(tx: Transaction, membership: Membership, now: d
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End a membership and everything that the user had because of it.
 
-    This removes the user from services that they used only as a member, ends their sessions in the
+    This removes the user from services that they used only as a member and from groups, ends their sessions in the
     organization, and revokes invitations from and to them. The directory forgets the user. Unless it
     blocks them, they can come back with an invitation.
 
@@ -263,6 +277,7 @@ async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: date
     """
     await tx.members.remove(org_id, user_id, now)
     await tx.service_users.remove_former_members(org_id, [user_id])
+    await tx.groups.remove_former_members(org_id, [user_id])
     await end_access(tx, org_id, user_id, now)
 
 
@@ -285,7 +300,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
-    await void_grants(tx, org_id, user_id, None, now)
+    await void_grants(tx, org_id, user_id, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -313,23 +328,25 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await void_grants(tx, organization.id, caller.user_id, ADMIN, now)
+        await void_grants(tx, organization.id, caller.user_id, now)
 
 
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: RoleName | None, now: datetime) -> None:
-    """End the grants of a user after their role was lowered or they left (security R-4).
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End the grants of a user after their rights have changed or they left (security R-4).
 
     These are the pending invitations that they may no longer give, and the invitations and roles that
     their stopped service accounts gave. The credentials that they created end, for all programs that they may
     no longer manage (security J-12).
 
-    `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
+    The caller has locked the organization, and has stored the change.
     """
-    rights = rights_of(role)
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, [name for name in ROLES if not may_invite(rights, name)], now):
+    membership = await tx.members.lock(org_id, user_id)
+    rights = NO_RIGHTS if membership is None else membership.rights
+    roles = await tx.roles.all(org_id)
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now):
         tx.record(events.invitation_revoked(invitation))
     manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
-    of_roles = [name for name, each in ROLES.items() if not may_give(rights, each, to_program=True)] if manages_programs else None
+    of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
     await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
@@ -349,11 +366,12 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: 
 
     A role that a person has set since stays.
     """
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, [name for name in ROLES if needs_roles_manage(name)], now):
+    above_member = [role.name for role in await tx.roles.all(org_id) if needs_roles_manage(role.name)]
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, above_member, now):
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
         tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
-        await void_grants(tx, org_id, user_id, MEMBER, now)
+        await void_grants(tx, org_id, user_id, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -13,10 +13,11 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, require_right, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.roles import OWNER, Capability, Rights
+from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
 from core.tenancy import events
+from core.tenancy.group_names import require_no_group_named
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
     IMMEDIATE_PURGE_LIMIT,
@@ -32,9 +33,15 @@ from ports.storage import Transaction
 
 
 async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> tuple[Organization, Rights]:
+    """Lock the organization as `lock_authority` does, and return it with the caller's rights."""
+    organization, authority = await lock_authority(tx, caller, capability)
+    return organization, authority.rights
+
+
+async def lock_authority(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> tuple[Organization, Authority]:
     """Lock the caller's organization and membership, or service account, and check the capability again (security Z-5).
 
-    Return the organization and the caller's rights. Every change by a member or a service account
+    Return the organization, and the caller's role and rights. Every change by a member or a service account
     starts here, because the organization comes first in the lock order.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; ProgramStopped
@@ -42,13 +49,13 @@ async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, cap
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     if isinstance(caller, Member):
-        rights = organization.rights_of((await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)).role)
+        authority = (await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)).authority
     elif (live := await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id)) is not None:
-        rights = live
+        authority = live
     else:
         raise ProgramStopped
-    require_right(rights, capability, organization.status)
-    return organization, rights
+    require_right(authority.rights, capability, organization.status)
+    return organization, authority
 
 
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
@@ -129,7 +136,9 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
 
 async def add_first_owner(tx: Transaction, organization: Organization, owner_id: UUID, now: datetime) -> Membership:
     """Add the owner of a new organization, and record the organization's creation. The membership is confirmed."""
-    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=OWNER, created_at=now, confirmed_at=now)
+    membership = Membership(
+        id=new_id(), org_id=organization.id, user_id=owner_id, role=OWNER, created_at=now, confirmed_at=now, rights=rights_of(OWNER)
+    )
     await tx.members.add(membership)
     tx.record(events.organization_created(organization))
     return membership
@@ -162,8 +171,8 @@ async def update(
     from the next request on, and does not change when they expire. `members_see_end_users` also counts from
     the next request on.
 
-    Raises: EmptyOrganizationUpdate; SignInNotRecent, if personal access tokens work again, or devices are trusted for longer; the
-    errors of `lock_organization_for`.
+    Raises: EmptyOrganizationUpdate; NameOfGroup; SignInNotRecent, if personal access tokens work again, or devices are
+    trusted for longer; the errors of `lock_organization_for`.
     """
     changes = provided(
         name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens, members_see_end_users=members_see_end_users
@@ -175,6 +184,8 @@ async def update(
         new, now = replace(old, **changes), ports.clock.now()
         if isinstance(caller, Person) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
             require_sign_in(caller, SignInAge.RECENT, ports.policy, now)
+        if new.name != old.name:
+            await require_no_group_named(tx, old.id, new.name)
         if new != old:
             new = replace(new, updated_at=now)
             await tx.organizations.save(new)

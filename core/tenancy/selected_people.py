@@ -15,7 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import Email
 from core.tenancy import members
-from core.tenancy.model.members import PersonOutcome, TooManySelected, parse_assignable_role
+from core.tenancy.model.members import PersonOutcome, TooManySelected, require_assignable
 from ports import Ports
 
 MAX_SELECTED = 50  # people of one change
@@ -47,7 +47,8 @@ def _check(caller: OrganizationCaller, ids: Sequence[UUID]) -> None:
 
 async def change_roles(ports: Ports, caller: OrganizationCaller, selected: Mapping[UUID, Email], role: str) -> list[PersonOutcome]:
     """Give these members a role. Raises: OwnershipNotAssignable, RoleUnknown; the errors of `change_each`."""
-    parse_assignable_role(role)
+    async with ports.storage.reading() as read:
+        require_assignable(await read.roles.find(caller.acts_in.id, role))
     return await change_each(ports, caller, selected, partial(members.change_role, role=role))
 
 

@@ -96,6 +96,29 @@ def add_applications(service: Service, scale: Scale, say: Say) -> Sequence[Appli
     return fill(service.conninfo, scale, say)
 
 
+def add_roles(service: Service, application: Application) -> None:
+    """Add 50 permissions and three roles with them to an application, and give each of its users one of the roles."""
+    service.query(
+        """
+        with declared as (
+            insert into service_permissions (org_id, service_id, name)
+            select %(org)s, %(service)s, name
+            from (select 'documents:read' as name union all select 'documents:p' || n from generate_series(1, 49) n) p
+            returning name),
+        roles as (
+            insert into service_roles (id, org_id, service_id, slug, name, permissions, created_at, updated_at)
+            select gen_random_uuid(), %(org)s, %(service)s, 'role' || n, 'Role', (select array_agg(name) from declared), now(), now()
+            from generate_series(0, 2) n
+            returning id, slug)
+        insert into service_role_users (org_id, service_id, role_id, user_id, assigned_at)
+        select %(org)s, %(service)s, r.id, u.user_id, now()
+        from (select user_id, row_number() over (order by user_id) as n from service_users where service_id = %(service)s) u
+        join roles r on r.slug = 'role' || u.n %% 3""",
+        org=application.org_id,
+        service=application.id,
+    )
+
+
 def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
     """Fill a migrated database without organizations, and return the large service and the small one.
 

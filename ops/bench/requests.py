@@ -72,6 +72,20 @@ def read_service_users(on: Service) -> Sequence[Request]:
     return checked(on, requests, f'"id":"{large.people[0]}"')
 
 
+def evaluations(on: Service) -> Sequence[Request]:
+    """Return questions about a permission that all users of a service have, by one role of three."""
+    large, _ = end_users.add_applications(on, end_users.LITTLE, lambda _: None)
+    end_users.add_roles(on, large)
+    on.tidy()
+    key = {"X-Api-Key": large.key}
+    body = {"action": {"name": "documents:read"}, "resource": {"type": "document", "id": "q3-report"}}
+    requests = [
+        Request("POST", "/access/v1/evaluation", body={**body, "subject": {"type": "user", "id": user_id}}, more=key)
+        for user_id in large.people
+    ]
+    return checked(on, requests, '"decision":true')
+
+
 def refresh(token: str) -> Request:
     return Request("POST", "/api/auth/refresh", body={"refresh_token": token})
 

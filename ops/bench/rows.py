@@ -70,6 +70,8 @@ ROWS: Final[Sequence[Row]] = (
           once(requests.bound, 1), 0.25, 0.35, f"{READERS} users with a P-256 key each, replays refused"),
     _bare("service-user-read", "GET /api/service/users/{user_id} with an API key and 1 worker",
           load(requests.read_service_users), 0.45, 0.55, f"{end_users.SMALL_USERS} users of one service"),
+    _bare("evaluation", "POST /access/v1/evaluation with an API key and 1 worker",
+          load(requests.evaluations), 0.50, 0.70, f"{end_users.SMALL_USERS} users of one service, each with a role"),
     _bare("device-list", f"GET /api/user/devices with 1 worker, {people.DEVICES} devices each",
           load(requests.read_devices), 0.40, 0.55, _READERS),
     _bare("refresh", "POST /api/auth/refresh with 1 worker",

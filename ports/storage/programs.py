@@ -9,7 +9,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import Rights, RoleName
+from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
@@ -119,12 +119,21 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         """Lock an account against requests of its programs and other changes, and return it."""
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Rights | None:
-        """Keep the account and its credential from being changed or revoked. Return its rights, or None if it is not live.
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
+        """Keep the account and its credential from being changed or revoked. Return its role and rights, or None if it is not live.
 
         A credential that has expired during the request counts as valid. An account of the platform
         (`org_id` is None) has the rights of the platform.
         """
+
+    async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
+        """Lock the accounts with this role, and return their ids with their granted capabilities."""
+
+    async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
+        """Store another role of a locked account, and its granted capabilities."""
+
+    async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
+        """Return the accounts with pending invitations to this role whose own role has less rights."""
 
     async def add(self, account: ServiceAccount) -> None: ...
 
@@ -163,8 +172,8 @@ class Credentials(CredentialsRead, Protocol):
         service accounts with these roles. The user's rights are locked, and have changed.
         """
 
-    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[RoleName]) -> list[EndedCredential]:
-        """Remove the credentials of a locked service account that members with one of these roles did not make, and return them."""
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
+        """Remove the credentials of a locked service account that members with all these rights did not make, and return them."""
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         """Revoke a credential. Requests that use it now end first."""

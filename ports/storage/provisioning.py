@@ -33,8 +33,10 @@ class ScimTokensRead(Protocol):
 class ScimTokens(ScimTokensRead, Protocol):
     """Write access to SCIM tokens. Callers lock the organization first."""
 
-    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> Deferred[bool]:
-        """Return, after the next statement, whether the token exists and has not expired."""
+    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Deferred[bool]:
+        """Return, after the next statement, whether the token exists and has not expired, and with `creates_groups` may create groups."""
+
+    async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None: ...
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, token_id: UUID) -> None: ...

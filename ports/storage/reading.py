@@ -6,8 +6,10 @@ from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneT
 from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
+from ports.storage.applications.authorization import AuthorizationsRead, RoleAssignmentsRead
+from ports.storage.applications.evaluations import EvaluationsRead
 from ports.storage.applications.figures import FiguresRead
-from ports.storage.applications.services import ApiKeysRead, PlansRead, ServicesRead
+from ports.storage.applications.services import ApiKeysRead, PlansRead, ServiceClaimsRead, ServicesRead
 from ports.storage.applications.users import AnalyticsRead, AssignmentsRead, EndUsersRead, OverviewRead, OwnApplications, ServiceUsersRead
 from ports.storage.authentication.credentials import IdentitiesRead, OAuthCredentialsRead, PersonalTokensRead, SigningKeysRead
 from ports.storage.authentication.flows import FlowsRead
@@ -30,7 +32,10 @@ from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
+from ports.storage.tenancy.attributes import AttributesRead
+from ports.storage.tenancy.groups import GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
+from ports.storage.tenancy.roles import RolesRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
 from ports.storage.tenancy.sign_in_policies import SignInPoliciesRead
 
@@ -65,6 +70,8 @@ class Reading(Protocol):
     @property
     def domains(self) -> DomainsRead: ...
     @property
+    def groups(self) -> GroupsRead: ...
+    @property
     def home_realm(self) -> HomeRealmRead: ...
     @property
     def invitations(self) -> InvitationsRead: ...
@@ -72,6 +79,10 @@ class Reading(Protocol):
     def members(self) -> MembersRead: ...
     @property
     def organizations(self) -> OrganizationsRead: ...
+    @property
+    def roles(self) -> RolesRead: ...
+    @property
+    def attributes(self) -> AttributesRead: ...
     @property
     def sign_in_policies(self) -> SignInPoliciesRead: ...
     @property
@@ -86,7 +97,11 @@ class Reading(Protocol):
     @property
     def assignments(self) -> AssignmentsRead: ...
     @property
+    def authorizations(self) -> AuthorizationsRead: ...
+    @property
     def end_users(self) -> EndUsersRead: ...
+    @property
+    def evaluations(self) -> EvaluationsRead: ...
     @property
     def figures(self) -> FiguresRead: ...
     @property
@@ -95,6 +110,10 @@ class Reading(Protocol):
     def own_applications(self) -> OwnApplications: ...
     @property
     def plans(self) -> PlansRead: ...
+    @property
+    def role_assignments(self) -> RoleAssignmentsRead: ...
+    @property
+    def service_claims(self) -> ServiceClaimsRead: ...
     @property
     def service_users(self) -> ServiceUsersRead: ...
     @property

@@ -9,8 +9,9 @@ from ports.storage.accounts.emails import EmailQueue
 from ports.storage.accounts.images import Images
 from ports.storage.accounts.passkeys import Passkeys
 from ports.storage.accounts.security import AttemptReset, Devices, Mfa, SecurityNotices
+from ports.storage.applications.authorization import Authorizations, RoleAssignments
 from ports.storage.applications.figures import FigureCounting
-from ports.storage.applications.services import ApiKeys, Plans, Services
+from ports.storage.applications.services import ApiKeys, Plans, ServiceClaims, Services
 from ports.storage.applications.users import Assignments, EndUsers, ServiceUsers
 from ports.storage.authentication.credentials import Identities, OAuthCredentials, PersonalTokens, SigningKeys, UsedProofsCleaning
 from ports.storage.authentication.flows import Flows
@@ -34,7 +35,10 @@ from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, Sea
 from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
+from ports.storage.tenancy.attributes import Attributes
+from ports.storage.tenancy.groups import Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
+from ports.storage.tenancy.roles import Roles
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
 from ports.storage.tenancy.sign_in_policies import SignInPolicies
 
@@ -84,6 +88,8 @@ class Transaction(Protocol):
     @property
     def domains(self) -> Domains: ...
     @property
+    def groups(self) -> Groups: ...
+    @property
     def home_realm(self) -> HomeRealm: ...
     @property
     def invitations(self) -> Invitations: ...
@@ -91,6 +97,10 @@ class Transaction(Protocol):
     def members(self) -> Members: ...
     @property
     def organizations(self) -> Organizations: ...
+    @property
+    def roles(self) -> Roles: ...
+    @property
+    def attributes(self) -> Attributes: ...
     @property
     def sign_in_policies(self) -> SignInPolicies: ...
     @property
@@ -103,11 +113,17 @@ class Transaction(Protocol):
     @property
     def assignments(self) -> Assignments: ...
     @property
+    def authorizations(self) -> Authorizations: ...
+    @property
     def end_users(self) -> EndUsers: ...
     @property
     def figure_counting(self) -> FigureCounting: ...
     @property
     def plans(self) -> Plans: ...
+    @property
+    def role_assignments(self) -> RoleAssignments: ...
+    @property
+    def service_claims(self) -> ServiceClaims: ...
     @property
     def service_users(self) -> ServiceUsers: ...
     @property

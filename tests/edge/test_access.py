@@ -152,6 +152,7 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         "GET /.well-known/oauth-authorization-server",
         "GET /.well-known/oauth-protected-resource/api",
         "GET /.well-known/openid-configuration",
+        "GET /.well-known/authzen-configuration",
         "GET /.well-known/webauthn",
         "GET /.well-known/apple-app-site-association",
         "GET /.well-known/assetlinks.json",

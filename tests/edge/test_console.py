@@ -30,6 +30,7 @@ PAGES = {
 
 
 # Operations that no page names, and why.
+ROLE = "/api/organizations/<org_slug>/services/<service_slug>/roles/<role_slug>"
 WITHOUT_PAGE = {
     "GET /api/organizations/<org_slug>/audit-log/event-types": "the filter of the log has them",
     "GET /api/organizations/<org_slug>/webhooks/event-types": "the form of a webhook has them",
@@ -42,6 +43,8 @@ WITHOUT_PAGE = {
     "POST /api/organizations/<org_slug>/select": "the address of a page names its organization",
     "POST /api/organizations/<org_slug>/services/<service_slug>/checkout": "the application sends its users there",
     "PUT /api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>": "the form assigns by email address",
+    f"PUT {ROLE}/users/<user_id>": "the form gives a role by email address",
+    f"GET {ROLE}/users/<user_id>": "the search of the list finds the user",
 }
 PAGES_OWN = {
     "GET /app/organizations/<org_slug>/search": {"search"},  # in the same parameter of several lists
@@ -53,6 +56,7 @@ PAGES_OWN = {
     "GET /app/account/personal-tokens/new": {"org_slug", "preset"},
     "GET /app/account/passkeys/new": {"kind"},
     "GET /app/organizations/<org_slug>/applications/<service_slug>/api-keys/new": {"preset"},  # fills the form
+    "GET /app/organizations/<org_slug>/applications/<service_slug>/claims": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/new": {"preset"},
     "GET /app/organizations/<org_slug>/service-accounts/<account_id>": {"preset"},
     "GET /app/platform/service-accounts/new": {"preset"},

@@ -35,7 +35,7 @@ ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
     ],
 )
 def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[tuple[str, str]]) -> None:
-    assert parse_addresses(text, "member") == expected
+    assert parse_addresses(text, "member", ["admin", "member"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_addresses_are_read_from_pasted_text_and_csv(text: str, expected: list[t
 )
 def test_a_refusal_of_addresses_says_what_to_change(text: str, reason: str) -> None:
     with pytest.raises(FieldInvalid, match=reason) as refusal:
-        parse_addresses(text, "member")
+        parse_addresses(text, "member", ["admin", "member"])
     assert refusal.value.field == "addresses"
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(FieldInvalid):
-        assert parse_addresses(text, "member")
+        assert parse_addresses(text, "member", ["admin", "member"])
 
 
 @given(st.text())

@@ -31,6 +31,7 @@ from core.kernel.errors import (
     NotFound,
     Outage,
     PaymentsFailed,
+    PreconditionFailed,
     ProviderFailed,
     Refusal,
     StorageDown,
@@ -59,7 +60,7 @@ def family(kind: type[Exception]) -> set[type[Exception]]:
 
 
 def test_every_refusal_has_a_kind() -> None:
-    kinds = {Invalid, Unauthenticated, Forbidden, NotFound, Conflict, Limited, Unsupported}
+    kinds = {Invalid, Unauthenticated, Forbidden, NotFound, Conflict, PreconditionFailed, Limited, Unsupported}
     for refusal in family(Refusal) - {Refusal}:
         assert kinds & set(refusal.__mro__), refusal
 

@@ -118,7 +118,7 @@ CONSENT: dict[str, object] = {
     "organization": "Acme & Sons",
     "since": AT,
     "last_sign_in": AT,
-    "scopes": ["openid", "profile", "email", "offline_access", "org", "roles"],
+    "scopes": ["openid", "profile", "email", "offline_access", "org", "roles", "permissions", "groups"],
     "apis": [ACCESS_TO_API],
 }
 DEVICE_REQUEST: dict[str, object] = {
@@ -250,6 +250,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "You have no access.",
     },
     "federation/authorize.html": {
+        "keeps": True,
         "form_token": "c4ca4238",
         "flow": "/app/flow/8f14e45f",
         "next": "/app/flow/8f14e45f",
@@ -486,6 +487,8 @@ PAGES: dict[str, dict[str, object]] = {
                 "slug": "acme",
                 "name": "Acme & Sons",
                 "role": "member",
+                "role_text": "member",
+                "path": "/app/organizations/acme",
                 "state": "pending",
                 "since": AT,
                 "is_confirmed": False,

@@ -18,7 +18,7 @@ AS_TYPED: Final = {
     "secrets of other services": {"client_secret", "token"},
     "names and sentences": {
         *("name", "given_name", "middle_name", "family_name", "nickname", "preferred_username", "gender", "from_name", "username"),
-        *("product_name", "reason", "confirmation", "features", "scopes"),
+        *("product_name", "reason", "confirmation", "features", "scopes", "description", "permissions", "label"),
     },
     "URLs": {
         *(
@@ -36,11 +36,12 @@ AS_TYPED: Final = {
         *("backchannel_logout_uri", "device_activation_uri", "initiate_login_uri", "identifier", "issuer", "picture", "profile", "website"),
     },
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
+    "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes"},
     "networks": {"admin_networks"},
-    "documents": {"metadata", "public_key", "jwks"},
+    "documents": {"metadata", "public_key", "jwks", "document"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
-        *("grace_days", "min_password_length"),
+        *("grace_days", "min_password_length", "position"),
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }

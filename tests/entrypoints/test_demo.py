@@ -47,7 +47,7 @@ async def counts(pool: Pool) -> dict[str, int]:
 
 def all_users(shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for tenant in (shown, shown["other_organization"]):
-        for who in (tenant["owner"], tenant["admin"], tenant["member"], *tenant["end_users"]):
+        for who in (tenant["owner"], tenant["admin"], tenant["member"], tenant["auditor"], *tenant["end_users"]):
             yield who["email"], who["password"]
 
 
@@ -78,10 +78,12 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         org, service = tenant["organization"]["slug"], tenant["service"]["slug"]
         token = (await api.login(tenant["owner"]["email"], tenant["owner"]["password"])).json["access_token"]
         listed = (await api.get(f"/api/organizations/{org}/services", token=token)).json["services"]
-        assert {each["client_id"] for each in listed} == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
+        of_group = {each["client_id"] for each in listed if each["slug"] == "back-office"}
+        assert len(of_group) == 1
+        assert {each["client_id"] for each in listed} - of_group == {tenant[name]["client_id"] for name in ("service", "mobile_service")}
         members = (await api.get(f"/api/organizations/{org}/members", token=token)).json["members"]
         assert {(each["user"]["id"], each["membership"]["role"]) for each in members} == {
-            (tenant[role]["id"], role) for role in ("owner", "admin", "member")
+            (tenant[role]["id"], role) for role in ("owner", "admin", "member", "auditor")
         }
         key = {"X-Api-Key": tenant["api_key"]}
         users = (await api.get("/api/service/users", headers=key)).json
@@ -99,7 +101,7 @@ async def test_all_users_and_credentials_work(api: Api, seeded: Demo) -> None:
         state = (await api.post("/auth/introspect", {**api_client, "token": of_resource["access_token"]})).json
         assert (state["active"], state["aud"], state["scope"]) == (True, resource["identifier"], "orders:read")
         known = (await api.get("/scim/v2/Users", token=tenant["scim_token"])).json
-        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member")}
+        assert {each["id"] for each in known["Resources"]} == {tenant[role]["id"] for role in ("owner", "admin", "member", "auditor")}
         both = {"org_slug": org, "service_slug": service}
         end_user = tenant["end_users"][0]
         signed_in = await api.post("/api/auth/login", {"email": end_user["email"], "password": end_user["password"], **both})
@@ -451,7 +453,9 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
         key = {"X-Api-Key": tenant["api_key"]}
         assert (await api.get(f"/api/service/subscriptions/{tenant['end_users'][0]['id']}", headers=key)).status == 200
         listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
-        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile"}
+        assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile", "back-office": "web"}
+        groups = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/groups", token=token)).json["groups"]
+        assert [(group["name"], group["member_count"]) for group in groups] == [("Finance", 2)], "with the member who had left"
 
 
 @pytest.mark.slow
@@ -486,4 +490,4 @@ async def test_all_placeholders_of_the_commands_are_replaced(seeded: Demo) -> No
     assert "/saml/demo/web-shop/metadata" in walk
     # Braces remain only where a shell function begins and in JSON bodies: every placeholder was
     # replaced.
-    assert "{" not in re.sub(r'\(\) \{|\'\{"(email|code|user_code|schemas|name)"', "", walk)
+    assert "{" not in re.sub(r'\(\) \{|\{"(email|code|user_code|schemas|name|subject|type)"', "", walk)

@@ -20,8 +20,11 @@ PATH_VALUES: Final = {
     "org_id": str(uuid4()),
     "user_id": str(uuid4()),
     "service_slug": "shop",
+    "role_name": "auditor",
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
+    "role_slug": "editor",
+    "permission_name": "documents:read",
     "api_key_id": str(uuid4()),
     "token_id": str(uuid4()),
     "webhook_id": str(uuid4()),
@@ -31,8 +34,9 @@ PATH_VALUES: Final = {
     "account_id": str(uuid4()),
     "platform_account_id": str(uuid4()),
     "provider": "codehost",
+    "group_id": str(uuid4()),
+    "pushed_group_id": str(uuid4()),  # of the directory
 }
-PATH_VALUES["group_id"] = PATH_VALUES["org_id"]
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
 SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
 NOTHING: Final = "nothing-there"
@@ -45,6 +49,8 @@ def filled(path: str) -> str:
     """
     if path.startswith(("/api/platform/service-accounts/", "/app/platform/service-accounts/")):
         path = path.replace("account_id", "platform_account_id")
+    if path.startswith("/scim/"):
+        path = path.replace("group_id", "pushed_group_id")
     return re.sub(r"[<{](?:[a-z]+:)?([a-z_]+)[>}]", lambda match: PATH_VALUES.get(match[1], NOTHING), path)
 
 
@@ -87,8 +93,13 @@ async def restore(pool: Pool, ruler: Account) -> None:
             do update set email = excluded.email, anonymized_at = null, deactivated_at = null, platform_deactivated_at = null),
         unprovisioned as (delete from scim_users where org_id = %(org_id)s),
         provisioning as (
-            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at)
-            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now() from there
+            insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at, directory_groups)
+            select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now(), true from there
+            on conflict (id) do update set directory_groups = true),
+        grouped as (
+            insert into groups (id, org_id, name, name_key, scim_token_id, created_at, updated_at, members_changed_at)
+            select %(group_id)s::uuid, id, 'By hand', 'by hand', null, now(), now(), now() from there
+            union all select %(pushed_group_id)s::uuid, id, 'Pushed', 'pushed', %(token_id)s::uuid, now(), now(), now() from there
             on conflict (id) do nothing),
         serving as (
             insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
@@ -100,6 +111,13 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into plans (id, org_id, service_id, name, price_cents, currency, features, created_at, updated_at)
             select %(plan_id)s, org_id, id, 'Gold', 999, 'eur', '{}', now(), now() from serving
             on conflict (id) do update set removed_at = null),
+        declared as (
+            insert into service_permissions (org_id, service_id, name) select org_id, id, %(permission_name)s from serving
+            on conflict (service_id, name) do nothing),
+        enabled as (
+            insert into service_roles (id, org_id, service_id, slug, name, permissions, created_at, updated_at)
+            select gen_random_uuid(), org_id, id, %(role_slug)s, 'Editor', '{}', now(), now() from serving
+            on conflict (service_id, slug) do nothing),
         keyed as (
             insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, created_by, created_at)
             select %(api_key_id)s, org_id, id, 'Robot', 'sk_abcdef', %(key_hash)s, %(permissions)s, %(ruler)s, now() from serving
@@ -119,6 +137,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
             select %(webhook_id)s, id, 'Hook', 'https://hooks.acme.example', '{user.invited}', true, '', now(), now() from there
             on conflict (id) do update set is_active = true),
+        ruled as (
+            insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at)
+            select gen_random_uuid(), id, %(role_name)s, 'Auditor', '', '{audit.view}', now(), now() from there
+            on conflict (org_id, slug) do update set name = 'Auditor'),
         used as (
             insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
             select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving

@@ -101,9 +101,46 @@ class Directory:
         return await self.patch_group({"op": "remove", "path": f'members[value eq "{user_id}"]'})
 
 
-async def directory_of(tenant: Tenant, by: str = "owner") -> Directory:
-    """Return a directory of the organization, with a token that this member created."""
-    answer = await tenant.api.post(f"{tenant.path}/scim-tokens", {"name": "Directory"}, token=tenant.token(by))
+class GroupDirectory:
+    """The groups that a directory creates."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+
+    async def try_create(self, name: str, *user_ids: object, **fields: Any) -> Answer:
+        members = [{"value": str(user_id)} for user_id in user_ids]
+        body = {"schemas": [GROUP_URN], "displayName": name, "members": members, **fields}
+        return await self.directory.call("POST", "/Groups", body)
+
+    async def create(self, name: str = "Engineering", *user_ids: object, **fields: Any) -> str:
+        """Create a group, and return its id."""
+        answer = await self.try_create(name, *user_ids, **fields)
+        assert answer.status == 201, answer.text
+        return str(answer.json["id"])
+
+    async def patch(self, group: str, *operations: Mapping[str, Any]) -> Answer:
+        return await self.directory.call("PATCH", f"/Groups/{group}", {"schemas": [PATCH_URN], "Operations": list(operations)})
+
+    async def add(self, group: str, *user_ids: object) -> Answer:
+        return await self.patch(group, {"op": "add", "path": "members", "value": [{"value": str(user_id)} for user_id in user_ids]})
+
+    async def remove(self, group: str, *user_ids: object) -> Answer:
+        return await self.patch(group, {"op": "remove", "path": "members", "value": [{"value": str(user_id)} for user_id in user_ids]})
+
+    async def members(self, group: str) -> set[str]:
+        return {member["value"] for member in (await self.directory.get(f"/Groups/{group}"))["members"]}
+
+    async def find(self, filter_: str) -> list[str]:
+        """Return the names of the groups that match."""
+        answer = await self.directory.try_list("Groups", filter=filter_, excludedAttributes="members")
+        assert answer.status == 200, answer.text
+        return [group["displayName"] for group in answer.json["Resources"]]
+
+
+async def directory_of(tenant: Tenant, by: str = "owner", *, groups: bool = False) -> Directory:
+    """Return a directory of the organization, with a token that this member created. With `groups`, it may create groups."""
+    body = {"name": "Directory", "directory_groups": groups}
+    answer = await tenant.api.post(f"{tenant.path}/scim-tokens", body, token=tenant.token(by))
     assert answer.status == 200, answer.text
     return Directory(tenant, answer.json["token"])
 

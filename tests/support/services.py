@@ -56,6 +56,23 @@ async def add_api_key(
     return key
 
 
+async def add_service_role(
+    pool: Pool, service: UUID, user: UUID | None = None, slug: str = "editor", *, at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+) -> UUID:
+    """Add a role of the service with a permission of its own, give it to the user, and return its id."""
+    role, permission = new_id(), f"{slug}:all"
+    declare = "insert into service_permissions (org_id, service_id, name) select org_id, id, %s from services where id = %s"
+    await run_sql(pool, declare, permission, service)
+    insert = """
+        insert into service_roles (id, org_id, service_id, slug, name, permissions, created_at, updated_at)
+        select %s, org_id, id, %s, %s, %s, %s, %s from services where id = %s"""
+    await run_sql(pool, insert, role, slug, slug.title(), [permission], at, at, service)
+    if user is not None:
+        give = "insert into service_role_users select org_id, service_id, id, %s, %s from service_roles where id = %s"
+        await run_sql(pool, give, user, at, role)
+    return role
+
+
 async def enroll_user(tx: Transaction, service: UUID, user: UUID, at: datetime) -> bool:
     """Enroll the account in the service, as a sign-in does. Return whether the service admits it."""
     enrolled = tx.end_users.enroll_deferred(service, user, at)

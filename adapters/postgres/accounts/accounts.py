@@ -11,6 +11,7 @@ from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Row
+from adapters.postgres.kernel.roles import rights_columns
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.email_queue import TokenPurpose
@@ -69,6 +70,7 @@ ACCOUNT_CONTROL: Final = Record(
     has_passkey=HAS_PASSKEY,
     at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
     role="m.role",
+    rights=rights_columns("m", "c"),
     member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
     end_user_elsewhere="""
         exists (select 1 from end_users e join organizations o on o.id = e.org_id where e.user_id = u.id and e.org_id <> %(org_id)s)
@@ -247,6 +249,7 @@ class Accounts(AccountClosures):
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
         sql = f"""
             select {ACCOUNT_CONTROL.columns} from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            left join organizations c on c.id = m.org_id
             where u.id = %(user_id)s"""
         return await self._one(ACCOUNT_CONTROL.read, sql, user_id=user_id, org_id=org_id) or refuse(AccountNotFound)
 

@@ -16,6 +16,7 @@ INSERT: Final = API_KEY.insert("api_keys", "key_hash")
 API_KEY_RECORD: Final = Record(
     ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
 )
+KEY_IS_LIVE: Final = "(k.expires_at is null or k.expires_at > %(now)s)"
 OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s"
 
 
@@ -26,7 +27,7 @@ class ApiKeys(Repository):
         sql = f"""
             select {API_KEY_RECORD.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
-            where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)"""
+            where k.key_hash = %(key_hash)s and {KEY_IS_LIVE}"""
         return await self._one(API_KEY_RECORD.read, sql, key_hash=key_hash, now=now)
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:

@@ -10,7 +10,7 @@ from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.applications.service_users import remove_without_subscription
 from adapters.postgres.applications.services import BEFORE_ALL
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.users import Assignment, EnrollmentOrigin
+from core.applications.model.users import AssignedGroup, Assignment, EnrollmentOrigin
 from core.kernel.values import Email, Page, PageResult
 
 OF_SERVICE: Final = f"org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by in {ASSIGNED}"
@@ -73,6 +73,30 @@ class Assignments(Repository):
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         sql = f"select user_id from service_users where {BY_DIRECTORY} and user_id > %(after)s order by user_id limit %(limit)s"
         return await self._all(lambda row: row[0], sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, limit=limit)
+
+    async def groups(self, org_id: UUID, service_id: UUID) -> list[AssignedGroup]:
+        sql = """
+            select g.id, g.name, g.member_count, a.assigned_at from service_groups_assigned a join groups g on g.id = a.group_id
+            where a.org_id = %(org_id)s and a.service_id = %(service_id)s order by g.name_key"""
+        return await self._all(lambda row: AssignedGroup(*row), sql, org_id=org_id, service_id=service_id)
+
+    async def services_of_group(self, org_id: UUID, group_id: UUID) -> list[UUID]:
+        sql = """
+            select v.id from service_groups_assigned a join services v on v.id = a.service_id
+            where a.org_id = %(org_id)s and a.group_id = %(group_id)s order by lower(v.name), v.id"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, group_id=group_id)
+
+    async def add_group(self, org_id: UUID, service_id: UUID, group_id: UUID, now: datetime) -> bool:
+        sql = """
+            insert into service_groups_assigned (org_id, service_id, group_id, assigned_at)
+            values (%(org_id)s, %(service_id)s, %(group_id)s, %(now)s) on conflict do nothing returning 1"""
+        return await self._exists(sql, org_id=org_id, service_id=service_id, group_id=group_id, now=now)
+
+    async def remove_group(self, org_id: UUID, service_id: UUID, group_id: UUID) -> bool:
+        sql = """
+            delete from service_groups_assigned
+            where org_id = %(org_id)s and service_id = %(service_id)s and group_id = %(group_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, service_id=service_id, group_id=group_id)
 
     async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
         users = list(user_ids)

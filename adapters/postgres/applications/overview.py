@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import ADMINS
+from adapters.postgres.kernel.roles import is_admin
 from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
@@ -36,7 +36,7 @@ FIGURES: Final = f"""
            (select count(*) from domains d where d.org_id = o.id and d.verified_at is null),
            (select count(*) from (
                 select from memberships m
-                where m.org_id = o.id and m.role in ({ADMINS}) and m.confirmed_at is not null
+                where m.org_id = o.id and {is_admin("m", "o.id")} and m.confirmed_at is not null
                   and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
            (select count(*) from (
                 select from invitations i

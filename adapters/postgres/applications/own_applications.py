@@ -18,13 +18,15 @@ OWN_APPLICATION: Final = Record(
     logo_url="b.logo_url",
     starts_with_saml=f"f.service_id is not null and {may_sign_on('v', '%(user_id)s')}",
 )
-# The user has used these services or is assigned to them, or is a confirmed member of their
+# The user has used these services, is assigned to them or is in a group that is, or is a confirmed member of their
 # organizations. An unconfirmed membership must not show entries of a foreign organization on the
 # user's page. The rule must not be evaluated for all services of the platform, of which most admit
 # anyone.
 OWN_APPLICATIONS: Final = f"""
     with c as materialized (
         select service_id from service_users where user_id = %(user_id)s
+        union select g.service_id from group_members i join service_groups_assigned g on g.group_id = i.group_id
+        where i.user_id = %(user_id)s
         union select v.id from memberships m join services v on v.org_id = m.org_id
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
     select {OWN_APPLICATION.columns}

@@ -33,7 +33,7 @@ def _is_confirmed_member(org_id: LiteralString, user_id: LiteralString) -> Liter
 
 def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service."""
-    assert user_id[:2] not in ("a.", "d.", "m.", "s."), "a subquery has a table with this alias"
+    assert user_id[:2] not in ("a.", "d.", "e.", "g.", "i.", "m.", "s."), "a subquery has a table with this alias"
     return _admits(service, user_id, _is_assigned(service, user_id))
 
 
@@ -72,7 +72,13 @@ def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString
 
 
 def _is_assigned(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    # A directory can put members into groups before they confirm the membership. Then a group gives nothing yet, so that no
+    # page of a foreign organization makes a stranger its user.
     return f"""(exists (select 1 from service_users a
                  where a.service_id = {service}.id and a.user_id = {user_id} and a.enrolled_by in {ASSIGNED})
          or exists (select 1 from subscriptions s
-                    where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due')))"""
+                    where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due'))
+         or exists (select 1 from service_groups_assigned g join group_members i on i.group_id = g.group_id
+                    where g.service_id = {service}.id and i.user_id = {user_id}
+                      and ({_is_confirmed_member("g.org_id", "i.user_id")}
+                           or exists (select 1 from end_users e where e.org_id = g.org_id and e.user_id = i.user_id))))"""

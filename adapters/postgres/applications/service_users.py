@@ -6,8 +6,16 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.users import ServiceUser
 from core.kernel.values import Email, PageResult
+
+# Takes the roles of applications from users who are `gone` from the end users, and are no confirmed members: only the
+# organization's own users have such roles.
+TAKE_ROLES: Final = """
+    delete from service_role_users h using gone
+    where h.org_id = gone.org_id and h.user_id = gone.user_id and not exists (
+        select 1 from memberships m where m.org_id = h.org_id and m.user_id = h.user_id and m.confirmed_at is not null)"""
 
 
 def to_service_user(row: Row) -> ServiceUser:
@@ -61,7 +69,9 @@ class ServiceUsers(Repository):
         users = {"org_id": org_id, "user_ids": list(user_ids)}
         sql = f"""
             with unassigned as (
-                delete from api_resource_assignments where org_id = %(org_id)s and user_id = any(%(user_ids)s))
+                delete from api_resource_assignments where org_id = %(org_id)s and user_id = any(%(user_ids)s)),
+            roleless as (
+                delete from service_role_users where org_id = %(org_id)s and user_id = any(%(user_ids)s))
             update service_users set enrolled_by = 'self'
             where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by in {ASSIGNED}"""
         await self._run(sql, **users)
@@ -98,7 +108,9 @@ def remove_without_subscription(which: LiteralString) -> LiteralString:
             where e.org_id = %(org_id)s and e.user_id in (select user_id from parted) and not exists (
                 select 1 from service_users r where r.org_id = e.org_id and r.user_id = e.user_id
                 and not exists (select 1 from parted p where p.service_id = r.service_id and p.user_id = r.user_id))
-            returning 1)
+            returning e.org_id, e.user_id),
+        roleless as ({TAKE_ROLES}),
+        ungrouped as ({leave_groups("gone")})
         update end_user_totals set total = total - fewer.people
         from (select count(*) as people from gone) fewer cross join (select count(*) from counted) before
         where org_id = %(org_id)s and fewer.people > 0"""
@@ -131,7 +143,11 @@ def _removal(of_organization: LiteralString, of_service: LiteralString, no_longe
             returning v.id),
         gone as (
             delete from end_users e using (select count(*) from parted) before where user_id = %(user_id)s {of_organization} {no_longer}
-            returning org_id)
+            returning e.org_id, e.user_id),
+        roleless_here as (
+            delete from service_role_users where user_id = %(user_id)s {of_organization} {of_service}),
+        roleless as ({TAKE_ROLES}),
+        ungrouped as ({leave_groups("gone")})
         update end_user_totals t set total = total - fewer.people
         from (
             select gone.org_id, count(*) as people from gone cross join (select count(*) from counted) before

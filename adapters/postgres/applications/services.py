@@ -7,12 +7,14 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.applications.service_users import TAKE_ROLES
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
+from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
@@ -234,9 +236,12 @@ class Services(Repository):
                 returning user_id),
             withdrawn as (
                 delete from consents c using r where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = r.user_id),
-            forgotten as (
-                delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
-            select count(*) from forgotten"""
+            gone as (
+                delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER}
+                returning e.org_id, e.user_id),
+            roleless as ({TAKE_ROLES}),
+            ungrouped as ({leave_groups("gone")})
+            select count(*) from gone"""
         return await self._count(sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until)
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:

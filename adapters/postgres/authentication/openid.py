@@ -1,18 +1,30 @@
 """The grants of applications with OpenID Connect, and the facts for their claims."""
 
 from typing import Final, LiteralString
+from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
-from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
+from core.authentication.model.openid import (
+    FURTHER_SCOPES,
+    NO_FURTHER_FACTS,
+    NO_GRANT,
+    FurtherFacts,
+    GroupFact,
+    OpenIdGrant,
+    RequestedClaims,
+    ResourceGrant,
+    Scope,
+    UserFacts,
+)
 from core.kernel.proofs import Acr
 from core.kernel.values import Email
 
-STORED_WIDTH: Final = 8  # of the columns of `stored_grant`
+STORED_WIDTH: Final = 9  # of the columns of `stored_grant`
 GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
 
 
@@ -20,7 +32,7 @@ def stored_grant(alias: LiteralString) -> LiteralString:
     """Return the stored columns of a grant. Sessions and authorization codes have them."""
     return (
         f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope, "
-        f"{alias}.asked_scope, {alias}.asked_acr"
+        f"{alias}.asked_scope, {alias}.asked_acr, {alias}.further_scope"
     )
 
 
@@ -63,7 +75,7 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
     if grant is None:
         grant = NO_GRANT
     return {
-        "scope": list(grant.scope) or None,
+        "scope": [scope for scope in grant.scope if scope not in FURTHER_SCOPES] or None,
         "id_token_claims": list(grant.claims.id_token) or None,
         "userinfo_claims": list(grant.claims.userinfo) or None,
         "resource": grant.resource,
@@ -71,17 +83,18 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
         "api_scope": None if grant.api is None else list(grant.api.scope),
         "asked_scope": None if grant.asked is None else list(grant.asked),
         "asked_acr": list(grant.acr) or None,
+        "further_scope": [scope for scope in grant.scope if scope in FURTHER_SCOPES] or None,
     }
 
 
-def to_scope(names: list[str] | None) -> tuple[Scope, ...]:
-    """Return the scopes in a column, which is null without OpenID Connect."""
-    return tuple(Scope(name) for name in names or ())
+def to_scope(names: list[str] | None, further: list[str] | None) -> tuple[Scope, ...]:
+    """Return the scopes in the columns `scope` and `further_scope`, which are null without OpenID Connect."""
+    return tuple(Scope(name) for name in (*(names or ()), *(further or ())))
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
     """Return the grant in the columns of `grant_columns`, or None if the application sent no authorization request."""
-    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, facts = row[:GRANT_WIDTH]
+    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, acr, further, facts = row[:GRANT_WIDTH]
     if scope is None and api_id is None and asked is None:
         return None
     api = None
@@ -89,31 +102,111 @@ def to_grant(row: Row) -> OpenIdGrant | None:
         api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[1:]), int(facts[0]))
     claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
     known_acr = tuple(name for name in Acr if name in (acr or ()))  # a later release may have others
-    return OpenIdGrant(to_scope(scope), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
+    return OpenIdGrant(to_scope(scope, further), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
-# The facts about the user `u` at a service: of the organization `vo` of the service, the membership `m` and the entitlement `n`.
-USER_FACTS: Final = Record(
-    UserFacts,
-    "u",
-    email=Email,
-    email_verified="u.email_verified_at is not null",
-    profile=PROFILE,
-    updated_at="coalesce(u.profile_changed_at, u.created_at)",
-    org="coalesce(vo.slug, '')",
-    org_id="vo.id",
-    org_name="coalesce(vo.name, '')",
-    role="m.role",
-    scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
-    entitlement=ENTITLEMENT.as_field(),
-)
+# The attributes of the user `u` in the organization `vo`, and what its directory sent about the user.
+ATTRIBUTES: Final = "(select a.attributes from attribute_values a where a.org_id = vo.id and a.user_id = u.id)"
+DIRECTORY: Final = """
+    (select x.attributes || jsonb_strip_nulls(jsonb_build_object(
+        'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
+        'familyName', x.family_name, 'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
+     from scim_users x where x.org_id = vo.id and x.user_id = u.id)"""
+# The roles that the user has in the application `v`, and the permissions of these roles.
+APP_ROLES: Final = """
+    to_jsonb(array(
+        select r.slug from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
+        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by r.slug))"""
+PERMISSIONS: Final = """
+    to_jsonb(array(
+        select distinct p.name
+        from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id, unnest(r.permissions) p (name)
+        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by p.name))"""
+# The groups of the organization that the user is in, and whether each is assigned to the application.
+GROUPS: Final = """
+    (select jsonb_agg(jsonb_build_array(
+         g.id, g.name, g.external_id,
+         exists (select from service_groups_assigned a where a.service_id = v.id and a.group_id = g.id)) order by g.name_key, g.id)
+     from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id where i.org_id = vo.id and i.user_id = u.id)"""
 
 
-def user_facts_sql(user_id: LiteralString, service_id: LiteralString) -> LiteralString:
-    """Return a query for the facts about this user at this service, which may be null."""
+def asks_for_groups(alias: LiteralString) -> LiteralString:
+    """Return an SQL condition: a grant has the scope for groups, or a claims parameter that names them."""
+    return f"'groups' = any({alias}.further_scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
+
+
+def further_sql(with_groups: LiteralString) -> LiteralString:
+    """Return SQL for the further facts that the application needs.
+
+    These are the facts of its claims document, roles and permissions if it has declared any, and groups if this condition is true. For
+    all other applications it is null, and reads nothing.
+    """
     return f"""
-        select {USER_FACTS.columns}
+        case when v.claims_version is not null or v.authorization_version > 0 or {with_groups} then (
+            select jsonb_build_object(
+                'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
+                'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end,
+                'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
+                'permissions', case when v.authorization_version > 0 then {PERMISSIONS} end,
+                'groups', case when {with_groups} then {GROUPS} end)
+            from (select) one left join service_claims c on c.service_id = v.id) end"""
+
+
+ALL_FURTHER: Final = f"""
+    jsonb_build_object(
+        'document', (select c.document from service_claims c where c.service_id = v.id), 'attributes', {ATTRIBUTES},
+        'directory', {DIRECTORY}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS}, 'groups', {GROUPS})"""
+
+
+def _to_further(row: Row) -> FurtherFacts:
+    facts = row[0]
+    if facts is None:
+        return NO_FURTHER_FACTS
+    return FurtherFacts(
+        document=facts["document"],
+        attributes=facts["attributes"] or {},
+        directory=facts["directory"] or {},
+        app_roles=tuple(facts["app_roles"] or ()),
+        permissions=tuple(facts["permissions"] or ()),
+        groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),
+    )
+
+
+def user_facts(further: LiteralString) -> Record[UserFacts]:
+    """Return the record of the facts about the user `u` at a service: of its organization `vo`, membership `m` and entitlement `n`.
+
+    `further` is ALL_FURTHER, or that of `further_sql`.
+    """
+    return Record(
+        UserFacts,
+        "u",
+        email=Email,
+        email_verified="u.email_verified_at is not null",
+        profile=PROFILE,
+        updated_at="coalesce(u.profile_changed_at, u.created_at)",
+        org="coalesce(vo.slug, '')",
+        org_id="vo.id",
+        org_name="coalesce(vo.name, '')",
+        role="m.role",
+        user_id="u.id",
+        scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
+        entitlement=ENTITLEMENT.as_field(),
+        further=Columns(further, 1, _to_further),
+    )
+
+
+# Of a session `s`. Every record of `user_facts` has the same width and reader.
+USER_FACTS: Final = user_facts(further_sql(asks_for_groups("s")))
+ALL_USER_FACTS: Final = user_facts(ALL_FURTHER)
+
+
+def user_facts_sql(
+    user_id: LiteralString, service_id: LiteralString, record: Record[UserFacts] = USER_FACTS, condition: LiteralString = "true"
+) -> LiteralString:
+    """Return a query for the facts about this user at this service, which may be null. It has no row unless the condition is true."""
+    return f"""
+        select {record.columns}
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id
         left join lateral ({entitlement("v.id", "u.id")}) n on true
-        where u.id = {user_id}"""
+        where u.id = {user_id} and {condition}"""

@@ -64,12 +64,15 @@ class OrganizationSessions(Repository):
               and (scope is not null or api_resource_id is not null) and ended_at is null"""
         await self._run(sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
-    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
+    async def end_without_access(
+        self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
+    ) -> None:
         # Sessions have no index by service, so look them up by user.
         users = "(select user_id from service_users where service_id = v.id)" if user_ids is None else "unnest(%(user_ids)s::uuid[])"
         sql = f"""
             update sessions s set ended_at = %(now)s from services v, lateral {users} r (user_id)
-            where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = r.user_id and s.org_id = v.org_id
+            where v.org_id = %(org_id)s and v.id = any(%(service_ids)s) and s.user_id = r.user_id and s.org_id = v.org_id
               and s.service_id = v.id and s.scope is not null and s.ended_at is null
               and not ({may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
-        await self._run(sql, org_id=org_id, service_id=service_id, user_ids=None if user_ids is None else list(user_ids), now=now)
+        users_of = None if user_ids is None else list(user_ids)
+        await self._run(sql, org_id=org_id, service_ids=list(service_ids), user_ids=users_of, now=now)

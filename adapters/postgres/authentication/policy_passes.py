@@ -9,6 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
@@ -38,9 +39,10 @@ POLICY_MET: Final = f"(o.sign_in_policy_version is null or s.impersonator_id is 
 PROOFS: Final = proof_columns("s")
 SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
 SESSION_WIDTH: Final = 8 + PROOFS.width
-FACTS_WIDTH: Final = 11
+FACTS_WIDTH: Final = 14
 LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+        {rights_columns("m", "o").sql},
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
         {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
@@ -67,8 +69,8 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, providers = row[:FACTS_WIDTH]
-    (service_slug, service_name, service_rules), rest = service, row[FACTS_WIDTH:]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role = row[:10]
+    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[10:13]), row[13], row[FACTS_WIDTH:]
     parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
     if service_rules is not None:
         parts.append(PolicyPart(service_name, Rules.read(service_rules)))
@@ -79,6 +81,7 @@ def to_subject(row: Row) -> PolicySubject:
         org_slug=org_slug,
         service_slug=None if service_rules is None else service_slug,
         role=None if role is None else RoleName(role),
+        rights=rights,
         account=account,
         keys=to_key_hosts(keys),
         providers=frozenset(providers),

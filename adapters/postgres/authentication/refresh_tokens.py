@@ -11,12 +11,16 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IM
 from adapters.postgres.authentication.openid import (
     GRANT_WIDTH,
     USER_FACTS,
+    asks_for_groups,
+    further_sql,
     grant_columns,
     resource_facts,
     resource_is_usable,
     stored_grant,
     to_grant,
     to_scope,
+    user_facts,
+    user_facts_sql,
 )
 from adapters.postgres.authentication.policy_passes import POLICY_MET
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
@@ -77,9 +81,13 @@ ROTATED: Final = Record(
     "e",
     subject=SUBJECT.as_field(),
     openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
-    facts=USER_FACTS.as_field(if_any="email"),
+    facts=user_facts(further_sql(asks_for_groups("e"))).as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
+INTROSPECTED_WIDTH: Final = 8
+TO_FACTS: Final = USER_FACTS.if_any("email")
+# The facts for the claims in the answer, which only an application with a claims document has
+FACTS_OF_SESSION: Final = user_facts_sql("s.user_id", "s.service_id", condition="v.claims_version is not null")
 REFRESH_TOKEN_STATE: Final = Record(
     RefreshTokenState,
     "s",
@@ -98,9 +106,17 @@ REFRESH_TOKEN_STATE: Final = Record(
 
 
 def to_introspected_session(row: Row) -> IntrospectedSession:
-    id_, user_id, email, expires_at, scope, api_scope, created_at = row
-    shows_email = OpenIdGrant(to_scope(scope)).shows_email
-    return IntrospectedSession(id_, user_id, Email(email), expires_at, (*(scope or ()), *(api_scope or ())), shows_email, created_at)
+    id_, user_id, email, expires_at, scope, further_scope, api_scope, created_at = row[:INTROSPECTED_WIDTH]
+    return IntrospectedSession(
+        id=id_,
+        user_id=user_id,
+        email=Email(email),
+        expires_at=expires_at,
+        openid=OpenIdGrant(to_scope(scope, further_scope)),
+        api_scope=None if api_scope is None else tuple(api_scope),
+        refresh_token_created_at=created_at,
+        facts=TO_FACTS(row[INTROSPECTED_WIDTH:]),
+    )
 
 
 def _presenter_values(presenter: Presenter) -> dict[str, object]:
@@ -123,11 +139,13 @@ class RefreshTokens(Repository):
         return await self._one(
             to_introspected_session,
             f"""
-            select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, s.further_scope, ({resource_facts("s", "s.user_id")})[2:],
+                   t.created_at, f.*
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
             {SERVICE_JOIN}
             left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
+            left join lateral ({FACTS_OF_SESSION}) f on true
             where s.id = coalesce(%(session_id)s, (
                     select r.session_id from refresh_tokens r where r.token_hash = %(refresh_hash)s and r.rotated_at is null))
               and {of_client} and o.status = 'active' and {SESSION_IS_LIVE} and {MAY_USE_SERVICE}

@@ -11,13 +11,13 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IM
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
 from adapters.postgres.authentication.policy_passes import STATE
 from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns
-from adapters.postgres.engine.records import Column, Columns, Description, Record
+from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import rights_columns
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.proofs import Strength
-from core.kernel.roles import Rights, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -37,24 +37,19 @@ SIGN_IN: Final = Record(
 )
 
 
-def to_rights(row: Row) -> Rights:
-    """Return the rights of a role, from its name and the organization's setting `members_see_end_users`."""
-    return rights_of(row[0], members_see_end_users=row[1])
-
-
 ORGANIZATION: Final = Record(
     OrganizationContext,
     "o",
     status=OrganizationStatus,
     role="m.role",
-    rights=Columns("m.role, o.members_see_end_users", 2, to_rights),
+    rights=rights_columns("m", "o"),
 )
 MEMBERSHIP: Final = Record(
     MembershipState,
     "a",
     status=OrganizationStatus,
     role="am.role",
-    rights=Columns("am.role, a.members_see_end_users", 2, to_rights),
+    rights=rights_columns("am", "a"),
     confirmed="am.confirmed_at is not null",
     policy=STATE,
 )

@@ -28,8 +28,10 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.API_KEY: "select 'api_key', id::text, name, null from api_keys where org_id = %(org_id)s and id = any(%(api_key)s)",
     Target.API_RESOURCE: """
         select 'api_resource', id::text, name, null from api_resources where org_id = %(org_id)s and id = any(%(api_resource)s)""",
+    Target.GROUP: "select 'group', id::text, name, null from groups where org_id = %(org_id)s and id = any(%(group)s)",
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id = %(org_id)s and id = any(%(service_account)s)""",
+    Target.ROLE: "select 'role', id::text, name, null from organization_roles where org_id = %(org_id)s and id = any(%(role)s)",
     SCIM_TOKEN: "select 'scim_token', id::text, name, null from scim_tokens where org_id = %(org_id)s and id = any(%(scim_token)s)",
 }
 # Platform owners see all accounts and organizations. The platform's log is about nothing else that has a name.
@@ -100,8 +102,13 @@ FIND_IN_ORGANIZATION: Final = f"""
         (select 'api_resource', id::text from api_resources
          where org_id = %(org_id)s and (strpos(lower(name), %(text)s) > 0 or strpos(identifier, %(text)s) > 0) limit %(limit)s)
         union all
+        (select 'group', id::text from groups where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)
+        union all
         (select 'service_account', id::text from service_accounts
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)
+        union all
+        (select 'role', id::text from organization_roles
+         where org_id = %(org_id)s and (strpos(lower(name), %(text)s) > 0 or strpos(slug, %(text)s) > 0) limit %(limit)s)
         union all
         (select 'scim_token', id::text from scim_tokens
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)) matches

@@ -59,6 +59,7 @@ OF_ORGANIZATIONS: Final = OwnedRecords(
     (
         ("service_users", "user_id"),
         ("end_users", "user_id"),
+        ("group_members", "user_id"),
         ("end_user_totals", "org_id"),
         ("siem_queue", "siem_id, position"),
         ("audit_log", "created_at desc, id desc"),

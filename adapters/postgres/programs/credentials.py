@@ -8,8 +8,9 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.roles import rights_array
 from core.accounts.model.email_queue import EndedCredential
-from core.kernel.roles import RoleName
+from core.kernel.roles import Rights, RoleName
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust
 
@@ -74,14 +75,14 @@ class Credentials(Repository):
             ENDED.read, sql, user_id=user_id, org_id=org_id, everywhere=everywhere, of_roles=None if of_roles is None else list(of_roles)
         )
 
-    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[RoleName]) -> list[EndedCredential]:
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, rights: Rights) -> list[EndedCredential]:
         sql = f"""
             with ended as (
                 delete from credentials c
                 where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
-                    select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and m.role = any(%(makers)s))
+                    select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and {rights_array("m")} @> %(rights)s)
                 returning c.*) {SELECT_ENDED}"""
-        return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, makers=list(makers))
+        return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, rights=sorted(rights))
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         sql = f"delete from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"

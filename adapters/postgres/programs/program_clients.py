@@ -7,21 +7,20 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
+from adapters.postgres.kernel.roles import to_rights
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import rights_of
 from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
 # In the order of `to_program_client`. A service account that is not live is no client.
-PROGRAM_COLUMNS: Final = (
-    "c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.role, a.scopes, c.expires_at, "
-    "o.members_see_end_users"
-)
-PROGRAM_WIDTH: Final = 10
+PROGRAM_COLUMNS: Final = f"""
+    c.id as credential_id, c.client_id, a.id is not null as is_account, o.id as org_id, o.slug, o.status, a.scopes, c.expires_at,
+    {RIGHTS.sql}"""
+PROGRAM_WIDTH: Final = 8 + RIGHTS.width
 PROGRAM_TABLES: Final = f"""
     from credentials c
     left join service_accounts a on a.id = c.client_id and {OWNER_MAY_OWN}
@@ -36,7 +35,7 @@ RECORD_USE: Final = """
 
 
 def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
-    credential_id, client_id, is_account, org_id, slug, status, role, scopes, expires_at, see_end_users = row[:PROGRAM_WIDTH]
+    credential_id, client_id, is_account, org_id, slug, status, scopes, expires_at, *rights = row[:PROGRAM_WIDTH]
     return ProgramClient(
         kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
         client_id=client_id,
@@ -44,7 +43,7 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
         org_id=org_id,
         org_slug=slug,
         status=None if status is None else OrganizationStatus(status),
-        rights=None if role is None else rights_of(role, members_see_end_users=see_end_users),
+        rights=None if rights[0] is None else to_rights(tuple(rights)),
         scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
         wait=wait,
         expires_at=expires_at,

@@ -1,18 +1,18 @@
 """Service accounts of organizations and of the platform."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import product
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import to_list
+from adapters.postgres.kernel.roles import account_rights_columns, rights_array, to_list, to_rights
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import ROLES, Capability, Rights, rights_of
+from core.kernel.roles import NO_RIGHTS, PLATFORM_RIGHTS, ROLES, Authority, Capability, Rights, RoleName, custom_role, find_role
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -20,19 +20,24 @@ from core.programs.model.service_accounts import (
     ServiceAccountContext,
     in_declared_order,
     may_manage,
-    rights_of_account,
     scopes_in_order,
 )
 
-# The roles of an owner and of an account that such an owner may manage.
-PAIRS: Final = ", ".join(f"({to_list(pair)})" for pair in product(ROLES, ROLES) if may_manage(rights_of(pair[0]), pair[1]))
+# The built-in roles of an owner and of an account that such an owner may manage
+PAIRS: Final = ", ".join(
+    f"({to_list((owner.name, role.name))})" for owner in ROLES.values() for role in ROLES.values() if may_manage(owner.rights, role)
+)
+# The same of an owner `m` and an account `a` with other roles. Null, and so false, if a role is unknown.
+MANAGES: Final = f"{rights_array('m')} @> {rights_array('a')} and {rights_array('m')} @> array['{Capability.SERVICE_ACCOUNTS_MANAGE}']"
 # The owner could create the account `a` now (`service_accounts.may_manage`).
 OWNER_MAY_OWN: Final = f"""
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
-              else (m.role, a.role) in ({PAIRS}) end)"""
+              when m.role_id is null and a.role_id is null then (m.role, a.role) in ({PAIRS})
+              else {MANAGES} end)"""
+RIGHTS: Final = account_rights_columns("a", "o")
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
@@ -41,9 +46,13 @@ SERVICE_ACCOUNT: Final = Record(
 )
 INSERT: Final = SERVICE_ACCOUNT.insert("service_accounts")
 CHANGES: Final = SERVICE_ACCOUNT.assignments(without=("id", "org_id", "created_by", "created_at"))
+# The name and the capabilities of a role that the organization has defined
+OWN_ROLE: Final = """
+    (select g.name from organization_roles g where g.id = a.role_id),
+    (select g.capabilities from organization_roles g where g.id = a.role_id)"""
 # The address of the owner is shown only while they are a member, or a platform owner.
 LISTED: Final = f"""
-    select {SERVICE_ACCOUNT.columns}, w.email, {OWNER_MAY_OWN}
+    select {SERVICE_ACCOUNT.columns}, {OWN_ROLE}, w.email, {OWNER_MAY_OWN}
     from service_accounts a
     left join lateral (
         select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
@@ -57,18 +66,24 @@ def _scopes(names: list[str] | None) -> frozenset[ApiScope] | None:
 
 
 def to_listed(row: Row) -> ListedServiceAccount:
-    email, is_active = row[SERVICE_ACCOUNT.width :]
-    return ListedServiceAccount(SERVICE_ACCOUNT.read(row), None if email is None else Email(email), is_active)
+    account = SERVICE_ACCOUNT.read(row)
+    label, capabilities, email, is_active = row[SERVICE_ACCOUNT.width :]
+    role = find_role(account.role) if account.role is None or label is None else custom_role(account.role, label, capabilities)
+    return ListedServiceAccount(account, role, None if email is None else Email(email), is_active)
 
 
 def to_context(row: Row) -> ServiceAccountContext:
-    name, org_id, role, scopes, granted, id_, slug, status, see_end_users = row
+    name, org_id, role, scopes, granted, id_, slug, status = row[:8]
     acts_in = None
     if id_ is not None:
-        role_there = role if id_ == org_id else None
-        rights = rights_of(role_there, members_see_end_users=see_end_users)
-        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights)
+        is_own = id_ == org_id
+        rights = to_rights(row[8:]) if is_own else NO_RIGHTS
+        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role if is_own else None, rights)
     return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
+
+
+def _to_rights(row: Row) -> Rights:
+    return PLATFORM_RIGHTS if row[0] is None else to_rights(row)
 
 
 class ServiceAccounts(Repository):
@@ -90,7 +105,7 @@ class ServiceAccounts(Repository):
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         sql = f"""
-            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, o.members_see_end_users
+            select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status, {RIGHTS.sql}
             from service_accounts a
             join credentials c on c.id = %(credential_id)s and {CREDENTIAL_IS_LIVE}
             left join organizations o on o.slug = %(slug)s
@@ -101,19 +116,38 @@ class ServiceAccounts(Repository):
         sql = f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
         return await self._one(lambda row: AccountSummary(str(row[0]), *row[1:]), sql, org_id=org_id, account_id=account_id)
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Rights | None:
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Authority | None:
         sql = f"""
-            select a.role from service_accounts a
+            select {RIGHTS.sql} from service_accounts a
             join credentials c on c.id = %(credential_id)s and c.client_id = a.id
+            left join organizations o on o.id = a.org_id
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {OWNER_MAY_OWN}
             for share of a, c"""
         return await self._one(
-            lambda row: rights_of_account(row[0]), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
+            lambda row: Authority(row[0], _to_rights(row)), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
         return await self._one(SERVICE_ACCOUNT.read, sql, org_id=org_id, account_id=account_id)
+
+    async def with_role(self, org_id: UUID, role: RoleName) -> Sequence[tuple[UUID, Rights]]:
+        sql = "select a.id, a.granted from service_accounts a where a.org_id = %(org_id)s and a.role = %(role)s order by a.id for update"
+        return await self._all(lambda row: (row[0], frozenset(map(Capability, row[1]))), sql, org_id=org_id, role=role)
+
+    async def set_role(self, org_id: UUID, account_id: UUID, role: RoleName, granted: Rights, now: datetime) -> None:
+        sql = """
+            update service_accounts set role = %(role)s, granted = %(granted)s, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(account_id)s"""
+        await self._run(sql, org_id=org_id, account_id=account_id, role=role, granted=in_declared_order(granted), now=now)
+
+    async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
+        sql = f"""
+            select distinct a.id from invitations i join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id
+            where i.org_id = %(org_id)s and i.role = %(role)s and i.status = 'pending'
+              and not coalesce({rights_array("a")} @> {rights_array("i")}, false)
+            order by a.id"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, role=role)
 
     async def add(self, account: ServiceAccount) -> None:
         await self._run(INSERT, **SERVICE_ACCOUNT.values(account))
@@ -134,7 +168,9 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        sql = f"select a.role, {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        sql = f"""
+            select {RIGHTS.sql}, {OWNER_MAY_OWN} from service_accounts a join organizations o on o.id = a.org_id
+            where a.org_id = %(org_id)s and a.id = %(account_id)s"""
         return await self._one(
-            lambda row: row[1] and Capability.ROLES_MANAGE in rights_of(row[0]), sql, org_id=org_id, account_id=account_id
+            lambda row: row[-1] and Capability.ROLES_MANAGE in _to_rights(row[:-1]), sql, org_id=org_id, account_id=account_id
         )

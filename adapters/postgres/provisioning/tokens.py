@@ -39,15 +39,21 @@ class ScimTokens(Repository):
         sql = f"select {TOKEN.columns} from scim_tokens t where t.org_id = %(org_id)s and t.id = %(token_id)s"
         return await self._one(TOKEN.read, sql, org_id=org_id, token_id=token_id)
 
-    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> DeferredRow[bool]:
+    def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> DeferredRow[bool]:
         sql = """
             select exists (
                 select 1 from scim_tokens
-                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s))"""
-        return self._one_deferred(lambda row: bool(row[0]), sql, org_id=org_id, token_id=token_id, now=now)
+                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s)
+                  and (directory_groups or not %(creates_groups)s))"""
+        values = {"org_id": org_id, "token_id": token_id, "now": now, "creates_groups": creates_groups}
+        return self._one_deferred(lambda row: bool(row[0]), sql, **values)
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None:
         await self._run(INSERT, **TOKEN.values(token), token_hash=token_hash)
+
+    async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None:
+        sql = "update scim_tokens set directory_groups = %(directory_groups)s where org_id = %(org_id)s and id = %(token_id)s"
+        await self._run(sql, org_id=org_id, token_id=token_id, directory_groups=directory_groups)
 
     async def remove(self, org_id: UUID, token_id: UUID) -> None:
         await self._run("delete from scim_tokens where org_id = %(org_id)s and id = %(token_id)s", org_id=org_id, token_id=token_id)

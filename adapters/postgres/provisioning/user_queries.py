@@ -98,10 +98,11 @@ def filtered_page(of_members: LiteralString, of_others: LiteralString) -> Litera
 
 
 def group_members_of(predicate: LiteralString) -> LiteralString:
-    # Anonymized users cannot return to the group.
+    # Anonymized users cannot return to the group. Keep the scalar subquery: for `exists`, the planner may read all users that
+    # the directory knows, for each batch.
     is_usable = "(k.role is not null or (select a.anonymized_at is null from users a where a.id = k.user_id))"
     return f"""
         select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner,
-               exists (select 1 from scim_users s where s.org_id = %(org_id)s and s.user_id = k.user_id and s.provisioned)
+               coalesce((select s.provisioned from scim_users s where s.org_id = %(org_id)s and s.user_id = k.user_id), false)
         from {known(f"where {is_usable} and {predicate}")} k
         cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""

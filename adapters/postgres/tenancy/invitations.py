@@ -8,18 +8,21 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import role_label
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from ports.signals import Signal
 
-INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus)
+ROLE_LABEL: Final = role_label("i")
+INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus, role_label=ROLE_LABEL)
+STORED_INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus, role_label=None)
 STATUS_NOW: Final = "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end"
-INVITATION_NOW: Final = Record(Invitation, "i", email=Email, status=Column(sql=STATUS_NOW, read=InvitationStatus))
+INVITATION_NOW: Final = Record(Invitation, "i", email=Email, status=Column(sql=STATUS_NOW, read=InvitationStatus), role_label=ROLE_LABEL)
 # COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the
 # sweeper marks it.
-INSERT: Final = INVITATION.insert("invitations")
+INSERT: Final = STORED_INVITATION.insert("invitations")
 SELECT: Final = f"select {INVITATION.columns} from invitations i "
 RECEIVED: Final = f"""
     select {INVITATION_NOW.columns}, o.slug, o.name, u.email
@@ -83,7 +86,7 @@ class Invitations(Repository):
         return await self._one(to_received, RECEIVED + f"where {HAS_TOKEN}", token_hash=token_hash, now=now)
 
     async def add(self, invitation: Invitation) -> None:
-        await self._run(INSERT, **INVITATION.values(invitation))
+        await self._run(INSERT, **STORED_INVITATION.values(invitation))
         self._signals.send(Signal.INVITATION_DUE, invitation.expires_at)
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:

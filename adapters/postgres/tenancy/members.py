@@ -8,14 +8,16 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import ADMINS
-from core.kernel.roles import Capability, RoleName, names_with
+from adapters.postgres.kernel.roles import holds, is_admin, rights_columns, role_label
+from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
 
-MEMBERSHIP: Final = Record(Membership, "m")
-INSERT: Final = MEMBERSHIP.insert("memberships", "promoted_by")
+# Of a membership `m` in the organization `o`
+MEMBERSHIP: Final = Record(Membership, "m", rights=rights_columns("m", "o"), role_label=role_label("m"))
+STORED: Final = Record(Membership, "m", rights=None, role_label=None)
+INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
@@ -29,7 +31,7 @@ _WITHOUT_MFA: Final = f"""
 STATES: Final[Mapping[MemberState, LiteralString]] = {
     MemberState.UNCONFIRMED: "m.confirmed_at is null",
     MemberState.WITHOUT_MFA: _WITHOUT_MFA,
-    MemberState.ADMINS_WITHOUT_MFA: f"m.role in ({ADMINS}) and {_WITHOUT_MFA}",
+    MemberState.ADMINS_WITHOUT_MFA: f"{is_admin('m', '%(org_id)s')} and {_WITHOUT_MFA}",
 }
 # Only a text of this length is an id. Other searches read the addresses from an index that has no ids of users.
 ID_LENGTH: Final = 36
@@ -85,7 +87,7 @@ class Members(Repository):
         by = ORDERS[order]
         sql = f"""
             with page as (
-                select {MEMBERSHIP.columns}, m.email from memberships m
+                select m.* from memberships m
                 where m.org_id = %(org_id)s {conditions} order by {by}, m.id limit %(limit)s offset %(offset)s)
             select {total}, o.max_users, t.default_max_users,
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
@@ -109,7 +111,7 @@ class Members(Repository):
 
     async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
         sql = f"""
-            select {ACCOUNT} from memberships m join users u on u.id = m.user_id
+            select {ACCOUNT} from memberships m join users u on u.id = m.user_id join organizations o on o.id = m.org_id
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
         rows = await self._all(to_account, sql, org_id=org_id, user_ids=list(user_ids))
         return {account.member.user_id: account for account in rows}
@@ -120,23 +122,25 @@ class Members(Repository):
             with page as materialized (
                 select m.* from memberships m where m.org_id = %(org_id)s {_conditions(selected)} {later}
                 order by m.created_at, m.id limit %(limit)s)
-            select {ACCOUNT} from page m join users u on u.id = m.user_id order by m.created_at, m.id"""
+            select {ACCOUNT} from page m join users u on u.id = m.user_id join organizations o on o.id = m.org_id
+            order by m.created_at, m.id"""
         values = {"role": selected.role, "search": selected.search, "limit": limit}
         start = {} if last is None else {"created_at": last.created_at, "id": last.id}
         return await self._all(to_account, sql, org_id=org_id, **values, **start)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"
+        sql = f"""
+            select {MEMBERSHIP.columns} from memberships m join organizations o on o.id = m.org_id
+            where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update of m"""
         return await self._one(MEMBERSHIP.read, sql, org_id=org_id, user_id=user_id)
 
     async def admin_addresses(self, org_id: UUID) -> list[Email]:
-        sql = """
+        sql = f"""
             select u.email from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s and m.role = any(%(roles)s) and m.confirmed_at is not null
+            where m.org_id = %(org_id)s and {holds(Capability.MEMBERS_MANAGE, "m", "%(org_id)s")} and m.confirmed_at is not null
               and u.deactivated_at is null and u.anonymized_at is null
             order by u.id"""
-        roles = list(names_with(Capability.MEMBERS_MANAGE))
-        return await self._all(lambda row: Email(row[0]), sql, org_id=org_id, roles=roles)
+        return await self._all(lambda row: Email(row[0]), sql, org_id=org_id)
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         sql = f"""
@@ -146,7 +150,7 @@ class Members(Repository):
                 where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
             from added where o.id = added.org_id"""
-        await self._run(sql, **MEMBERSHIP.values(membership), promoted_by=promoted_by)
+        await self._run(sql, **STORED.values(membership), promoted_by=promoted_by)
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: RoleName, *, promoted_by: UUID | None = None) -> None:
         sql = """

@@ -11,7 +11,7 @@ from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import ADMINS
+from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
@@ -48,6 +48,12 @@ RENEW: Final = f"""
         on conflict on constraint sign_in_policies_key do update set version = excluded.version
         returning org_id, service_id, version)
     {COPY_VERSION}"""
+NEXT_VERSION: Final = f"""
+    with renewed as (
+        update sign_in_policies p set version = nextval('sign_in_policy_versions')
+        where p.org_id = %(org_id)s and p.service_id is null
+        returning p.org_id, p.service_id, p.version)
+    {COPY_VERSION}"""
 EFFECTIVE: Final = """
     select coalesce(v.name, o.name), p.rules, p.version
     from sign_in_policies p join organizations o on o.id = p.org_id
@@ -56,7 +62,7 @@ EFFECTIVE: Final = """
     order by p.service_id nulls first"""
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, m.role in ({ADMINS})
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
@@ -66,7 +72,7 @@ OF_USER: Final = f"""
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 OF_USED_APPLICATIONS: Final = f"""
-    select distinct p.org_id, p.rules, coalesce(m.role in ({ADMINS}), false)
+    select distinct p.org_id, p.rules, coalesce({is_admin("m", "x.org_id")}, false)
     from service_users x join sign_in_policies p on p.org_id = x.org_id and (p.service_id is null or p.service_id = x.service_id)
     left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
     where x.user_id = %(user_id)s"""
@@ -85,11 +91,12 @@ USES_SERVICE: Final = """
 IS_MEMBER: Final = "select from memberships m where m.org_id = e.org_id and m.user_id = e.user_id and m.confirmed_at is not null"
 # Keep the lateral join with a limit: with a plain join the planner may read all accounts of the database for a batch.
 THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.user_id limit 1) u"
-MEMBER: Final = f"select m.role, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
+MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from users u where u.id = %(user_id)s and u.is_platform_owner"""
+    select '{OWNER}', true, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
 def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
@@ -106,7 +113,7 @@ def _next_end_users(service_id: UUID | None, last: UUID | None) -> LiteralString
     later = "" if last is None else "and e.user_id > %(last)s"
     users = "end_users e where" if service_id is None else "service_users e where e.service_id = %(service_id)s and"
     return f"""
-        select null, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from (
+        select null, false, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns} from (
             select e.user_id from {users} e.org_id = %(org_id)s and not e.deactivated {later} and not exists ({IS_MEMBER})
             order by e.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -165,6 +172,9 @@ class SignInPolicies(Repository):
         policies = await self.anywhere(user_id, org_id)
         return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
 
+    async def renew(self, org_id: UUID) -> None:
+        await self._run(NEXT_VERSION, org_id=org_id)
+
     async def put(self, policy: SignInPolicy) -> int:
         if policy.service_id is not None:
             await self._run(RENEW, new_id=new_id(), org_id=policy.org_id, changed_at=policy.changed_at)
@@ -195,9 +205,9 @@ def _to_application(row: Row) -> tuple[PolicyApplication, Rules]:
 
 
 def _to_person(row: Row) -> PolicyPerson:
-    role, providers, address = row[:3]
-    keys, account = row[3 : 3 + KEY_HOSTS.width], row[3 + KEY_HOSTS.width :]
-    return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, frozenset(providers), address)
+    role, counts_as_admin, providers, address = row[:4]
+    keys, account = row[4 : 4 + KEY_HOSTS.width], row[4 + KEY_HOSTS.width :]
+    return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, counts_as_admin, frozenset(providers), address)
 
 
 def _to_policy_where_used(row: Row) -> PolicyOfUser:
@@ -206,5 +216,5 @@ def _to_policy_where_used(row: Row) -> PolicyOfUser:
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:
-    org_id, name, rules, version, is_admin = row
-    return PolicyOfUser(EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),)), is_admin)
+    org_id, name, rules, version, counts_as_admin = row
+    return PolicyOfUser(EffectivePolicy(org_id, version, (PolicyPart(name or PRODUCT, Rules.read(rules)),)), counts_as_admin)

@@ -11,7 +11,7 @@ from uuid import UUID
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.roles import ROLES, RoleName, find_role, may_give
+from core.kernel.roles import Role, RoleName
 from ports.storage import Transaction
 
 
@@ -23,10 +23,9 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
     await _report(tx, await tx.credentials.end_created_by(user_id, org_id, everywhere=False, of_roles=of_roles), now)
 
 
-async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: RoleName, now: datetime) -> None:
+async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: Role, now: datetime) -> None:
     """End the credentials of a service account, except those of makers who may give it `role`. The caller has given it this role."""
-    makers = [name for name, each in ROLES.items() if may_give(each.rights, find_role(role), to_program=True)]
-    await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, makers), now)
+    await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, role.rights), now)
 
 
 async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datetime) -> None:

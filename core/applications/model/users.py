@@ -50,7 +50,7 @@ class AccessPolicy(StrEnum):
 
     ANYONE = "anyone"  # every account; signing in enrolls it
     MEMBERS = "members"  # members of the organization
-    ASSIGNED = "assigned"  # assigned users, and those with a live subscription
+    ASSIGNED = "assigned"  # assigned users, those of assigned groups, and those with a live subscription
 
 
 class EnrollmentOrigin(StrEnum):
@@ -112,6 +112,20 @@ class Assignment:
     assigned_by: EnrollmentOrigin
     first_login_at: datetime | None
     last_login_at: datetime | None
+
+
+class GroupNotAssigned(NotFound):
+    """This group is not assigned to the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedGroup:
+    """A group whose users may use a service. The time is UTC."""
+
+    group_id: UUID
+    name: str
+    member_count: int
+    assigned_at: datetime
 
 
 class EndUserNotFound(NotFound):

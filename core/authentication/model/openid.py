@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -29,8 +29,12 @@ class Scope(StrEnum):
     OFFLINE_ACCESS = "offline_access"
     ORG = "org"
     ROLES = "roles"
+    PERMISSIONS = "permissions"
+    GROUPS = "groups"
 
 
+# The scopes that version 0.9.0 does not know. They are stored apart from the others, so that its processes do not read them.
+FURTHER_SCOPES: Final = frozenset({Scope.PERMISSIONS, Scope.GROUPS})
 # The claims that a scope gives (OpenID Connect Core section 5.4).
 CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
     {
@@ -38,6 +42,8 @@ CLAIMS_OF_SCOPE: Final[Mapping[Scope, tuple[str, ...]]] = MappingProxyType(
         Scope.EMAIL: ("email", "email_verified"),
         Scope.ORG: ("org", "org_id", "org_name", "plan", "subscription_status", "features"),
         Scope.ROLES: ("roles",),
+        Scope.PERMISSIONS: ("permissions",),
+        Scope.GROUPS: ("groups",),
     }
 )
 USER_CLAIMS: Final = frozenset(name for names in CLAIMS_OF_SCOPE.values() for name in names)
@@ -136,6 +142,37 @@ class OpenIdGrant:
 NO_GRANT: Final = OpenIdGrant(())
 
 
+@dataclass(frozen=True, slots=True)
+class GroupFact:
+    """A group of the application's organization that the user belongs to."""
+
+    id: UUID
+    name: str
+    external_id: str | None = None  # of the directory
+    is_assigned: bool = True  # the group is assigned to the application
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherFacts:
+    """The facts for claims that only some applications need. They are read for these only.
+
+    `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes`
+    has the user's own attributes in the organization by name, and `directory` what its directory sent about the
+    user, by SCIM name.
+    """
+
+    document: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    directory: Mapping[str, Any] = field(default_factory=dict)
+    further_roles: tuple[str, ...] = ()  # of the organization, beside `UserFacts.role`
+    app_roles: tuple[str, ...] = ()  # of the application
+    permissions: tuple[str, ...] = ()
+    groups: tuple[GroupFact, ...] = ()
+
+
+NO_FURTHER_FACTS: Final = FurtherFacts()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFacts:
     """The facts about a user that claims are made of, as they are now.
@@ -152,10 +189,21 @@ class UserFacts:
     org_name: str = ""
     role: RoleName | None = None
     entitlement: Entitlement
+    user_id: UUID | None = None
     scopes_in_id_token: bool = True  # whether the application wants the claims of scopes in its ID tokens
+    further: FurtherFacts = NO_FURTHER_FACTS
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The own role in the organization, then further ones, then the roles of the application."""
+        own = () if self.role is None else (self.role,)
+        return tuple(dict.fromkeys((*own, *self.further.further_roles, *self.further.app_roles)))
 
     def claims(self, names: frozenset[str]) -> dict[str, Any]:
-        """Return the claims with these names. Claims without a value are left out (OpenID Connect Core section 5.3.2)."""
+        """Return the claims with these names, by the standard names. `claim_rules` builds the claims of an application.
+
+        Claims without a value are left out (OpenID Connect Core section 5.3.2).
+        """
         values: dict[str, Any] = {
             "name": self.profile.name,
             "picture": self.profile.picture,
@@ -172,7 +220,9 @@ class UserFacts:
             "plan": self.entitlement.plan,
             "subscription_status": self.entitlement.status,
             "features": None if self.entitlement.features is None else list(self.entitlement.features),
-            "roles": [self.role] if self.role else [],
+            "roles": list(self.roles),
+            "permissions": list(self.further.permissions),
+            "groups": [group.name for group in self.further.groups],
         }
         return {name: value for name, value in values.items() if name in names and value is not None}
 

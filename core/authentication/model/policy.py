@@ -13,7 +13,7 @@ from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Forbidden, GrantInvalid
 from core.kernel.proofs import Acr, Method, Proofs, Strength
-from core.kernel.roles import RoleName, is_admin
+from core.kernel.roles import Rights, RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, EffectivePolicy, Rule
@@ -86,6 +86,7 @@ class PolicySubject:
     org_slug: str | None  # None: the policy of the platform
     service_slug: str | None  # of the application, if it has rules of its own
     role: RoleName | None  # in the organization
+    rights: Rights  # of the member there
     account: Account
     keys: KeyHosts  # of the account
     providers: frozenset[str]  # the linked identity providers
@@ -99,7 +100,9 @@ class PolicySubject:
 
     @property
     def is_admin(self) -> bool:
-        return self.account.is_platform_owner if self.policy.org_id is None else is_admin(self.role)
+        if self.policy.org_id is None:
+            return self.account.is_platform_owner
+        return self.role is not None and is_admin(self.rights)
 
 
 @dataclass(frozen=True, slots=True)

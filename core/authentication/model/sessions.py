@@ -199,7 +199,7 @@ class LiveSession:
     in_browser: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntrospectedSession:
     """The live session of an application's token. Times are UTC."""
 
@@ -207,9 +207,14 @@ class IntrospectedSession:
     user_id: UUID
     email: Email
     expires_at: datetime
-    scope: tuple[str, ...]  # empty without OpenID Connect
-    shows_email: bool  # the grant gives the application the email address
+    openid: OpenIdGrant  # its scopes; empty without OpenID Connect
+    api_scope: tuple[str, ...] | None  # of the API resource; None if the grant has none
     refresh_token_created_at: datetime | None  # None for an access token
+    facts: UserFacts | None = None  # None if the application has no claims document
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return (*self.openid.scope, *(self.api_scope or ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from core.authentication.model import claim_rules
 from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
 from core.kernel.callers import ServiceContext
@@ -49,6 +50,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         acr=acr_of(proofs, openid.grant.acr if openid else ()) if proofs else None,
         amr=tuple(amr_of(proofs)) if proofs else (),
         key_thumbprint=subject.key_thumbprint,
+        further=claim_rules.access_token_claims(openid.facts, openid.grant) if openid else {},
     )
     ports.metrics.token_issued()
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
@@ -83,7 +85,7 @@ def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, acc
         nonce=openid.nonce,
         access_token=access_token,
         session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,
-        claims={} if facts is None else facts.claims(grant.id_token_claims(of_scopes=facts.scopes_in_id_token)),
+        claims={} if facts is None else claim_rules.id_token_claims(facts, grant, ports.tokens.userinfo_audience),
     )
 
 

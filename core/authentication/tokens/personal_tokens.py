@@ -53,6 +53,7 @@ from core.kernel.roles import Capability, Rights
 from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.members import require_power_over
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -134,7 +135,7 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-    context = require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    context = require_capability(organizations_model.to_membership_state(organization, membership), Capability.ORGANIZATION_VIEW)
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, context.rights
@@ -168,11 +169,13 @@ async def list_in_organization(ports: Ports, caller: OrganizationCaller, page: P
 
 
 async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """End a token that acts in the organization. Its next request is refused. Raises: PersonalTokenNotFound."""
+    """End a token that acts in the organization. Its next request is refused. Raises: PersonalTokenNotFound, MemberHasMoreRights."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         user_id = await tx.personal_tokens.user_in_organization(organization.id, token_id, now) or refuse(PersonalTokenNotFound)
+        if (membership := await tx.members.lock(organization.id, user_id)) is not None:
+            require_power_over(authority, membership)
         # Lock order: the account before its sessions.
         await tx.accounts.lock(user_id) or refuse(PersonalTokenNotFound)
         token = await tx.personal_tokens.end(user_id, token_id, now) or refuse(PersonalTokenNotFound)

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service
+from core.authentication.model.claim_document import Document
 from core.eventing.model.webhooks import Webhook
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.kernel.errors import Invalid
-from core.kernel.roles import ROLES, RoleName
+from core.kernel.roles import CUSTOMIZABLE, MEMBER, ROLES, Capability, RoleName
 from core.kernel.values import Email, Slug
 from core.programs.model.api_resources import ApiResource, ResourceScope
 from core.programs.model.credentials import CredentialKind, NewCredential
+from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeWriter
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.roles import NewRole
 
 
 class DemoRefused(Invalid):
@@ -70,6 +74,7 @@ class Tenant:
     owner: DemoUser
     admin: DemoUser
     member: DemoUser
+    auditor: DemoUser
     web: Application
     mobile: Application
     saml: SamlConfiguration
@@ -95,6 +100,14 @@ class Demo:
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
 ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
+# A role of each organization: its holders see what members see, and read the logs
+AUDITOR: Final = RoleName("auditor")
+AUDITOR_ROLE: Final = NewRole(
+    name="Auditor",
+    slug=AUDITOR,
+    description="Reads the audit log and the sign-ins, and changes nothing.",
+    capabilities=sorted((ROLES[MEMBER].rights & CUSTOMIZABLE) | {Capability.AUDIT_VIEW, Capability.SIGN_INS_VIEW}),
+)
 END_USERS: Final = ("ada", "grace")
 MFA_USER: Final = "grace"  # the end user with a second factor
 PASSKEY_USER: Final = "ada"  # the end user with a passkey
@@ -121,6 +134,21 @@ SAML: Final = SamlConfiguration(
 )
 
 
+# The claims of the web application: a user name for each user, and the attribute.
+CLAIMS: Final[Document] = {
+    "values": {
+        "preferred_username": {"sources": ["preferred_username", "email_local_part"]},
+        "cost_center": {"sources": ["attribute:cost_center"]},
+    }
+}
+
+
+def cost_center(org_id: UUID, now: datetime) -> Attribute:
+    """Return the attribute that the organization declares."""
+    writers = (AttributeWriter.ADMIN, AttributeWriter.USER)
+    return Attribute(org_id=org_id, name="cost_center", label="Cost center", kind=AttributeKind.TEXT, writers=writers, created_at=now)
+
+
 def member_email(slug: Slug, role: RoleName) -> Email:
     """Return the address of the member with this role."""
     return Email(f"{role}@{slug}.example")
@@ -133,5 +161,5 @@ def customer_email(slug: Slug, name: str) -> Email:
 
 def all_addresses() -> list[Email]:
     """Return the addresses of all accounts."""
-    members = [member_email(slug, role) for slug in ORGANIZATIONS for role in ROLES]
+    members = [member_email(slug, role) for slug in ORGANIZATIONS for role in (*ROLES, AUDITOR)]
     return [PLATFORM_OWNER, *members, *(customer_email(slug, name) for slug in ORGANIZATIONS for name in END_USERS)]

@@ -22,7 +22,7 @@ SCIM_TOKEN: Final = "scim_token"  # noqa: S105  # the kind of an actor, which is
 NAMED_KINDS: Final = frozenset(
     {
         *(Target.USER, Target.SERVICE, Target.ORGANIZATION, Target.PLAN, Target.API_KEY, Target.API_RESOURCE),
-        *(Target.SERVICE_ACCOUNT, SCIM_TOKEN),
+        *(Target.SERVICE_ACCOUNT, Target.GROUP, Target.ROLE, SCIM_TOKEN),
     }
 )
 # The details with ids of objects that have names.
@@ -42,6 +42,8 @@ _NAMES_IN_DETAILS: Final[Mapping[str, tuple[str, ...]]] = {
     Target.INVITATION: ("invited_email",),
     Target.API_KEY: ("name",),
     Target.API_RESOURCE: ("name",),
+    Target.ROLE: ("name",),
+    Target.GROUP: ("group_name",),
     Target.SERVICE_ACCOUNT: ("name",),
     Target.PERSONAL_TOKEN: ("prefix",),
     Target.ORGANIZATION: ("name", "slug"),

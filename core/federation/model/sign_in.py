@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from core.authentication.model.openid import Scope
-from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.configuration import NameIdFormat, SamlAttribute
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 
 STATE_TTL: Final = timedelta(minutes=15)
@@ -84,6 +84,7 @@ class OpenIdPreview:
     scope: tuple[Scope, ...] = ()
     id_token: Mapping[str, object] | None = None
     userinfo: Mapping[str, object] | None = None
+    access_token: Mapping[str, object] | None = None  # the claims about the user only
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class SamlPreview:
     error: str | None = None
     message: str | None = None
     name_id: str | None = None
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: tuple[SamlAttribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A service account gets tokens for our own API, with the scopes that its role and its settings allow. An
 application and a service account get tokens for an API resource of their organization, with the
-scopes that an admin granted to them there.
+scopes that an admin granted to them there. An application also gets tokens to ask about its permissions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from datetime import timedelta
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
+from core.federation.oauth import own_permissions
 from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
 from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import uris
@@ -52,13 +53,15 @@ async def issue(
         scopes, lifetime = _narrow(_api_scopes(program), requested), ports.policy.access_token_ttl
         return _sign(ports, program, ports.tokens.api_audience, scopes, lifetime, binding)
     canonical = uris.normalize(resource) or refuse(ResourceUnknown)
+    own_limit = client.context.access_token_seconds if isinstance(client, OAuthClient) and client.context is not None else None
+    if program.kind is ProgramKind.APPLICATION and canonical == uris.normalize(own_permissions.audience(ports)):
+        lifetime = ports.policy.access_token_ttl if own_limit is None else timedelta(seconds=own_limit)
+        return _sign(ports, program, own_permissions.audience(ports), _narrow((own_permissions.SCOPE,), requested), lifetime, binding)
     async with ports.storage.reading() as read:
         grant = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
     target, own_scopes = grant or refuse(ResourceUnknown)
-    seconds = [target.token_seconds]
-    if isinstance(client, OAuthClient) and client.context is not None and client.context.access_token_seconds is not None:
-        seconds.append(client.context.access_token_seconds)
-    return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=min(seconds)), binding)
+    seconds = target.token_seconds if own_limit is None else min(target.token_seconds, own_limit)
+    return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=seconds), binding)
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:

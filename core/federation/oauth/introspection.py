@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from core.authentication.model import claim_rules
 from core.authentication.model.sessions import IntrospectedSession
 from core.authentication.tokens import signing_keys
 from core.federation.oauth.model.clients import OAuthClient
@@ -57,9 +58,12 @@ async def _introspect_for_program(
 
 
 def _describe(session: IntrospectedSession, claims: Claims | None, client_id: str, base_url: str, now: datetime) -> dict[str, Any]:
-    """Return the state of the active token of a user. Without claims, it is a refresh token."""
+    """Return the state of the active token of a user, with the claims that the application has chosen, as they are now.
+
+    Without claims, it is a refresh token.
+    """
     answer: dict[str, Any] = {"active": True, "client_id": client_id, "sub": str(session.user_id), "sid": str(session.id), "iss": base_url}
-    if session.shows_email and (claims is None or claims.email is not None):  # a refresh can leave the scope `email` out
+    if session.openid.shows_email and (claims is None or claims.email is not None):  # a refresh can leave the scope `email` out
         answer["username"] = session.email
     if claims is None:  # not Bearer: a resource server must not take it for an access token
         scope, kind = session.scope, "refresh_token"
@@ -71,7 +75,10 @@ def _describe(session: IntrospectedSession, claims: Claims | None, client_id: st
             kind, answer["cnf"] = "DPoP", {"jkt": claims.key_thumbprint}
         answer |= {"aud": claims.audience or str(claims.client_id), "jti": str(claims.token_id)}
     answer |= {"token_type": kind, "iat": int(issued_at.timestamp()), "exp": int(expires_at.timestamp())}
-    return answer | ({"scope": " ".join(scope)} if scope else {})
+    # Tokens for an API resource have none of these scopes, so those of the session count.
+    openid = session.openid.narrow(scope) if session.api_scope is None else session.openid
+    further = {name: value for name, value in claim_rules.introspection_claims(session.facts, openid).items() if name not in answer}
+    return further | answer | ({"scope": " ".join(scope)} if scope else {})
 
 
 async def _describe_program_token(ports: Ports, claims: ProgramClaims, base_url: str, *, resource_id: UUID | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from core.authentication.model import claim_rules
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
@@ -47,5 +48,5 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out
-    shown = {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}
+    shown = {"sub": str(context.user_id), **claim_rules.userinfo_claims(facts, grant)}
     return UserInfo(shown, claims.session_id, claims.client_id if authenticates else None)

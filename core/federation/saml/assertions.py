@@ -11,12 +11,23 @@ from core.accounts.model.accounts import Account
 from core.applications.model.users import BlockedByAdmin, NoAccessToService, PasskeyRequired, SecondFactorRequired
 from core.authentication import events
 from core.authentication.flow.model import Flow
+from core.authentication.model import claim_rules
+from core.authentication.model.claim_document import LIST_CLAIMS
+from core.authentication.model.openid import UserFacts
 from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import SessionStart
 from core.authentication.policy_checks import require_in_transaction
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
-from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled, SamlIdentityProvider
+from core.federation.saml.model.configuration import (
+    MAX_VALUES,
+    AttributeFormat,
+    NameIdFormat,
+    SamlAttribute,
+    SamlDisabled,
+    SamlIdentityProvider,
+    TooManySamlValues,
+)
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.access import AddressNotVerified, require_mfa
@@ -25,7 +36,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, strength_of
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class AuthorizedUser:
     person: Person
     account: Account
     provider: SamlIdentityProvider
+    facts: UserFacts | None  # None if the attributes need none
 
 
 async def authorize_assertion(
@@ -84,7 +96,7 @@ async def authorize_assertion(
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
-    return AuthorizedUser(person, account, provider)
+    return AuthorizedUser(person, account, provider, await load_facts(tx, provider, account.id, now))
 
 
 def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, used: Proofs) -> None:
@@ -147,17 +159,44 @@ async def record_assertion(
         session_index=new_index,
         authenticated_at=now if browser is None else proved_at(browser.proofs),
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
-        attributes=build_attributes(provider, account),
+        attributes=build_attributes(provider, account, user.facts),
     )
     return RecordedAssertion(assertion, session_index)
 
 
-def build_attributes(provider: SamlIdentityProvider, account: Account) -> dict[str, str]:
-    """Return the attributes of an assertion about this user. An unverified address is left out."""
-    values = {AttributeSource.ID: str(account.id)}
-    if account.email_verified_at is not None:
-        values[AttributeSource.EMAIL] = str(account.email)
-    return {name: values[AttributeSource(source)] for source, name in provider.attribute_mapping.items() if source in values}
+async def load_facts(read: Reading | Transaction, provider: SamlIdentityProvider, user_id: UUID, now: datetime) -> UserFacts | None:
+    """Return the facts that the attributes need besides the address and the id, or None if they need none."""
+    return await read.openid_facts.load_all(user_id, provider.service.id, now) if provider.needs_further_facts else None
+
+
+def build_attributes(provider: SamlIdentityProvider, account: Account, facts: UserFacts | None) -> tuple[SamlAttribute, ...]:
+    """Return the attributes of an assertion about this user. An unverified address is left out. Raises: TooManySamlValues."""
+    attributes = list[SamlAttribute]()
+    for source, name in provider.attribute_mapping.items():
+        values = _values_of(source, account, facts)
+        if len(values) > MAX_VALUES:
+            raise TooManySamlValues(name)
+        if values:
+            written = provider.attribute_formats.get(name, AttributeFormat())
+            texts = values if written.separator is None else (written.separator.join(values),)
+            attributes.append(SamlAttribute(name, texts, written.name_format))
+    return tuple(attributes)
+
+
+def _values_of(source: str, account: Account, facts: UserFacts | None) -> tuple[str, ...]:
+    """Return the values of a source as texts."""
+    if source == "id":
+        return (str(account.id),)
+    if source == "email":
+        return () if account.email_verified_at is None else (str(account.email),)
+    if facts is None:
+        return ()
+    value = claim_rules.list_of(source, facts) if source in LIST_CLAIMS else claim_rules.value_of(source, facts)
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    if isinstance(value, bool):
+        return (str(value).lower(),)
+    return () if value in (None, "") else (str(value),)
 
 
 async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSession, subject: NameId | None, now: datetime) -> NameId:

@@ -12,12 +12,14 @@ from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import Service, ServiceNotFound
+from core.authentication.model.claim_document import ATTRIBUTE
 from core.federation.saml import events
 from core.federation.saml.model.configuration import (
     CERTIFICATE_YEARS,
     DEFAULT_ATTRIBUTES,
     NOT_CONFIGURED,
     PREVIOUS_KEPT,
+    AttributeSourceUnknown,
     CertificateNotFound,
     CertificateState,
     NameIdFormat,
@@ -84,18 +86,29 @@ async def apply(
 
     Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
 
-    Raises: ServiceNotFound, SloCertificateReplaced.
+    Raises: ServiceNotFound, SloCertificateReplaced, AttributeSourceUnknown.
     """
     _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
     old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
     if not replaces_slo_certificate and old.slo_certificate not in (None, configuration.slo_certificate):
         raise SloCertificateReplaced
+    await _require_attributes(tx, service.org_id, configuration)
     if configuration != old:
         await tx.saml.configure(service.org_id, service.id, configuration, now)
         tx.record(events.saml_configured(service, old, configuration))
     if certificate is not None and await tx.saml.certificate(service.org_id, service.id) is None:
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(events.saml_certificate_created(service, certificate))
+
+
+async def _require_attributes(tx: Transaction, org_id: UUID, configuration: SamlConfiguration) -> None:
+    """Check that the organization has declared its attributes that are sources. Raises: AttributeSourceUnknown."""
+    sources = [source for source in configuration.attribute_mapping or () if source.startswith(ATTRIBUTE)]
+    if sources:
+        declared = {ATTRIBUTE + attribute.name for attribute in await tx.attributes.list_declared(org_id)}
+        for source in sources:
+            if source not in declared:
+                raise AttributeSourceUnknown(source)
 
 
 async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
@@ -268,6 +281,7 @@ def active_provider(setup: SamlSetup, now: datetime) -> SamlIdentityProvider | N
         slo_certificate=configuration.slo_certificate,
         name_id_format=configuration.name_id_format or NameIdFormat.EMAIL,
         attribute_mapping=DEFAULT_ATTRIBUTES if mapping is None else mapping,
+        attribute_formats=configuration.attribute_formats or {},
         sign_assertions=configuration.sign_assertions,
         sign_response=configuration.sign_response,
         certificate=certificate,

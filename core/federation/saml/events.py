@@ -1,5 +1,7 @@
 """Constructors for the events of SAML configurations and certificates."""
 
+from dataclasses import asdict
+
 from core.applications.events import service_details
 from core.applications.model.services import Service
 from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
@@ -16,8 +18,14 @@ def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfigura
         *("enabled", "entity_id", "acs_url", "slo_url", "slo_certificate_sha256", "name_id_format", "attribute_mapping"),
         *("sign_assertions", "sign_response"),
     )
-    details = {**service_details(service), "changes": field_changes(old, new, *names)}
+    formats = {"attribute_formats": {"old": _formats(old), "new": _formats(new)}} if old.attribute_formats != new.attribute_formats else {}
+    details = {**service_details(service), "changes": field_changes(old, new, *names) | formats}
     return Event(EVENT_KINDS["saml.configured"], str(service.id), org_id=service.org_id, details=details)
+
+
+def _formats(configuration: SamlConfiguration) -> dict[str, object] | None:
+    formats = configuration.attribute_formats
+    return None if formats is None else {name: asdict(each) for name, each in formats.items()}
 
 
 def saml_disabled(service: Service) -> Event:

@@ -64,6 +64,9 @@ class ExportedList(StrEnum):
     SECURITY_NOTICES = "security_notices"
     CONSENTS = "consents"
     APPLICATION_BLOCKS = "application_blocks"  # by admins of organizations
+    APPLICATION_ROLES = "application_roles"
+    GROUPS = "groups"  # of organizations
+    ATTRIBUTES = "attributes"  # of organizations
     SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
     PERSONAL_TOKENS = "personal_tokens"
 
@@ -80,6 +83,9 @@ OF_ORGANIZATIONS: Final = frozenset(
         ExportedList.OAUTH_IDENTITIES,
         ExportedList.CONSENTS,
         ExportedList.APPLICATION_BLOCKS,
+        ExportedList.APPLICATION_ROLES,
+        ExportedList.GROUPS,
+        ExportedList.ATTRIBUTES,
     }
 )
 

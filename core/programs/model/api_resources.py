@@ -30,7 +30,9 @@ MIN_TOKEN_SECONDS: Final = 60
 MAX_TOKEN_SECONDS: Final = 3600
 DEFAULT_TOKEN_SECONDS: Final = 900
 # The scopes of OpenID Connect and of our own API, in lower case. An API resource must not give them another meaning.
-RESERVED_SCOPES: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access", "org", "roles", *ApiScope})
+RESERVED_SCOPES: Final = frozenset(
+    {"openid", "profile", "email", "address", "phone", "offline_access", "org", "roles", "permissions", "groups", *ApiScope}
+)
 _URN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 

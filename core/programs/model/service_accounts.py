@@ -9,12 +9,10 @@ from uuid import UUID
 from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.callers import MembershipState
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, RoleName, find_role, may_give, rights_of
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, Role, RoleName, may_give
 from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
-
-_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with a role that has `roles.manage`
 
 
 class ServiceAccountNotFound(NotFound):
@@ -30,11 +28,11 @@ class NoServiceAccountChanges(Invalid):
 
 
 class ServiceAccountRoleUnknown(Invalid):
-    """This role does not exist. Use owner, admin or member."""
+    """This role does not exist. Use owner, admin, member, or the slug of a role of the organization."""
 
 
 class ServiceAccountAboveRole(Forbidden):
-    """The role of this service account is above your own role. Ask the owner of the organization."""
+    """The role of this service account has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 
@@ -120,6 +118,7 @@ class ListedServiceAccount:
     """
 
     account: ServiceAccount
+    role: Role | None  # None: of the platform
     owner_email: Email | None
     is_active: bool
 
@@ -141,29 +140,19 @@ class ServiceAccountContext:
     acts_in: MembershipState | None
 
 
-def parse_role(name: str | None, *, of_platform: bool) -> RoleName | None:
-    """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
-    if of_platform and name is None:
-        return None
-    role = find_role(name)
-    if of_platform or role is None:
-        raise ServiceAccountRoleUnknown
-    return role.name
-
-
-def rights_of_account(role: str | None) -> Rights:
+def rights_of_account(role: Role | None) -> Rights:
     """Return the rights of a service account with this role, before its scopes narrow them. `role` is None on the platform."""
-    return PLATFORM_RIGHTS if role is None else rights_of(role)
+    return PLATFORM_RIGHTS if role is None else role.rights
 
 
-def may_manage(manager: Rights, role: RoleName | None) -> bool:
+def may_manage(manager: Rights, role: Role | None) -> bool:
     """Return whether a user with these rights may create, change or own a service account with `role` (security R-1).
 
     `role` is None on the platform.
     """
     if role is None:
         return Capability.PLATFORM_OWN in manager
-    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, find_role(role), to_program=True)
+    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, role, to_program=True)
 
 
 def may_grant(manager: Rights) -> bool:
@@ -174,15 +163,6 @@ def may_grant(manager: Rights) -> bool:
 def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
     """Return the scopes that service accounts can have, which act in an organization or on the platform."""
     return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
-
-
-def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
-    """Return whether the account loses a way to give roles above member (security R-4)."""
-    return _gives_roles(old) and not (_gives_roles(new) and old.granted & _PROMOTING <= new.granted)
-
-
-def _gives_roles(account: ServiceAccount) -> bool:
-    return Capability.ROLES_MANAGE in rights_of(account.role)
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:

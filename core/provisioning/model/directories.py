@@ -54,6 +54,7 @@ class ScimToken:
     expires_at: datetime | None  # None: does not expire
     created_by: UUID  # the account may no longer exist
     created_at: datetime
+    directory_groups: bool = False  # whether the directory may create groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class ScimTokenRecord:
     org_slug: str
     status: OrganizationStatus
     is_expired: bool
+    directory_groups: bool
 
 
 def new_token() -> tuple[str, str]:
@@ -108,7 +110,7 @@ class ScimRequest:
     attributes: list[str]  # names in the body or in the filter
     status: int
     scim_type: str | None
-    error: str | None  # the kind of error in one sentence
+    error: str | None  # the kind of error, or the part that was ignored, in one sentence
 
     @property
     def has_failed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The SCIM group: the organization as a group, and changes that clients send.
+"""SCIM groups, and the changes that clients send.
 
 A group can have so many members that building the whole resource to change it would be too slow. So
 operations become sets of ids to add and to remove.
@@ -7,11 +7,12 @@ operations become sets of ids to add and to remove.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.callers import ScimClient
-from core.kernel.errors import Invalid, NotFound, Unsupported, refuse
+from core.kernel.errors import Forbidden, Invalid, NotFound, Unsupported, refuse
 from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import KEEP, Keep, parse_id
 from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
@@ -27,29 +28,50 @@ from core.provisioning.model.patches import (
     targets_in_value,
 )
 from core.provisioning.model.resources import AttributeValueInvalid, SkippedParts, flatten_containers, read_single_value, read_value
-from core.provisioning.model.schemas import Mutability, ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import Mutability, ScimAttribute, ScimSchema, group_schema
 from core.tenancy.model.organizations import Organization
 
 BATCH_SIZE: Final = 2000  # members per statement
 
 
 class GroupNotFound(NotFound):
-    """This group does not exist. The groups are the organization of the token, and its applications that only assigned users may use."""
+    """This group does not exist. List the groups at /Groups. Groups of a directory need a token with directory groups."""
 
 
 class GroupCreationUnsupported(Unsupported):
-    """Groups cannot be created by SCIM. The groups are the organization of the token and its applications."""
+    """This token cannot create groups. Switch on directory groups for it in the settings of the directory."""
+
+
+class GroupDeletionForbidden(Forbidden):
+    """This group is the organization or one of its applications, so SCIM cannot delete it. Its owner can delete these."""
+
+
+class GroupNameMissing(Invalid):
+    """The attribute displayName is missing. Send the name of the group."""
+
+
+class AssigneeUnknown(Invalid):
+    """Members must be users that your directory provisioned, or other end users or confirmed members. Nothing was changed."""
+
+
+class GroupKind(Enum):
+    """The things that a directory sees as groups."""
+
+    ORGANIZATION = auto()
+    SERVICE = auto()  # with the policy `assigned`
+    DIRECTORY = auto()  # created by a directory
 
 
 @dataclass(frozen=True, slots=True)
 class ScimGroup:
-    """The organization, or one of its services, as a group. Times are UTC."""
+    """A group as a directory sees it. Times are UTC."""
 
     id: UUID
     name: str
     external_id: str | None  # from the directory
     created_at: datetime
     updated_at: datetime
+    kind: GroupKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +93,7 @@ class GroupMember:
 def to_group(organization: Organization, external_id: str | None) -> ScimGroup:
     """Return the organization as a group."""
     updated_at = max(organization.updated_at, organization.members_changed_at or organization.updated_at)
-    return ScimGroup(organization.id, organization.name, external_id, organization.created_at, updated_at)
+    return ScimGroup(organization.id, organization.name, external_id, organization.created_at, updated_at, GroupKind.ORGANIZATION)
 
 
 def require_own_group(caller: ScimClient, group_id: UUID) -> None:
@@ -115,15 +137,18 @@ class MemberChanges:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
-    """The changes to the group: to the members that the directory provisioned, to the others, and to the external id.
+    """The changes to a group: to the members that the directory provisioned, to the others, to the external id and to the name.
 
-    The changes to both kinds of members are equal, unless a patch removes all members: this removes
-    only those that the directory provisioned.
+    The changes to both kinds of members are equal, unless a patch removes all members of the organization or of a
+    service: this removes only those that the directory provisioned. `nested` are the ids of groups that were named
+    as members, and are ignored. Only groups of the directory have changes of the name, and nested groups.
     """
 
     provisioned: MemberChanges = MemberChanges()
     others: MemberChanges = MemberChanges()
     external_id: str | Keep | None = KEEP
+    name: str | Keep = KEEP
+    nested: list[str] = field(default_factory=list, compare=False)
 
     def of(self, *, provisioned: bool) -> MemberChanges:
         """Return the changes to this kind of members."""
@@ -159,34 +184,34 @@ class _MemberEdits:
 
 
 EXTERNAL_ID: Final = "externalId"
+DISPLAY_NAME: Final = "displayName"
 
 
-def parse_group(schema: ScimSchema, body: Mapping[str, Any]) -> GroupChanges:
+def parse_group(kind: GroupKind, body: Mapping[str, Any]) -> GroupChanges:
     """Return the changes of a whole group.
 
     Without the attributes `members` and `externalId`, these stay: a client that renames a group does
-    not mean to empty the organization. The name is checked and then ignored.
+    not mean to empty the organization. The name of a group that the directory did not create is checked
+    and then ignored.
 
     Raises: AttributeValueInvalid, GroupMemberUnknown.
     """
-    members, skipped = _MemberEdits(), SkippedParts()
-    external_id: str | Keep | None = KEEP
+    schema, edits, skipped = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind), SkippedParts()
     for name, value in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))
         if attribute is None:
             continue
         if attribute.name == "members" and value is not None:
-            members.replace(set(read_member_ids(attribute, value)))
-        elif attribute.name == EXTERNAL_ID:
-            external_id = read_value(attribute, value)
-        elif attribute.name == "displayName":
-            read_value(attribute, value)
+            ids = edits.read_ids(attribute, value)
+            edits.provisioned.replace(ids)
+            edits.others.replace(ids)
+        elif attribute.name in (EXTERNAL_ID, DISPLAY_NAME):
+            edits.assign(attribute, value)
     skipped.raise_error()
-    changes = members.parse()
-    return GroupChanges(changes, changes, external_id)
+    return edits.parse()
 
 
-def parse_group_patch(schema: ScimSchema, operations: Iterable[PatchOperation]) -> GroupChanges:
+def parse_group_patch(kind: GroupKind, operations: Iterable[PatchOperation]) -> GroupChanges:
     """Return the changes of a patch.
 
     Other attributes of the group stay as they are.
@@ -194,27 +219,71 @@ def parse_group_patch(schema: ScimSchema, operations: Iterable[PatchOperation]) 
     Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
     FilterInvalid, GroupMemberUnknown.
     """
-    provisioned, others, removes_all = _MemberEdits(), _MemberEdits(), False
-    external_id: str | Keep | None = KEEP
+    schema, edits = group_schema(directory_groups=kind is GroupKind.DIRECTORY), _GroupEdits(kind)
     for operation in operations:
         for target, value in _group_targets(schema, operation):
-            if target.attribute.name == EXTERNAL_ID:
-                external_id = None if operation.op is PatchOp.REMOVE else read_value(target.attribute, value)
+            if target.attribute.name in (EXTERNAL_ID, DISPLAY_NAME):
+                edits.assign(target.attribute, None if operation.op is PatchOp.REMOVE else value)
                 continue
-            ids = _ids_of(target, value, operation)
+            ids = _ids_of(target, value, operation, edits)
             if ids is None:
-                provisioned.replace(set())
-                removes_all = True
+                edits.remove_all()
                 continue
-            for members in (provisioned, others):
+            for members in (edits.provisioned, edits.others):
                 if operation.op is PatchOp.ADD:
                     members.add(ids)
                 elif operation.op is PatchOp.REMOVE:
                     members.remove(ids)
                 elif value is not None:  # null is ignored, because it would empty the organization
                     members.replace(ids)
-    changes = provisioned.parse()
-    return GroupChanges(changes, others.parse() if removes_all else changes, external_id)
+    return edits.parse()
+
+
+@dataclass(slots=True)
+class _GroupEdits:
+    """The changes of a request to a group of this kind so far."""
+
+    kind: GroupKind
+    provisioned: _MemberEdits = field(default_factory=_MemberEdits)
+    others: _MemberEdits = field(default_factory=_MemberEdits)
+    external_id: str | Keep | None = KEEP
+    name: str | Keep = KEEP
+    nested: list[str] = field(default_factory=list)
+
+    def assign(self, attribute: ScimAttribute, value: Any) -> None:
+        """Set the name or the external id. Raises: AttributeValueInvalid."""
+        text = read_value(attribute, value)
+        if attribute.name == EXTERNAL_ID:
+            self.external_id = text
+        elif self.kind is GroupKind.DIRECTORY:
+            self.name = text or refuse(GroupNameMissing)
+
+    def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
+        """Return the ids of members in a value, without groups among them. Raises: AttributeValueInvalid."""
+        if self.kind is GroupKind.DIRECTORY and isinstance(value, list):
+            self.nested += [str(item.get("value", "")) for item in value if _is_group(item)]
+            value = [item for item in value if not _is_group(item)]
+        return set(read_member_ids(attribute, value))
+
+    def remove_all(self) -> None:
+        """Remove all members: of the organization and of a service, only those that the directory provisioned."""
+        self.provisioned.replace(set())
+        if self.kind is GroupKind.DIRECTORY:
+            self.others.replace(set())
+
+    def parse(self) -> GroupChanges:
+        """Return the changes. Raises: GroupMemberUnknown."""
+        changes = self.provisioned.parse()
+        others = changes if self.others == self.provisioned else self.others.parse()
+        return GroupChanges(changes, others, self.external_id, self.name, self.nested)
+
+
+def _is_group(item: Any) -> bool:
+    """Return whether the member in a list is a group, by its type or by its URL."""
+    if not isinstance(item, Mapping) or item.keys() == _ONLY_VALUE:
+        return False
+    texts = {name.lower(): text for name, text in item.items() if isinstance(text, str)}
+    return texts.get("type", "").lower() == "group" or "/groups/" in texts.get("$ref", "").lower()
 
 
 def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[PatchTarget, Any]]:
@@ -222,20 +291,22 @@ def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[
         skipped = SkippedParts()
         targets = targets_in_value(schema, operation, skipped)
         skipped.raise_error()
-        return [(target, value) for target, value in targets if target.attribute.name in ("members", EXTERNAL_ID)]
+        written = ("members", EXTERNAL_ID, DISPLAY_NAME)
+        return [(target, value) for target, value in targets if target.attribute.name in written and _is_writable(target.attribute)]
     target = target_of_path(schema, operation.path)
     if target is None:
         return []
-    value = operation.value_for_path
-    if target.attribute.name == "displayName" and operation.op is not PatchOp.REMOVE:
-        read_value(target.attribute, value)
-        return []
-    if target.attribute.mutability is Mutability.READ_ONLY:
+    is_name = target.attribute.name == DISPLAY_NAME and operation.op is not PatchOp.REMOVE  # checked, whatever the kind is
+    if not (_is_writable(target.attribute) or is_name):
         raise AttributeNotWritable(target.attribute.name)
-    return [(target, value)]
+    return [(target, operation.value_for_path)]
 
 
-def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[str] | None:
+def _is_writable(attribute: ScimAttribute) -> bool:
+    return attribute.mutability is not Mutability.READ_ONLY
+
+
+def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation, edits: _GroupEdits) -> set[str] | None:
     """Return the ids of an operation. To remove members without a value means all members: return None. A null means no members."""
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")
@@ -245,7 +316,7 @@ def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[s
         return _ids_in_filter(target.filter)
     if operation.op is PatchOp.REMOVE and operation.value is KEEP:
         return None
-    return set(read_member_ids(target.attribute, value))
+    return edits.read_ids(target.attribute, value)
 
 
 _ONLY_VALUE: Final = {"value"}

@@ -286,39 +286,57 @@ USER: Final = ScimSchema(
     ),
     extension=ENTERPRISE_USER,
 )
-GROUP: Final = ScimSchema(
-    id=GROUP_URN,
-    name="Group",
-    endpoint="/Groups",
-    description="The organization and its members.",
-    attributes=(
-        *_COMMON,
-        ScimAttribute("externalId", "The id of the group in your directory.", case_exact=True, common=True),
-        ScimAttribute("displayName", "The name of the organization.", mutability=Mutability.READ_ONLY),
+_GROUP_MEMBERS: Final = ScimAttribute(
+    "members",
+    "The members of the group.",
+    AttributeType.COMPLEX,
+    (
+        ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
         ScimAttribute(
-            "members",
-            "The members of the organization.",
-            AttributeType.COMPLEX,
-            (
-                ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
-                ScimAttribute(
-                    "$ref",
-                    "The URL of the user.",
-                    AttributeType.REFERENCE,
-                    case_exact=True,
-                    mutability=Mutability.IMMUTABLE,
-                    reference_types=("User",),
-                ),
-                ScimAttribute(
-                    "type",
-                    "The resource type, which is always User.",
-                    case_exact=True,
-                    mutability=Mutability.IMMUTABLE,
-                    canonical_values=("User",),
-                ),
-            ),
-            multi_valued=True,
+            "$ref",
+            "The URL of the user.",
+            AttributeType.REFERENCE,
+            case_exact=True,
+            mutability=Mutability.IMMUTABLE,
+            reference_types=("User",),
+        ),
+        ScimAttribute(
+            "type",
+            "The resource type, which is always User.",
+            case_exact=True,
+            mutability=Mutability.IMMUTABLE,
+            canonical_values=("User",),
         ),
     ),
-    ignored=_ignored(members="display"),
+    multi_valued=True,
 )
+
+
+def _group_schema(description: str, name: ScimAttribute) -> ScimSchema:
+    return ScimSchema(
+        id=GROUP_URN,
+        name="Group",
+        endpoint="/Groups",
+        description=description,
+        attributes=(
+            *_COMMON,
+            ScimAttribute("externalId", "The id of the group in your directory.", case_exact=True, common=True),
+            name,
+            _GROUP_MEMBERS,
+        ),
+        ignored=_ignored(members="display"),
+    )
+
+
+GROUP: Final = _group_schema(
+    "The organization and its members.", ScimAttribute("displayName", "The name of the organization.", mutability=Mutability.READ_ONLY)
+)
+_DIRECTORY_GROUP: Final = _group_schema(
+    "A group of users, and the organization with its members.",
+    ScimAttribute("displayName", "The name of the group, which no other group has.", required=True, uniqueness=Uniqueness.SERVER),
+)
+
+
+def group_schema(*, directory_groups: bool) -> ScimSchema:
+    """Return the schema of groups for a directory that may create groups, or for one that may not."""
+    return _DIRECTORY_GROUP if directory_groups else GROUP

@@ -12,7 +12,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
-from core.kernel.roles import OWNER, RoleName
+from core.kernel.roles import OWNER, Role, RoleName, phrase_of
 from core.kernel.values import Domain, Email, digest
 from core.tenancy.model import members
 
@@ -114,7 +114,10 @@ class InvitationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """An invitation to join an organization. Times are UTC."""
+    """An invitation to join an organization. Times are UTC.
+
+    `role_label` is the name of a role that the organization has defined, of a loaded invitation.
+    """
 
     id: UUID
     org_id: UUID
@@ -128,6 +131,12 @@ class Invitation:
     inviter_token_hash: bytes | None = field(default=None, repr=False)
     expires_at: datetime
     created_at: datetime
+    role_label: str | None = None
+
+    @property
+    def role_phrase(self) -> str:
+        """The role as in "You are invited as ..."."""
+        return phrase_of(self.role, self.role_label)
 
     @property
     def shown_hash(self) -> bytes:
@@ -179,8 +188,8 @@ def parse_token(token: str) -> tuple[bytes, bool]:
     return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 
-def parse_invitable_role(name: str) -> RoleName:
-    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
-    if name == OWNER:
+def require_invitable(role: Role | None) -> Role:
+    """Return the role, if an invitation can offer it. Raises: OwnerNotInvitable; RoleUnknown if it is None."""
+    if role is not None and role.name == OWNER:
         raise OwnerNotInvitable
-    return members.parse_assignable_role(name)
+    return members.require_assignable(role)

@@ -7,8 +7,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin, AccountSummary
-from core.kernel.errors import Invalid, NotFound, Refusal
-from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
+from core.kernel.errors import Forbidden, Invalid, NotFound, Refusal
+from core.kernel.roles import NO_RIGHTS, OWNER, Authority, Capability, Rights, Role, RoleName, is_admin, may_act_on, may_give
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
 
@@ -22,7 +22,11 @@ class MemberNotFound(NotFound):
 
 
 class RoleUnknown(Invalid):
-    """This role does not exist. Use admin or member."""
+    """This role does not exist. Use admin, member, or the slug of a role of the organization."""
+
+
+class RoleFilterUnknown(Invalid):
+    """This role does not exist. Use owner, admin, member, or the slug of a role of the organization."""
 
 
 class CannotChangeOwnRole(Invalid):
@@ -35,6 +39,12 @@ class OwnershipNotAssignable(Invalid):
 
 class CannotChangeOwnerRole(Invalid):
     """The owner's role cannot be changed. Transfer the ownership to another member first."""
+
+
+class MemberHasMoreRights(Forbidden):
+    """This member has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
 
 
 class CannotRemoveSelf(Invalid):
@@ -175,19 +185,24 @@ class MembersPage:
     limit: Limit
 
 
-def parse_assignable_role(name: str) -> RoleName:
-    """Return the name of this role, if it can be assigned to a member. Raises: OwnershipNotAssignable, RoleUnknown."""
-    role = find_role(name)
+def require_assignable(role: Role | None) -> Role:
+    """Return the role, if it can be assigned to a member. Raises: OwnershipNotAssignable; RoleUnknown if it is None."""
     if role is None:
         raise RoleUnknown
-    if role not in assignable():
+    if Capability.ORGANIZATION_OWN in role.rights:
         raise OwnershipNotAssignable
-    return role.name
+    return role
 
 
-def may_invite(rights: Rights, role: str) -> bool:
-    """Return whether a caller with these rights may invite a person to this role (security R-4)."""
-    return Capability.MEMBERS_MANAGE in rights and may_give(rights, find_role(role))
+def require_power_over(actor: Authority, member: Membership) -> None:
+    """Check that a caller may remove, sign out, reset, block or recover this member (security R-10). Raises: MemberHasMoreRights."""
+    if not may_act_on(actor, member.authority):
+        raise MemberHasMoreRights
+
+
+def may_invite(rights: Rights, role: Role | None) -> bool:
+    """Return whether a caller with these rights may invite a person to this role (security R-4). None is an unknown role."""
+    return Capability.MEMBERS_MANAGE in rights and may_give(rights, role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +222,7 @@ class AccountControl:
     role: RoleName | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
+    rights: Rights = NO_RIGHTS  # of the member there
     has_passkey: bool = False
     closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
 
@@ -254,8 +270,8 @@ class AccountControl:
 
     @property
     def is_of_admin(self) -> bool:
-        """Return whether the user is an owner or admin of the organization."""
-        return self.role is not None and needs_roles_manage(self.role)
+        """Return whether the user counts as an admin of the organization: an owner, an admin, or a member with a right beyond `member`."""
+        return self.role is not None and is_admin(self.rights)
 
     @property
     def may_remove_second_factor(self) -> bool:

@@ -9,7 +9,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import MembershipState, OrganizationStatus
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive
-from core.kernel.roles import OWNER, Capability, Rights, RoleName, rights_of
+from core.kernel.roles import NO_RIGHTS, OWNER, Authority, Capability, Rights, RoleName
 from core.kernel.values import Slug
 
 # The limit if neither the organization nor its tier sets one.
@@ -87,10 +87,6 @@ class Organization:
     suspended_reason: str | None
     members_changed_at: datetime | None = None  # when a member was last added or removed
 
-    def rights_of(self, role: RoleName | None) -> Rights:
-        """Return the rights of this role in the organization."""
-        return rights_of(role, members_see_end_users=self.members_see_end_users)
-
     @property
     def user_limit(self) -> Limit:
         """Return the maximum number of members."""
@@ -116,7 +112,8 @@ class Membership:
     """The membership of a user in an organization. Times are UTC.
 
     `confirmed_at` is None until the member has used the organization. Until then the organization
-    has no control over the account (security R-5).
+    has no control over the account (security R-5). `rights` and `role_label` are those of the loaded
+    membership. A new one has neither before it is stored.
     """
 
     id: UUID
@@ -125,19 +122,22 @@ class Membership:
     role: RoleName
     created_at: datetime
     confirmed_at: datetime | None
+    rights: Rights = NO_RIGHTS
+    role_label: str | None = None  # the name of a role that the organization has defined
 
     @property
     def is_owner(self) -> bool:
         return self.role == OWNER
 
     @property
-    def rights(self) -> Rights:
-        return rights_of(self.role)
+    def authority(self) -> Authority:
+        return Authority(self.role, self.rights)
 
 
-def to_membership_state(organization: Organization, role: RoleName | None) -> MembershipState:
-    """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
-    return MembershipState(organization.id, organization.slug, organization.status, role, organization.rights_of(role))
+def to_membership_state(organization: Organization, membership: Membership | None) -> MembershipState:
+    """Return the facts that `access.require_capability` checks. The membership is that of the caller."""
+    role, rights = (None, NO_RIGHTS) if membership is None else (membership.role, membership.rights)
+    return MembershipState(organization.id, organization.slug, organization.status, role, rights)
 
 
 class InactiveForMembers(OrganizationNotActive):

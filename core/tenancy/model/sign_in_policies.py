@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import KeyHosts, NoPasskeysHere
 from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
-from core.kernel.roles import RoleName, is_admin
+from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
 from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
 from core.kernel.values import new_id
@@ -103,12 +103,9 @@ class PolicyPerson:
     account: Account
     keys: KeyHosts  # of the account
     role: RoleName | None
+    is_admin: bool  # of the organization, or an owner of the platform
     providers: frozenset[str]  # the linked identity providers
     last_address: str | None  # of the newest session of a member
-
-    @property
-    def is_admin(self) -> bool:
-        return is_admin(self.role)
 
     def facts(self, rules: Rules, now: datetime, factors: Collection[Factor], *, email_is_on: bool) -> PolicyFacts:
         """Return the facts of a sign-in with one factor that these rules allow, or any one if they allow none of the account's.

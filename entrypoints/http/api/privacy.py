@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from dataclasses import asdict
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 from uuid import UUID
 
 from pydantic import BeforeValidator, Field
@@ -136,6 +136,38 @@ class ExportedApplicationBlockResponse(ResponseModel):
     since: Timestamp = Field(description="When an admin blocked the user.")
 
 
+class ExportedApplicationRoleResponse(ResponseModel):
+    """A role that the user has in an application."""
+
+    organization_id: UUID = Field(description="The id of the application's organization.")
+    organization_slug: str = Field(description="The slug of that organization.")
+    service_id: UUID = Field(description="The id of the application.")
+    service_slug: str = Field(description="The slug of the application.")
+    role: str = Field(description="The slug of the role.", examples=["editor"])
+    name: str = Field(description="The name of the role.")
+    permissions: list[str] = Field(description="The permissions that the role gives.")
+    assigned_at: Timestamp = Field(description="When the user got the role.")
+
+
+class ExportedGroupResponse(ResponseModel):
+    """A group of an organization that the user is in."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    group_id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.")
+    added_at: Timestamp = Field(description="When the user was added to the group.")
+
+
+class ExportedAttributesResponse(ResponseModel):
+    """The values of an organization's own attributes of its users."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    values: dict[str, Any] = Field(description="The values by the names of the attributes.")
+    changed_at: Timestamp = Field(description="When a value last changed.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -200,6 +232,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
     )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
     application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
+    application_roles: list[ExportedApplicationRoleResponse] = Field(description="The roles in applications, oldest first.")
+    groups: list[ExportedGroupResponse] = Field(description="The groups of organizations, oldest first.")
+    attributes: list[ExportedAttributesResponse] = Field(description="The attributes in organizations, oldest change first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
     )
@@ -215,7 +250,7 @@ async def export(user_id: UUID) -> Response:
     """Export a user's data.
 
     You get all data of your own account. Platform owners get all data of any account. The owner of an
-    organization gets the memberships, logins, identities and consents of a confirmed member that
+    organization gets the memberships, logins, identities, consents and groups of a confirmed member that
     belong to the organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
     """
     return await export_package(await personal_data.export(ports(), signed_in(), user_id))

@@ -1,6 +1,6 @@
 """The record of one request, for the log and the metrics."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from core.kernel.http_labels import UNKNOWN_ROUTE
 
@@ -16,6 +16,7 @@ class RequestRecord:
         "duration",
         "error",
         "error_code",
+        "evaluations",
         "impersonator",
         "method",
         "organization",
@@ -38,6 +39,7 @@ class RequestRecord:
         self.impersonator: str | None = None  # the platform owner who acts as the caller
         self.organization: str | None = None
         self.error_code: str | None = None
+        self.evaluations: Sequence[Mapping[str, object]] | None = None  # decisions about permissions, for the log
         self.way_back: tuple[str, str] | None = None  # the label and path of a button of the error page
         self.aborted = False  # the client closed (its half of) the connection before the response was complete
         self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete

@@ -124,16 +124,19 @@ def body_limit(path: str) -> int:
     """Return the body limit of a path in bytes (security N-3)."""
     if not speaks_scim(path):
         return MAX_BODY
-    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups/") else MAX_SCIM_BODY
+    return MAX_SCIM_GROUP_BODY if path.startswith("/scim/v2/Groups") else MAX_SCIM_BODY
 
 
 class StrictRequest(TrioRequest):
     """A request with our JSON decoder. A missing body is an empty object; another content type is 415 (security G-3)."""
 
     body_class = LazyBody
+    _decoded: dict[str, Any] | None = None
 
     async def get_json(self, force: bool = False, silent: bool = False, cache: bool = True) -> Any:
-        return await self.read_json(lambda body: body, cache=cache)
+        if self._decoded is None:
+            self._decoded = await self.read_json(lambda body: body, cache=cache)
+        return self._decoded
 
     async def read_json(self, read: Callable[[dict[str, Any]], T], *, cache: bool = True) -> T:
         """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""

@@ -18,6 +18,7 @@ from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import organizations
+from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
@@ -27,7 +28,7 @@ from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
 from entrypoints.http.pages.curl import commands
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH, Mode, navigation_for
+from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH, Mode, first_page, navigation_for
 from entrypoints.http.pages.notices import NOTICES
 
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
@@ -72,7 +73,7 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
         "navigation": navigation,
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
-            (organization.id, organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
+            (organization.id, organization.name, first_page(organization.slug, membership.rights), role_text(membership))
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],

@@ -7,7 +7,7 @@ from core.applications.model.figures import FigureRange
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import format_day
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
-from core.kernel.roles import needs_roles_manage
+from core.kernel.roles import is_admin
 from core.maintenance import health
 from core.tenancy import governance, organizations, platform_sign_in_policy
 from core.tenancy.model.organizations import Membership
@@ -19,7 +19,7 @@ from entrypoints.http.edge.ended_sessions import SIGNED_IN_PATH
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.applications.figure_charts import show_results
 from entrypoints.http.pages.console import console_page, shows
-from entrypoints.http.pages.navigation import ORGANIZATION_PATH, PLATFORM_PATH
+from entrypoints.http.pages.navigation import PLATFORM_PATH, first_page
 from entrypoints.http.pages.tenancy.organization import NEW
 
 routes = Blueprint("home", __name__)
@@ -31,8 +31,9 @@ routes = Blueprint("home", __name__)
 async def show_home() -> Response:
     """Go to your start page, which is also where a sign-in without a target leads.
 
-    Platform owners start with the overview of the platform, or create its first organization. Admins and owners
-    start in their first active organization, or with the list of their organizations if none is active. All others
+    Platform owners start with the overview of the platform, or create its first organization. Admins, owners, and
+    others with more rights than a member start in their first active organization, or with the list of their
+    organizations if none is active. All others
     start with their applications.
     """
     user = signed_in()
@@ -40,11 +41,13 @@ async def show_home() -> Response:
     if user.is_platform_owner:
         counts = await governance.count_organizations(ports())
         return redirect(PLATFORM_PATH if any(counts.values()) else NEW)
-    administered = [organization for organization, membership in memberships if _administers(membership)]
+    administered = [each for each in memberships if _administers(each[1])]
     if not administered:
         return redirect(f"{ACCOUNT_PATH}/applications")
-    active = next((each for each in administered if each.status is OrganizationStatus.ACTIVE), None)
-    return redirect(f"{ACCOUNT_PATH}/organizations" if active is None else ORGANIZATION_PATH.format(slug=active.slug))
+    for organization, membership in administered:
+        if organization.status is OrganizationStatus.ACTIVE:
+            return redirect(first_page(organization.slug, membership.rights))
+    return redirect(f"{ACCOUNT_PATH}/organizations")
 
 
 @routes.get(SIGNED_IN_PATH)
@@ -59,7 +62,7 @@ async def show_signed_in() -> Response:
 
 
 def _administers(membership: Membership) -> bool:
-    return needs_roles_manage(membership.role) and membership.confirmed_at is not None
+    return is_admin(membership.rights) and membership.confirmed_at is not None
 
 
 @routes.get(PLATFORM_PATH)
@@ -77,5 +80,5 @@ async def show_platform() -> Response:
         counts=await governance.count_organizations(ports()),
         chart=show_results(*await figures.load_results(ports(), FigureRange.WEEK)),
         problems=(await health.measure(ports())).find_problems(),
-        own=[(each.name, ORGANIZATION_PATH.format(slug=each.slug)) for each, _ in own if each.status is OrganizationStatus.ACTIVE],
+        own=[(each.name, first_page(each.slug, membership.rights)) for each, membership in own if each.status is OrganizationStatus.ACTIVE],
     )

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from core.kernel.callers import Member, Person
 from core.kernel.page_paths import ACCOUNT_PATH, SECURITY_PATH
-from core.kernel.roles import Capability
+from core.kernel.roles import Capability, Rights
 
 ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
 PLATFORM_PATH: Final = "/app/platform"
@@ -62,7 +62,10 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
                 "users",
                 (
                     Tab("Members", "/members", Capability.MEMBERS_VIEW),
+                    Tab("Groups", "/groups", Capability.MEMBERS_VIEW),
                     Tab("Invitations", "/invitations", Capability.MEMBERS_MANAGE),
+                    Tab("Roles", "/roles", Capability.MEMBERS_VIEW),
+                    Tab("Attributes", "/attributes", Capability.MEMBERS_VIEW),
                     Tab("Personal tokens", "/personal-tokens", Capability.MEMBERS_MANAGE),
                 ),
             ),
@@ -164,7 +167,7 @@ OF_PERSON: Final[Sequence[Group]] = (
         "Account",
         (
             _page("Your account", "user-circle", ""),
-            _page("Profile", "identification", "/profile"),
+            Entry("Profile", "identification", (Tab("Profile", "/profile"), Tab("Attributes", "/attributes"))),
             _page("Security", "shield-check", "/security"),
             _page("Personal tokens", "key", "/personal-tokens"),
         ),
@@ -239,6 +242,13 @@ def pages_for(user: Person) -> list[tuple[str, str]]:
         for entry in entries
         for label, path in _allowed(entry.tabs, root, user)
     ]
+
+
+def first_page(slug: str, rights: Rights) -> str:
+    """Return the path of the first page of an organization that a member with these rights may open: for most, the overview."""
+    tabs = [tab for _, entries in OF_ORGANIZATION for entry in entries for tab in entry.tabs]
+    paths = [tab.path for tab in tabs if tab.capability in rights]
+    return ORGANIZATION_PATH.format(slug=slug) + paths[0] if paths else f"{ACCOUNT_PATH}/organizations"
 
 
 def _mode_of(user: Person, path: str) -> Mode:

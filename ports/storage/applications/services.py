@@ -1,11 +1,12 @@
 """Storage of services, plans and API keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.applications.model.claims import StoredClaims
 from core.applications.model.plans import Entitlement, Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.applications.model.users import (
@@ -100,6 +101,26 @@ class Services(ServicesRead, Protocol):
 
     async def purge(self, service_id: UUID, limit: int) -> None:
         """Delete at most `limit` logins to a deleted service."""
+
+
+class ServiceClaimsRead(Protocol):
+    """Read access to the claims documents of services."""
+
+    async def find(self, org_id: UUID, service_id: UUID) -> StoredClaims | None:
+        """Return the claims document of a service, or None if it has none."""
+
+    async def service_with_source(self, org_id: UUID, source: str) -> str | None:
+        """Return the name of a service whose claims or SAML attributes have this source, or None if there is none."""
+
+
+class ServiceClaims(ServiceClaimsRead, Protocol):
+    """Write access to claims documents. Callers lock the organization before calling any method."""
+
+    async def put(self, org_id: UUID, service_id: UUID, document: Mapping[str, Any], sources: Sequence[str], now: datetime) -> int:
+        """Store the document of a service, and return its new version. `sources` are the kinds of its values: attribute, directory."""
+
+    async def remove(self, org_id: UUID, service_id: UUID) -> bool:
+        """Remove the document of a service, and return whether there was one."""
 
 
 class PlansRead(Protocol):

@@ -15,6 +15,7 @@ from core.applications.model.analytics import (
     ServiceUsage,
 )
 from core.applications.model.users import (
+    AssignedGroup,
     Assignment,
     EndUser,
     EndUserSummary,
@@ -44,12 +45,12 @@ class ServiceUsers(ServiceUsersRead, Protocol):
     """Write access to the users of services. Callers lock the account before calling any method. All methods maintain the counters."""
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
-        """Remove a user from a service, with their identities and subscriptions there."""
+        """Remove a user from a service, with their identities, subscriptions and roles there."""
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Remove former members of the organization from services that they used only as members, and end their other assignments.
 
-        These are assignments to services and to API resources. Users with a subscription to the service
+        These are assignments to services, to API resources, and to roles of services. Users with a subscription to the service
         stay, because the subscription belongs to them. This is two statements.
         """
 
@@ -81,9 +82,18 @@ class AssignmentsRead(Protocol):
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids, in order, of users that the directory assigned to the service."""
 
+    async def groups(self, org_id: UUID, service_id: UUID) -> list[AssignedGroup]:
+        """Return the groups that are assigned to the service, by name."""
+
+    async def services_of_group(self, org_id: UUID, group_id: UUID) -> list[UUID]:
+        """Return the ids of the services that the group is assigned to, by the name of the service."""
+
 
 class Assignments(AssignmentsRead, Protocol):
-    """Write access to the assignments of users to services. Callers lock the accounts before calling any method."""
+    """Write access to the assignments of users to services.
+
+    Callers lock the accounts before changing assignments of users, and the organization before changing those of groups.
+    """
 
     async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
         """Make the users end users of the service without a sign-in. A weaker origin of an earlier enrollment becomes this one.
@@ -94,6 +104,12 @@ class Assignments(AssignmentsRead, Protocol):
 
     async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         """End the users' assignments. They remain end users of the service, as if they had enrolled themselves."""
+
+    async def add_group(self, org_id: UUID, service_id: UUID, group_id: UUID, now: datetime) -> bool:
+        """Assign the group. Return False if it is assigned already."""
+
+    async def remove_group(self, org_id: UUID, service_id: UUID, group_id: UUID) -> bool:
+        """End the assignment of the group. Return False if there was none."""
 
     async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         """Remove those of these users from the service who are unassigned, never signed in and have no subscription."""

@@ -170,15 +170,18 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 class OpenIdFactsRead(Protocol):
     """The facts for the claims of a user at a service."""
 
-    async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        """Return the facts for the claims of this user at this service, or None if the user does not exist."""
+    async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
+        """Return the facts for the claims of this user at this service, with all further facts, or None if the user does not exist."""
 
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
     """The facts for claims, also as part of a transaction."""
 
-    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> Deferred[UserFacts]:
-        """Read the facts for an ID token with the next statement. There are none if the user does not exist."""
+    def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime, *, with_groups: bool) -> Deferred[UserFacts]:
+        """Read the facts for an ID token with the next statement. There are none if the user does not exist.
+
+        Groups are read only `with_groups`.
+        """
 
 
 class RefreshTokensRead(Protocol):
@@ -261,8 +264,10 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
         This also ends authorization codes and device approvals that would start such sessions.
         """
 
-    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
-        """End the sessions of OpenID Connect at this service that may not use it now: of these users, or of all if `user_ids` is None.
+    async def end_without_access(
+        self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
+    ) -> None:
+        """End the sessions of OpenID Connect at these services that may not use them now: of these users, or of all if `user_ids` is None.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """

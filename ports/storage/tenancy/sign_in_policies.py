@@ -58,6 +58,9 @@ class SignInPoliciesRead(Protocol):
 class SignInPolicies(SignInPoliciesRead, Protocol):
     """Write access to sign-in policies. Lock order: the organization before any of these."""
 
+    async def renew(self, org_id: UUID) -> None:
+        """Give the policy of an organization a new version, so that each session is asked again. Without a policy, nothing changes."""
+
     async def put(self, policy: SignInPolicy) -> int:
         """Store the policy, and return its new version.
 

@@ -89,7 +89,7 @@ ENDS: Final[dict[str, End]] = {
     "end_in_organization": lambda tx, case: tx.organization_sessions.end(case.org_id, [case.user_id], NOW),
     "revoke": lambda tx, case: tx.refresh_tokens.revoke(None, digest("openid"), Presenter(is_authenticated=True), NOW),
     "end_consented": lambda tx, case: tx.organization_sessions.end_consented(case.org_id, case.service_id, case.user_id, NOW),
-    "end_without_access": lambda tx, case: tx.organization_sessions.end_without_access(case.org_id, case.service_id, [case.user_id], NOW),
+    "end_without_access": lambda tx, case: tx.organization_sessions.end_without_access(case.org_id, [case.service_id], [case.user_id], NOW),
     "remove": lambda tx, case: tx.sessions.remove(case.user_id, NOW),
     "remove those of a service": lambda tx, case: tx.sessions.remove(case.user_id, NOW, case.service_id),
     "end_sessions_at": lambda tx, case: tx.saml_logouts.end_sessions_at(case.org_id, case.service_id, case.user_id, NOW),
@@ -140,7 +140,7 @@ async def test_a_session_that_expired_sends_nothing(case: Case) -> None:
 
 async def test_users_who_keep_their_access_keep_their_sessions(case: Case) -> None:
     async def lose_access(user_ids: list[UUID] | None) -> list[UUID]:
-        await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, case.service_id, user_ids, NOW))
+        await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, [case.service_id], user_ids, NOW))
         return await case.notices()
 
     assert await lose_access(None) == [], "not one of its users"
@@ -162,7 +162,7 @@ async def test_a_subscription_of_another_user_gives_no_access(case: Case, names_
         select gen_random_uuid(), %s, %s, user_id, %s, 'active', %s, created_at, created_at from sessions where id = %s"""
     await run_sql(case.pool, insert, case.org_id, case.service_id, plan, NOW + HOUR, case.successor)
     users = [case.user_id] if names_users else None
-    await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, case.service_id, users, NOW))
+    await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, [case.service_id], users, NOW))
     assert await case.notices() == [case.session_id]
 
 

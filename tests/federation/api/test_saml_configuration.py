@@ -59,6 +59,7 @@ NOTHING: Final = {
     "slo_certificate": None,
     "name_id_format": None,
     "attribute_mapping": None,
+    "attribute_formats": None,
     "sign_assertions": True,
     "sign_response": True,
     "has_certificate": False,

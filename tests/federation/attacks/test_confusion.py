@@ -128,6 +128,9 @@ class Kit:
     async def token_of_an_application_for_itself_at_another_api_resource(self) -> str:
         return await self.token_of_an_application_for_itself(OTHER)
 
+    async def token_of_an_application_for_its_permissions(self) -> str:
+        return await self.token_of_an_application_for_itself(f"{BASE_URL}/access/v1")
+
     async def secret_of_an_api_resource(self) -> str:
         return self.orders_api.secret
 
@@ -266,6 +269,10 @@ class Kit:
         fields = {"client_id": str(self.orders_api.client_id), "client_secret": token}
         return (await self.shop.post("/auth/introspect", **fields, token="unknown")).status == 200
 
+    async def question_about_a_permission(self, token: str) -> bool:
+        body = {"subject": {"type": "user", "id": "x"}, "action": {"name": "x"}, "resource": {"type": "x", "id": "x"}}
+        return (await self.shop.api.post("/access/v1/evaluation", body, token=token)).status == 200
+
     async def second_step_of_a_sign_in(self, token: str) -> bool:
         return (await self.shop.api.post("/api/auth/mfa/verify", {"code": self.factor.code()}, token=token)).status == 200
 
@@ -310,6 +317,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.token_of_a_service_account_for_an_api_resource,
     Kit.token_of_an_application_for_itself,
     Kit.token_of_an_application_for_itself_at_another_api_resource,
+    Kit.token_of_an_application_for_its_permissions,
     Kit.secret_of_an_api_resource,
     Kit.secret_of_a_service_account,
     Kit.assertion_of_a_service_account,
@@ -370,6 +378,7 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
         Kit.token_of_a_service_account_for_an_api_resource,
     },
     Kit.secret_at_the_introspection_of_an_api_resource: {Kit.secret_of_an_api_resource},
+    Kit.question_about_a_permission: {Kit.token_of_an_application_for_its_permissions},
     Kit.second_step_of_a_sign_in: {Kit.pre_auth_token},
     Kit.session_cookie: {Kit.cookie},
 }

@@ -152,7 +152,7 @@ ADMIN_CAPABILITIES = [
 # Additions of later areas
 VIEW_ADDITIONS, ADMIN_ADDITIONS = (
     ["resources.view"],
-    ["resources.manage", "service_accounts.manage", "sign_ins.view", "sign_in_policy.manage"],
+    ["resources.manage", "service_accounts.manage", "service_roles.assign", "groups.manage", "sign_ins.view", "sign_in_policy.manage"],
 )
 PLATFORM_CAPABILITIES = [
     *["platform_organizations.view", "platform_organizations.manage", "platform_users.view", "platform_users.manage"],

@@ -47,7 +47,7 @@ async def test_every_table_of_an_organization_is_deleted_or_kept_on_purpose(pool
     referring = """
         select c.conrelid::regclass::text, c.confrelid::regclass::text from pg_constraint c
         where c.contype = 'f' and c.confdeltype = 'c'
-          and c.confrelid in ('organizations'::regclass, 'services'::regclass, 'api_resources'::regclass)"""
+          and c.confrelid in ('organizations'::regclass, 'services'::regclass, 'api_resources'::regclass, 'service_roles'::regclass)"""
     with_column = {table for (table,) in await run_sql(pool, columns)}
     cascaded = {table for table, _ in await run_sql(pool, referring)}
     # Their organization is only a context: sessions expire, and emails and their links work without

@@ -14,6 +14,7 @@ FILLING: Final = {
     "service_users": """
         insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
         select %(org)s, id, %(org)s, email, false, now() from users""",
+    "group_members": "insert into group_members select %(org)s, gen_random_uuid(), id, now() from users",
     "end_users": """
         insert into end_users (org_id, user_id, email, deactivated, created_at) select %(org)s, id, email, false, now() from users""",
     "end_user_totals": "insert into end_user_totals (org_id, total) values (%(org)s, 1)",

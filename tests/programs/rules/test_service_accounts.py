@@ -18,7 +18,7 @@ def trust(subject: str) -> PipelineTrust:
     [(OWNER, {OWNER, ADMIN, MEMBER}), (ADMIN, {ADMIN, MEMBER}), (MEMBER, set())],
 )
 def test_a_member_cannot_manage_an_account_above_their_role(manager: RoleName, allowed: set[RoleName]) -> None:
-    assert {role for role in ROLES if may_manage(rights_of(manager), role)} == allowed
+    assert {role for role in ROLES if may_manage(rights_of(manager), ROLES[role])} == allowed
 
 
 def test_a_capability_is_granted_only_within_the_role_or_the_platform() -> None:

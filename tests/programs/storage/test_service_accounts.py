@@ -12,7 +12,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Authority, Capability, Role, RoleName, custom_role, find_role, rights_of
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import ApiResource, ResourceIdentifier
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
@@ -84,11 +84,11 @@ async def test_service_accounts_are_found_only_where_they_belong(storage: Postgr
     second = robot(acme, owner, name="Exporter", role=MEMBER, scopes=frozenset(), created_at=NOW + HOUR)
     of_platform = robot(None, owner)
     await store(storage, first, second, robot(other_tenant, owner), of_platform)
-    listed = [ListedServiceAccount(each, Email(ADA), True) for each in (second, first)]
+    listed = [ListedServiceAccount(each, find_role(each.role), Email(ADA), True) for each in (second, first)]
     async with storage.reading() as read:
         assert await read.service_accounts.page(acme, PAGE) == PageResult(listed, 2)
         assert await read.service_accounts.page(acme, Page(3, 1)) == PageResult([], 2)
-        assert await read.service_accounts.page(None, PAGE) == PageResult([ListedServiceAccount(of_platform, Email(ADA), True)], 1)
+        assert await read.service_accounts.page(None, PAGE) == PageResult([ListedServiceAccount(of_platform, None, Email(ADA), True)], 1)
         assert [await read.service_accounts.count(org) for org in (acme, other_tenant, None, uuid4())] == [2, 1, 1, 0]
         assert await read.service_accounts.by_id(acme, first.id) == listed[1]
         assert await read.service_accounts.summary(acme, first.id) is not None
@@ -123,7 +123,7 @@ async def test_credentials_are_found_only_for_their_program(storage: Postgres, a
             assert await tx.credentials.by_id(org, client_id, secret.id) is None
             await tx.credentials.remove(org, client_id, secret.id)
             assert await tx.service_accounts.lock_live(org, client_id, secret.id) is None
-        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) == rights_of(OWNER)
+        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) == Authority(OWNER, rights_of(OWNER))
         await tx.credentials.remove(acme, program.id, key.id)
         assert await tx.credentials.of_client(acme, program.id) == [federated, secret]
 
@@ -213,9 +213,36 @@ async def test_the_statements_and_the_rule_agree_on_who_may_own_an_account(
             accounts = {role: await read.service_accounts.by_id(acme, each.id) for role, each in robots.items()}
         return {role for role, listed in accounts.items() if listed is not None and listed.is_active}
 
-    assert await live() == {role for role in ROLES if may_manage(rights_of(manager), role)}
+    assert await live() == {role for role in ROLES if may_manage(rights_of(manager), ROLES[role])}
     await run_sql(pool, "update users set deactivated_at = now() where id = %s", user.id)
     assert await live() == set()
+
+
+@pytest.mark.parametrize("manager", [*ROLES, "managing", "auditing"])
+async def test_the_statements_and_the_rule_agree_on_roles_of_the_organization(
+    storage: Postgres, pool: Pool, acme: UUID, manager: RoleName
+) -> None:
+    of_members = ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW}
+    own = {
+        "managing": custom_role("managing", "Managing", {*of_members, Capability.SERVICE_ACCOUNTS_MANAGE}),
+        "auditing": custom_role("auditing", "Auditing", {Capability.AUDIT_VIEW}),
+        "seeing": custom_role("seeing", "Seeing", {Capability.MEMBERS_VIEW}),
+    }
+    for role in own.values():
+        capabilities = sorted(role.rights - {Capability.ORGANIZATION_VIEW})
+        insert = "insert into organization_roles values (%s, %s, %s, %s, '', %s, 1, now(), now())"
+        await run_sql(pool, insert, uuid4(), acme, role.name, role.label, capabilities)
+    user = await add(storage, account("owner@example.com"))
+    await add_member(pool, acme, user.id, manager)
+    roles: dict[str, Role] = {**{role.name: role for role in ROLES.values()}, **own}
+    robots = {name: robot(acme, user.id, role=RoleName(name)) for name in roles}
+    await store(storage, *robots.values())
+    async with storage.reading() as read:
+        listed = {name: await read.service_accounts.by_id(acme, each.id) for name, each in robots.items()}
+    assert {name: each.is_active for name, each in listed.items() if each} == {
+        name: may_manage(roles[manager].rights, role) for name, role in roles.items()
+    }
+    assert [each.role for each in listed.values() if each] == [*roles.values()]
 
 
 def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:

@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, RoleName, rights_of
+from core.kernel.roles import Capability, RoleName, find_role, rights_of
 from core.kernel.values import digest, new_id
 from core.programs.model.service_accounts import grantable_capabilities, rights_of_account
 from core.tenancy.model.organizations import Organization
@@ -51,7 +51,7 @@ async def add_robot(
 ) -> Robot:
     """Add a service account with a secret, which has all grants or none. `revoked`: its credential is gone."""
     org_id, slug = (None, "platform") if organization is None else (organization.id, organization.slug)
-    rights = frozenset(grantable_capabilities(rights_of_account(role))) if granted else frozenset()
+    rights = frozenset(grantable_capabilities(rights_of_account(find_role(role)))) if granted else frozenset()
     name = f"{slug.title()} {role or 'platform'} Robot {'with grants' if granted else ''}{len(scopes or ())}{is_live}{revoked}"
     account = await add_service_account(pool, org_id, owner.id, role, scopes=scopes, granted=sorted(rights), name=name)
     credential = UUID(await add_secret(pool, org_id, slug, account, name))

@@ -37,6 +37,12 @@ PATCH  {org}                                  200  200  403  200  403  403*
 DELETE {org}                                  403  403  403  403  403  403*
 POST   {org}/select                           403  403  403  403  403  403*
 
+GET    {org}/roles                            200  200  200  200  200  403*
+POST   {org}/roles                            403  403  403  201  403  403*
+GET    {org}/roles/<role_name>                200  200  200  200  200  403*
+PATCH  {org}/roles/<role_name>                403  403  403  200  403  403*
+DELETE {org}/roles/<role_name>                403  403  403  204  403  403*
+
 GET    {org}/members                          200  200  200  200  200  403*
 GET    {org}/members/export                   200  200  403  200  200  403*
 GET    {org}/members/<user_id>                200  200  403  200  200  403*
@@ -47,8 +53,25 @@ POST   {org}/members/<user_id>                403  403  403  200  403  403*
 POST   {org}/members/<user_id>/password-reset 403  403  403  200  403  403*
 POST   {org}/members/<user_id>/recovery       403  403  403  403  403  403*
 DELETE {org}/members/<user_id>/recovery       403  403  403  403  403  403*
+GET    {org}/members/<user_id>/attributes     200  200  403  200  200  403*
+PATCH  {org}/members/<user_id>/attributes     403  403  403  200  403  403*
+GET    {org}/attributes                       200  200  200  200  200  403*
+POST   {org}/attributes                       201  201  403  201  403  403*
+PATCH  {org}/attributes/<attribute_name>      200  200  403  200  403  403*
+DELETE {org}/attributes/<attribute_name>      204  204  403  204  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
+
+GET    {org}/groups                           200  200  200  200  200  403*
+POST   {org}/groups                           403  403  403  201  403  403*
+GET    {group}                                200  200  200  200  200  403*
+PATCH  {group}                                403  403  403  200  403  403*
+DELETE {group}                                403  403  403  204  403  403*
+GET    {group}/members                        200  200  200  200  403  403*
+POST   {group}/members                        403  403  403  200  403  403*
+PUT    {group}/members/<user_id>              403  403  403  204  403  403*
+DELETE {group}/members/<user_id>              403  403  403  204  403  403*
+GET    {group}/services                       200  200  200  200  403  403*
 
 POST   {org}/invitations                      200  200  403  200  403  403*
 POST   {org}/invitations#admin                403  403  403  200  403  403*
@@ -79,10 +102,32 @@ POST   {service}/rotate-secret                403  403  403  200  403  403*
 GET    {service}/access                       200  200  200  200  403  403*
 GET    {service}/sign-in-preview              403  403  403  403  403  403*
 PUT    {service}/access                       403  403  403  200  403  403*
+GET    {service}/claims                       200  200  200  200  403  403*
+PUT    {service}/claims                       403  403  403  200  403  403*
+DELETE {service}/claims                       403  403  403  204  403  403*
+POST   {service}/claims/preview               403  403  403  403  403  403*
 GET    {service}/assignments                  200  200  200  200  403  403*
 POST   {service}/assignments                  403  403  403  200  403  403*
 PUT    {service}/assignments/<user_id>        403  403  403  204  403  403*
 DELETE {service}/assignments/<user_id>        403  403  403  204  403  403*
+GET    {service}/authorization                200  200  200  200  403  403*
+PUT    {service}/authorization                403  403  403  200  403  403*
+POST   {service}/permissions                  403  403  403  201  403  403*
+PATCH  {permission}                           403  403  403  200  403  403*
+DELETE {permission}                           403  403  403  204  403  403*
+GET    {service}/roles                        200  200  200  200  403  403*
+POST   {service}/roles                        403  403  403  201  403  403*
+GET    {role}                                 200  200  200  200  403  403*
+PATCH  {role}                                 403  403  403  200  403  403*
+DELETE {role}                                 403  403  403  204  403  403*
+GET    {role}/users                           200  200  200  200  403  403*
+POST   {role}/users                           403  403  403  200  403  403*
+GET    {role}/users/<user_id>                 200  200  200  200  403  403*
+PUT    {role}/users/<user_id>                 403  403  403  204  403  403*
+DELETE {role}/users/<user_id>                 403  403  403  204  403  403*
+GET    {service}/groups                       200  200  200  200  403  403*
+PUT    {service}/groups/<group_id>            403  403  403  204  403  403*
+DELETE {service}/groups/<group_id>            403  403  403  204  403  403*
 DELETE {service}                              403  403  403  403  403  403*
 
 GET    {org}/api-resources                    200  200  200  200  403  403*
@@ -152,6 +197,7 @@ GET    {service}/saml/check                   200  200  200  200  403  403*
 
 GET    {org}/users                            200  200  200  200  403  403*
 GET    {org}/users/<user_id>                  200  200  200  200  403  403*
+GET    {org}/users/<user_id>/roles            200  200  200  200  403  403*
 DELETE {org}/users/<user_id>/sessions         200  200  403  200  403  403*
 POST   {org}/users/<user_id>/password-reset   403  403  403  200  403  403*
 PUT    {org}/users/<user_id>/block            403  403  403  204  403  403*
@@ -159,6 +205,8 @@ DELETE {org}/users/<user_id>/block            403  403  403  204  403  403*
 DELETE {org}/users/<user_id>/mfa              403  403  403  204  403  403*
 POST   {org}/users/<user_id>/recovery         403  403  403  403  403  403*
 DELETE {org}/users/<user_id>/recovery         403  403  403  403  403  403*
+GET    {org}/users/<user_id>/attributes       200  200  200  200  403  403*
+PATCH  {org}/users/<user_id>/attributes       403  403  403  200  403  403*
 
 GET    {org}/overview                         200  200  200  200  403  403*
 GET    {org}/analytics/login-trends           200  200  200  200  403  403*
@@ -191,6 +239,7 @@ DELETE {member-token}                         403  403  403  204  403  403*
 
 POST   {org}/scim-tokens                      403  403  403  200  403  403*
 GET    {org}/scim-tokens                      200  200  403  200  403  403*
+PATCH  {org}/scim-tokens/<token_id>           403  403  403  200  403  403*
 DELETE {org}/scim-tokens/<token_id>           403  403  403  204  403  403*
 GET    {org}/scim-requests                    200  200  403  200  403  403*
 

@@ -142,6 +142,8 @@ GET    /api/user/mfa/events                   401  200  200  200  200  200  200 
 GET    /api/user/privacy-log                  401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/sign-ins                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+GET    /api/user/attributes                   401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
+PATCH  /api/user/attributes                   401  404  404  404  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 POST   /api/user/passkeys/options             401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -175,6 +177,13 @@ PATCH  {org}                                  401  403  403  403  403  200  200 
 DELETE {org}                                  401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/select                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
+GET    /api/capabilities                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    {org}/roles                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/roles                            401  403  403  403  403  403  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/roles/<role_name>                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/roles/<role_name>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/roles/<role_name>                401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+
 GET    {org}/members                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/members/export                   401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -185,8 +194,25 @@ POST   {org}/members/<user_id>                401  403  403  403  403  200  200 
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/recovery       401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/members/<user_id>/recovery       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/members/<user_id>/attributes     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/attributes                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/attributes                       401  403  403  403  403  201  201  403  403  201  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/attributes/<attribute_name>      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/attributes/<attribute_name>      401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+
+GET    {org}/groups                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {org}/groups                           401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}                                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {group}                                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}                                401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/members                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -224,10 +250,32 @@ POST   {service}/rotate-secret                401  403  403  403  403  200  200 
 GET    {service}/access                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}/sign-in-preview              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/access                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/claims                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/claims                       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/claims                       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/claims/preview               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/assignments                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 POST   {service}/assignments                  401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/assignments/<user_id>        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/authorization                401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/authorization                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/permissions                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+PATCH  {permission}                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {permission}                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/roles                        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/roles                        401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}                                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {role}                                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}                                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users                           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {role}/users                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}                              401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/api-resources                    401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -304,6 +352,7 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>/roles            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -311,6 +360,8 @@ DELETE {org}/users/<user_id>/block            401  403  403  403  403  204  204 
 DELETE {org}/users/<user_id>/mfa              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/recovery         401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/users/<user_id>/recovery         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/users/<user_id>/attributes       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PATCH  {org}/users/<user_id>/attributes       401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {org}/overview                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/analytics/login-trends           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -343,6 +394,7 @@ DELETE {member-token}                         401  403  403  403  403  204  204 
 
 POST   {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-tokens                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/scim-tokens/<token_id>           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/scim-tokens/<token_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/scim-requests                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
@@ -441,6 +493,7 @@ GET    /health/ready                          200  200  200  200  200  200  200 
 GET    /metrics                               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/jwks.json                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/openid-configuration      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /.well-known/authzen-configuration     200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-authorization-server 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /.well-known/oauth-protected-resource/api 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200 200
 GET    /.well-known/webauthn                  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -469,6 +522,15 @@ POST   /api/service/users                     200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>           200  200  403  404  404  403* 401
 PATCH  /api/service/users/<user_id>           200  403  200  404  404  403* 401
 DELETE /api/service/users/<user_id>           204  403  204  404  404  403* 401
+GET    /api/service/authorization             200  200  403  200  200  403* 401
+PUT    /api/service/authorization             200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
+PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
+POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
+GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
+PATCH  /api/service/users/<user_id>/attributes 200  403  200  404  404  403* 401
 GET    /api/service/subscriptions             200  200  403  200  200  403* 401
 POST   /api/service/subscriptions             200  403  200  404  404  403* 401
 GET    /api/service/subscriptions/<user_id>   200  200  403  404  404  403* 401
@@ -488,11 +550,15 @@ PUT    {scim}/Users/<user_id>                 200  404  403* 401
 PATCH  {scim}/Users/<user_id>                 200  404  403* 401
 DELETE {scim}/Users/<user_id>                 204  404  403* 401
 GET    {scim}/Groups                          200  200  403* 401
-POST   {scim}/Groups                          501  501  403* 401
+POST   {scim}/Groups                          201  201  403* 401
 GET    {scim}/Groups/<group_id>               200  404  403* 401
+GET    {scim}/Groups/<group_id>#pushed        200  404  403* 401
 PUT    {scim}/Groups/<group_id>               200  404  403* 401
+PUT    {scim}/Groups/<group_id>#pushed        200  404  403* 401
 PATCH  {scim}/Groups/<group_id>               200  404  403* 401
-DELETE {scim}/Groups/<group_id>               403  403  403* 401
+PATCH  {scim}/Groups/<group_id>#pushed        204  404  403* 401
+DELETE {scim}/Groups/<group_id>               403  404  403* 401
+DELETE {scim}/Groups/<group_id>#pushed        204  404  403* 401
 GET    {scim}/ServiceProviderConfig           200  200  403* 401
 GET    {scim}/ResourceTypes                   200  200  403* 401
 GET    {scim}/ResourceTypes/<resource_type>   200  200  403* 401
@@ -583,6 +649,8 @@ POST   /app/account/export                           303* 200  200  200  303*
 POST   /app/impersonation/end                        303* 303  303  303  303*
 GET    /app/account/profile                          303* 200  200  200  303*
 POST   /app/account/profile                          303* 303  303  303  303*
+GET    /app/account/attributes                       303* 200  200  200  303*
+POST   /app/account/attributes                       303* 303  303  303  303*
 POST   /app/account/profile/picture                  303* 303  303  303  303*
 POST   /app/account/profile/picture/remove           303* 303  303  303  303*
 GET    /app/account/subscriptions                    303* 200  200  200  303*
@@ -693,6 +761,7 @@ THEIR_ACCOUNT: Final = {"account_id": "{platform_account_id}", "credential_id": 
 RESOURCE_PAGES: Final = "/app/organizations/<org_slug>/api-resources"
 SHORT: Final = {
     "{org}": ORG,
+    "{group}": "/api/organizations/<org_slug>/groups/<group_id>",
     "{service}": SERVICE,
     "{resource}": RESOURCE,
     "{account}": ACCOUNT,
@@ -701,6 +770,9 @@ SHORT: Final = {
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
+    "{role}": f"{SERVICE}/roles/<role_slug>",
+    "{permission}": f"{SERVICE}/permissions/<permission_name>",
+    "{service-role}": "/api/service/roles/<role_slug>",
     "{invitation}": f"{ORG}/invitations/<invitation_id>",
     "{webhook}": f"{ORG}/webhooks/<webhook_id>",
     "{platform}": "/api/platform",
@@ -713,6 +785,11 @@ PICTURE: Final = png(8, 8)
 BROWSER: Final = {"gatehouse-device": "{device}"}
 OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+DOCUMENT: Final = {
+    "permissions": [{"name": "another:permission", "description": "Another text"}],
+    "roles": [{"slug": "{role_slug}", "name": "Another One", "description": "Another text", "permissions": ["another:permission"]}],
+}
+NEW_DOCUMENT: Final = {"document": '{{"permissions": [], "roles": []}}', "version": "0"}
 MADE_BY_ORGANIZATION: Final = "update users set origin = 'api_key', origin_org_id = '{org_id}' where id = '{end_user_id}'"
 MEMBER_MADE_BY_ORGANIZATION: Final = MADE_BY_ORGANIZATION.replace("end_user_id", "user_id")
 # Each user has a recovery that the platform issued (belongings.py).
@@ -761,6 +838,11 @@ HAS_CONSENT: Final = """
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
+QUESTION: Final = {
+    "subject": {"type": "user", "id": "{end_user_id}"},
+    "action": {"name": "documents:read"},
+    "resource": {"type": "document", "id": "1"},
+}
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
     "GET /auth/verify-email": Request(query={"token": "{verification_token}"}),
@@ -812,6 +894,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "DELETE /api/privacy/forget/<user_id>#own": Request(things=ONESELF),
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
+    f"POST {ORG}/roles": Request({"slug": "reader", "name": "Reader", "capabilities": ["members.view"]}),
+    f"PATCH {ORG}/roles/<role_name>": Request({"name": "Reader"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
     f"PATCH {ORG}/members/<user_id>#of-admin": Request(
         {"role": "member"}, setup_sql="update memberships set role = 'admin' where user_id = '{user_id}'"
@@ -837,7 +921,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/services": Request({"slug": "another", "name": "Another One", "service_type": "web"}),
     f"PATCH {SERVICE}": Request({"name": "A New Name"}),
     f"PUT {SERVICE}/access": Request({"policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"PUT {SERVICE}/authorization": Request(DOCUMENT),
+    f"POST {SERVICE}/permissions": Request({"name": "another:permission"}),
+    f"PATCH {SERVICE}/permissions/<permission_name>": Request({"description": "Another text"}),
+    f"POST {SERVICE}/roles": Request({"slug": "another", "name": "Another One", "permissions": ["{permission_name}"]}),
+    f"PATCH {SERVICE}/roles/<role_slug>": Request({"name": "Another One"}),
+    f"DELETE {SERVICE}/roles/<role_slug>": Request(query={"confirm": "true"}),
+    f"POST {SERVICE}/roles/<role_slug>/users": Request({"email": "{own_email}"}),
+    f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
+    f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
+    f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
+    f"DELETE {ORG}/groups/<group_id>/members/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"PATCH {ORG}/scim-tokens/<token_id>": Request({"directory_groups": True}),
     f"DELETE {SERVICE}/assignments/<user_id>": Request(
         things={"user_id": "{end_user_id}"},
         setup_sql="update service_users set enrolled_by = 'admin' where user_id = '{end_user_id}'",
@@ -906,10 +1005,25 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "PATCH /scim/v2/Users/<user_id>": Request(
         {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "displayName", "value": "A New Name"}]}
     ),
-    "PUT /scim/v2/Groups/<group_id>": Request({"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}),
-    "PATCH /scim/v2/Groups/<group_id>": Request(
-        {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]}
+    "POST /scim/v2/Groups": Request({"schemas": [GROUP_URN], "displayName": "Another"}),
+    "GET /scim/v2/Groups/<group_id>": Request(things={"group_id": "{org_id}"}),
+    "PUT /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}, things={"group_id": "{org_id}"}
     ),
+    "PATCH /scim/v2/Groups/<group_id>": Request(
+        {"schemas": [PATCH_URN], "Operations": [{"op": "remove", "path": "members", "value": [{"value": "{user_id}"}]}]},
+        things={"group_id": "{org_id}"},
+    ),
+    "DELETE /scim/v2/Groups/<group_id>": Request(things={"group_id": "{org_id}"}),
+    "GET /scim/v2/Groups/<group_id>#pushed": Request(things={"group_id": "{pushed_group_id}"}),
+    "PUT /scim/v2/Groups/<group_id>#pushed": Request(
+        {"schemas": [GROUP_URN], "displayName": "A New Name", "members": [{"value": "{user_id}"}]}, things={"group_id": "{pushed_group_id}"}
+    ),
+    "PATCH /scim/v2/Groups/<group_id>#pushed": Request(
+        {"schemas": [PATCH_URN], "Operations": [{"op": "add", "path": "members", "value": [{"value": "{user_id}"}]}]},
+        things={"group_id": "{pushed_group_id}"},
+    ),
+    "DELETE /scim/v2/Groups/<group_id>#pushed": Request(things={"group_id": "{pushed_group_id}"}),
     "GET /scim/v2/ResourceTypes/<resource_type>": Request(things={"resource_type": "User"}),
     "GET /scim/v2/Schemas/<schema_id>": Request(things={"schema_id": USER_URN}),
     f"POST {ORG}/smtp": Request({"host": "mail.anywhere.example", "from_email": "post@anywhere.example"}),
@@ -918,6 +1032,17 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
+    f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
+    f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
+    f"DELETE {ORG}/attributes/<attribute_name>": Request(setup_sql="delete from service_claims where org_id = '{org_id}'"),
+    f"PATCH {ORG}/attributes/<attribute_name>": Request({"label": "A New Label"}),
+    f"PATCH {ORG}/members/<user_id>/attributes": Request({"values": {"team": "A New Value"}}),
+    f"GET {ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"PATCH {ORG}/users/<user_id>/attributes": Request({"values": {"team": "New"}}, things={"user_id": "{end_user_id}"}),
+    "PATCH /api/user/attributes": Request({"organization": "{org_slug}", "values": {"team": "A New Value"}}),
+    "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    "PATCH /api/service/users/<user_id>/attributes": Request({"values": {"team": "A New Value"}}, things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
     f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
     f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
@@ -927,6 +1052,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>": Request({"email": "moved@anywhere.example"}, things={"user_id": "{end_user_id}"}),
     "DELETE /api/service/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    "PUT /api/service/authorization": Request(DOCUMENT, query={"confirm": "true"}),
+    **{f"POST {path}": Request(QUESTION) for path in ("/access/v1/evaluation", "/access/v1/evaluations")},
+    "GET /api/service/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
+    **{
+        f"{method} /api/service/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"})
+        for method in ("PUT", "DELETE")
+    },
     "POST /api/service/subscriptions": Request({"user_id": "{user_id}", "plan_id": "{plan_id}"}),
     "GET /api/service/subscriptions/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/subscriptions/<user_id>": Request({"status": "past_due"}, things={"user_id": "{end_user_id}"}),
@@ -1089,6 +1221,20 @@ REQUESTS: Final[Mapping[str, Request]] = {
             "acs_url": "https://anywhere.example/acs",
         }
     ),
+    f"POST {PAGES_OF_ORG}/attributes": Request(form={**OF_THE_SESSION, "name": "new_one", "label": "A New One", "kind": "text"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>": Request(form={**OF_THE_SESSION, "label": "A New Label", "position": "2"}),
+    f"POST {PAGES_OF_ORG}/attributes/<attribute_name>/delete": Request(
+        form={**OF_THE_SESSION, "confirmation": "{attribute_name}"}, setup_sql="delete from service_claims where org_id = '{org_id}'"
+    ),
+    f"POST {PAGES_OF_ORG}/members/<user_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:team": "A New Value"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/users/<user_id>/attributes": Request(
+        form={**OF_THE_SESSION, "attribute:team": "A New Value"}, things={"user_id": "{end_user_id}"}
+    ),
+    "POST /app/account/attributes": Request(form={**OF_THE_SESSION, "organization": "{org_slug}", "attribute:team": "A New Value"}),
+    f"POST {APP_PAGES}/claims": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/preview": Request(form={**OF_THE_SESSION, "fixed": "tenant = x", "version": "0"}),
+    f"POST {APP_PAGES}/claims/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),
@@ -1132,7 +1278,29 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
+    f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
+    ),
+    f"POST {APP_PAGES}/authorization/permissions": Request(form={**OF_THE_SESSION, "name": "another:permission"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>": Request(form={**OF_THE_SESSION, "description": "Another text"}),
+    f"POST {APP_PAGES}/authorization/permissions/<permission_name>/delete": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/authorization/document": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT, "confirm": "yes"}),
+    f"POST {APP_PAGES}/authorization/document/preview": Request(form={**OF_THE_SESSION, **NEW_DOCUMENT}),
     f"POST {APP_PAGES}/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {APP_PAGES}/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/new": Request(form={**OF_THE_SESSION, "name": "Another", "description": ""}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/members": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{group_name}"}),
+    f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/groups": Request(form={**OF_THE_SESSION, "directory_groups": "yes"}),
     f"POST {APP_PAGES}/assignments/<user_id>/remove": Request(
         form=OF_THE_SESSION,
         things={"user_id": "{end_user_id}"},
@@ -1229,6 +1397,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {PAGES_OF_ORG}/mail-server/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/mail-server/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/roles/new": Request(form={**OF_THE_SESSION, "slug": "reader", "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>": Request(form={**OF_THE_SESSION, "name": "Reader", "right:members.view": "yes"}),
+    f"POST {PAGES_OF_ORG}/roles/<role_name>/delete": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/role": Request(form={**OF_THE_SESSION, "role": "admin"}),
     f"POST {PAGES_OF_ORG}/members/<user_id>/end-sessions": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
@@ -1343,7 +1514,7 @@ def _others_worth_trying(route: str) -> frozenset[str]:
         return _OF_PEOPLE | _OF_KEYS | browsers | _OF_DIRECTORIES
     if route in _OF_BOTH:
         return people | _OF_KEYS | browsers | _OF_DIRECTORIES
-    if "/api/service/" in route:
+    if "/api/service/" in route or "/access/v1/" in route:
         return _OF_PEOPLE | keys | _OF_BROWSERS | _OF_DIRECTORIES
     return people | _OF_KEYS | _OF_BROWSERS | _OF_DIRECTORIES
 

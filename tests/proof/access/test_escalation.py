@@ -14,7 +14,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, rights_of
+from core.kernel.roles import CUSTOMIZABLE, GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
 from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -56,13 +56,17 @@ def may_set_role(robot: Robot, gain: Gain) -> bool:
     role, is_new = RoleName(gain.new["role"]), not gain.old
     is_owner = OWNER in (role, gain.old.get("role"))
     granted = has_grant(robot, Capability.MEMBERS_MANAGE if is_new else Capability.ROLES_MANAGE)
-    return granted and not is_owner and members.may_invite(rights_of(robot.role), role)
+    return granted and not is_owner and members.may_invite(rights_of(robot.role), find_role(role))
 
 
 def may_invite(robot: Robot, gain: Gain) -> bool:
     assert robot.role is not None
     is_member = Capability.MEMBERS_MANAGE in rights_of(robot.role)
-    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), RoleName(gain.new["role"])))
+    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), find_role(gain.new["role"])))
+
+
+def may_define_role(robot: Robot, gain: Gain) -> bool:
+    return has_grant(robot, Capability.ROLES_MANAGE) and set(gain.new["capabilities"]) <= rights_of(robot.role)
 
 
 def may_change_user(robot: Robot, gain: Gain) -> bool:
@@ -108,14 +112,23 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "consents": never,
     "memberships": may_set_role,
     "invitations": may_invite,
+    "organization_roles": may_define_role,
     "users": may_change_user,
     "organizations": may_change_organization,
     "api_keys": may_have_key,
     "api_resources": with_grant(Capability.RESOURCES_MANAGE),
     "api_resource_clients": with_grant(Capability.RESOURCES_MANAGE),
     "api_resource_assignments": with_grant(Capability.RESOURCES_MANAGE),
+    "service_permissions": with_grant(Capability.SERVICES_MANAGE),
+    "service_roles": with_grant(Capability.SERVICES_MANAGE),
+    "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),
+    "groups": with_grant(Capability.GROUPS_MANAGE),
+    "group_members": with_grant(Capability.GROUPS_MANAGE),
+    "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
+    "service_claims": with_grant(Capability.SERVICES_MANAGE),
+    "attribute_values": lambda robot, _: has_grant(robot, Capability.MEMBERS_MANAGE) or has_grant(robot, Capability.END_USERS_MANAGE),
     "services": lambda robot, _: has_grant(robot, Capability.SERVICES_MANAGE) or has_grant(robot, Capability.SERVICES_CREATE),
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),
@@ -250,6 +263,8 @@ def tempting(field: str, ids: Mapping[str, str]) -> list[Any]:
             return list(ids.values())
         case "client_id":
             return [ids["itself"]]
+        case "capabilities":
+            return [[*CUSTOMIZABLE], [Capability.ORGANIZATION_OWN]]
         case "scopes" | "granted_capabilities":
             return [["platform_users:write"], [*Capability]]
     return []

@@ -55,7 +55,7 @@ LOOKS_ONLY = frozenset(route for route in TABLE if route.startswith("GET") and r
 
 _NEW = re.compile(  # the id in the page of something that was just created
     r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
-    r"|(?<=/deliveries/)[0-9a-f-]{36}(?=\?tested=true$)"
+    r"|(?<=/deliveries/)[0-9a-f-]{36}(?=\?tested=true$)|(?<=/groups/)[0-9a-f-]{36}$"
 )
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
 

@@ -82,6 +82,7 @@ class Storm:
         self.services = [world.home.things["service_slug"], world.home.things["other_service_slug"]]
         self.plans = [world.home.things["plan_id"], world.home.things["used_plan_id"]]
         self.webhook = world.home.things["webhook_id"]
+        self.role = world.home.things["role_slug"]  # of the first service
         self._key = world.home.keys["key"]  # of the first service
         callers = [world.callers[name].robot for name in ("granted-robot", "owner-robot", "admin-robot")]
         self.robots = {str(robot.id): robot.token for robot in callers if robot is not None}  # tokens by account id
@@ -127,6 +128,13 @@ class Storm:
                 ("PUT", f"{first}/access", {"policy": policy, "saml_self_enrolled": True}, who),
                 ("PUT", f"{first}/assignments/{user}", None, who),
                 ("DELETE", f"{first}/assignments/{user}", None, who),
+                ("PUT", f"{first}/roles/{self.role}/users/{user}", None, who),
+                ("PUT", f"{first}/roles/{self.role}/users/{target}", None, who),
+                ("PUT", f"/api/service/roles/{self.role}/users/{user}", None, self._key),
+                ("DELETE", f"{first}/roles/{self.role}/users/{user}", None, who),
+                ("PUT", f"{first}/authorization?confirm=true", {"permissions": [], "roles": [{"slug": self.role, "name": "R"}]}, who),
+                ("PUT", f"{first}/authorization?confirm=true", {"permissions": [], "roles": []}, self._key),
+                ("POST", f"{first}/roles", {"slug": self.role, "name": "Storm"}, who),
                 ("POST", f"{service}/api-keys", {"name": "Storm", "permissions": ["read:users"]}, who),
                 ("DELETE", f"{self.base}/users/{user}/sessions", None, who),
                 ("GET", f"{self.base}/users", None, who),
@@ -485,6 +493,14 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from consents c where c.user_id = u.id)
                or exists (select 1 from saml_name_ids n where n.user_id = u.id)
                or exists (select 1 from devices d where d.user_id = u.id and d.trust_hash is not null))""",
+    "a user who does not belong to the organization has a role of an application": """
+        select h.user_id from service_role_users h
+        where not exists (select 1 from end_users e where (e.org_id, e.user_id) = (h.org_id, h.user_id))
+          and not exists (
+              select 1 from memberships m where (m.org_id, m.user_id) = (h.org_id, h.user_id) and m.confirmed_at is not null)""",
+    "a role of an application has a permission that is not declared": """
+        select r.id from service_roles r
+        where not r.permissions <@ array(select p.name from service_permissions p where p.service_id = r.service_id)""",
     "a service account that is gone or not the owner's gave a role above member": """
         select m.id from memberships m
         left join service_accounts a on a.id = m.promoted_by and a.org_id = m.org_id and a.role = 'owner'

@@ -27,6 +27,9 @@ PERSONS_ONLY: Final = frozenset(
         f"POST {ORG}/select",
         f"POST {ORG}/leave",
         f"POST {ORG}/transfer-ownership",
+        f"POST {ORG}/roles",
+        f"PATCH {ORG}/roles/<role_name>",
+        f"DELETE {ORG}/roles/<role_name>",
         f"PATCH {ORG}/members/<user_id>",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
@@ -42,6 +45,7 @@ PERSONS_ONLY: Final = frozenset(
         f"DELETE {ORG}/users/<user_id>/mfa",
         *(f"{method} {ORG}/{users}/<user_id>/recovery" for method in ("POST", "DELETE") for users in ("users", "members")),
         f"GET {ORG}/services/<service_slug>/sign-in-preview",
+        f"POST {ORG}/services/<service_slug>/claims/preview",
         f"POST {ORG}/services/<service_slug>/checkout",
         f"GET {ORG}/service-accounts",
         f"POST {ORG}/service-accounts",
@@ -62,12 +66,18 @@ PERSONS_ONLY: Final = frozenset(
 # The routes that the scope members:read opens.
 READS_MEMBERS: Final = frozenset(
     {
+        f"GET {ORG}/roles",
+        f"GET {ORG}/roles/<role_name>",
         f"GET {ORG}/members",
         f"GET {ORG}/members/<user_id>",
+        f"GET {ORG}/groups",
+        f"GET {ORG}/groups/<group_id>",
         f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",
         f"GET {ORG}/personal-tokens",
+        f"GET {ORG}/members/<user_id>/attributes",
+        f"GET {ORG}/attributes",
     }
 )
 READS_ACCOUNT: Final = frozenset(
@@ -78,6 +88,7 @@ READS_ACCOUNT: Final = frozenset(
         "GET /api/user/devices/<device_id>#other",
         "GET /api/user/applications",
         "GET /api/user/consents",
+        "GET /api/user/attributes",
         "GET /api/organizations",
     }
 )
@@ -89,10 +100,11 @@ WRITES_ACCOUNT: Final = frozenset(
         "DELETE /api/user/devices/<device_id>#other",
         "DELETE /api/user/devices/<device_id>#current",
         "DELETE /api/user/consents/<service_id>",
+        "PATCH /api/user/attributes",
     }
 )
 # With a bearer token that is never one of a user.
-NOT_FOR_USERS: Final = ("/scim/", "/api/service/")
+NOT_FOR_USERS: Final = ("/scim/", "/api/service/", "/access/v1/")
 # Other readers of the Authorization header: they know no personal access tokens.
 READS_OTHER_TOKENS: Final = frozenset({"GET /auth/userinfo", "POST /auth/userinfo", "POST /api/auth/mfa/verify"})
 OPTIONAL: Final = frozenset({"POST /api/invitations/accept", "POST /api/invitations/decline"})

@@ -31,15 +31,17 @@ from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Permission, RoleName
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.roles import OrganizationRole
 from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
+from tests.proof.access.attributes import add_attributes
 from tests.proof.access.belongings import (
     COUNTRY,
     Belongings,
@@ -71,7 +73,7 @@ from tests.support.mfa import use_in_sessions
 from tests.support.passkeys.users import new_credential
 from tests.support.personal_tokens import add_personal_token
 from tests.support.saml import new_certificate
-from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
+from tests.support.services import add_api_resource, add_login, add_service_role, add_service_user, add_subscription, sign_in_to
 from tests.support.siem import make_sink
 
 AUDITED: Final = ("organization.updated", "user.invited", "user.removed", "security.password.changed", "service.updated")
@@ -569,6 +571,8 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
+    role_name = await _add_role(ports, organization)
+    await add_service_role(pool, services[0], people["end-user"].id, f"{slug}-editor")
     account_things = await add_organization_account(pool, organization, owner)
     grant = "insert into api_resource_service_accounts values (%s, %s, %s, %s, now())"
     await run_sql(pool, grant, org, resource, UUID(account_things["account_id"]), [f"{slug}:orders"])
@@ -584,10 +588,14 @@ async def _add_tenant(
         **service_things,
         **directory,
         "resource_id": str(resource),
+        "role_name": role_name,
+        "role_slug": f"{slug}-editor",
+        "permission_name": f"{slug}-editor:all",
         "resource_credential_id": await add_secret(pool, org, slug, resource, "Orders API"),
         **account_things,
         **impersonator.platform_things,
-        "group_id": str(org),
+        "attribute_name": await add_attributes(pool, slug, org, [further.id, people["end-user"].id], services[1]),
+        **await _add_groups(pool, organization, services[0], people["end-user"], further, UUID(directory["live_token_id"])),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
         "resource_name": f"{slug.title()} Orders",
@@ -669,6 +677,7 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
                 expires_at=now if name.startswith("expired") else None,
                 created_by=owner.id,
                 created_at=now,
+                directory_groups=True,
             )
             await tx.scim_tokens.add(token, digest(text))
         for account in (known, former):
@@ -677,7 +686,25 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
             await tx.scim_users.save_profile(org, account.id, profile, account.email, now)
         await tx.directory_blocks.add(org, former.id, now)
         await tx.scim_users.remove_members(org, [former.id], now)
-    return {**texts, "token_id": str(ids["expired_scim_token"])}
+    return {**texts, "token_id": str(ids["expired_scim_token"]), "live_token_id": str(ids["scim_token"])}
+
+
+async def _add_groups(
+    pool: Pool, organization: Organization, service: UUID, end_user: Account, further: Account, token: UUID
+) -> Mapping[str, str]:
+    """Add a group that admins manage, which opens the service, and one of the directory. Both have the same two users."""
+    org, slug = organization.id, organization.slug
+    ids = {"group_id": new_id(), "pushed_group_id": new_id()}
+    group = """
+        insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
+        values (%s, %s, %s, lower(%s), %s, %s, %s, now(), now(), now())"""
+    for kind, id_ in ids.items():
+        name, of_directory = f"{slug.title()} {kind.partition('_')[0]}", token if kind.startswith("pushed") else None
+        await run_sql(pool, group, id_, org, name, name, f"{name} of {slug}", f"{name} there", of_directory)
+        for account in (end_user, further):
+            await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
+    await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 
 async def _add_settings(ports: Ports, organization: Organization, owner: Account) -> tuple[UUID, UUID]:
@@ -796,6 +823,24 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things
+
+
+async def _add_role(ports: Ports, organization: Organization) -> str:
+    """Add a role of the organization. Return its slug."""
+    slug, now = organization.slug, ports.clock.now()
+    role = OrganizationRole(
+        id=new_id(),
+        org_id=organization.id,
+        slug=RoleName(f"{slug}-auditor"),
+        name=f"{slug.title()} Auditor",
+        description=f"Reads what {slug} did",
+        capabilities=frozenset({Capability.AUDIT_VIEW}),
+        created_at=now,
+        updated_at=now,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.roles.add(role)
+    return role.slug
 
 
 async def _add_api_resource(pool: Pool, organization: Organization, service: UUID, user: Account) -> UUID:

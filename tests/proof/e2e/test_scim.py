@@ -27,6 +27,12 @@ EXPLAINED: Final = [
         )
     ),
 ]
+# With directory groups, groups are created, and their checks run.
+EXPLAINED_WITH_GROUPS: Final = [
+    "User search_with_attributes",
+    *(f"User check_remove_attribute {name}" for name in ("emails", "active")),
+    "Group search_with_attributes",
+]
 
 
 @pytest.fixture
@@ -39,10 +45,14 @@ def test_all_checks_pass_except_those_that_the_guide_explains(running: Service) 
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
     created = running.post("/api/organizations/acme/scim-tokens", {"name": "Tester"}, token=token)
+    with_groups = running.post("/api/organizations/acme/scim-tokens", {"name": "Groups", "directory_groups": True}, token=token)
     scim_checks = importlib.import_module("tests.proof.clients.scim_checks")
     checks = scim_checks.run_checks(running.address, created.json()["token"])
     assert Counter(name for name, passed in checks if not passed) == dict.fromkeys(EXPLAINED, 1)
     assert sum(passed for _, passed in checks) > 40
+    checks = scim_checks.run_checks(running.address, with_groups.json()["token"])
+    assert Counter(name for name, passed in checks if not passed) == dict.fromkeys(EXPLAINED_WITH_GROUPS, 1)
+    assert sum(passed for _, passed in checks) > 50
     asked = running.get("/scim/v2/ServiceProviderConfig", token=created.json()["token"])
     assert asked.status_code == 200
     assert running.stop() == 0
@@ -51,5 +61,5 @@ def test_all_checks_pass_except_those_that_the_guide_explains(running: Service) 
     assert len(logged) == 100
     assert logged[0]["path"] == "/scim/v2/ServiceProviderConfig", "the last request before the stop is stored"
     guide = GUIDE.read_text("utf-8")
-    for check in EXPLAINED:
+    for check in (*EXPLAINED, *EXPLAINED_WITH_GROUPS):
         assert f"`{check.partition(' ')[2]}`" in guide, check

@@ -123,7 +123,7 @@ async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: P
             tracemalloc.stop()
     assert matches == LOGINS
     assert end.endswith(b"\r\n0\r\n\r\n")
-    assert b'"security_notices":[],"consents":[],"application_blocks":[],"service_accounts":[],"personal_tokens":[]}' in end
+    assert b'"consents":[],"application_blocks":[],"application_roles":[],"groups":[],"attributes":[],"service_accounts":[],' in end
     assert size > 250 * LOGINS
     assert peak < MEMORY, f"{peak / 2**20:.1f} MiB"
 

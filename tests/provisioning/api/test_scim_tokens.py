@@ -39,7 +39,7 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     assert answer.status == 200, answer.text
     assert answer.headers["Cache-Control"] == "no-store"
     token = answer.json
-    assert list(token) == ["id", "name", "prefix", "created_at", "created_by", "expires_at", "token"]
+    assert list(token) == ["id", "name", "prefix", "created_at", "created_by", "expires_at", "directory_groups", "token"]
     assert (token["name"], token["expires_at"], token["prefix"]) == ("Okta", until, token["token"][:16])
     assert token["created_by"] == acme.id(by)
     assert (token["token"].startswith("scim_live_"), len(token["token"])) == (True, 60)
@@ -48,7 +48,13 @@ async def test_owners_and_admins_create_tokens_and_see_the_secret_once(
     assert (await call(other_tenant, "GET")).json == {"tokens": [], "total": 0}
     entry = await acme.entry("scim_token.created")
     assert (entry["target_type"], entry["target_id"], entry["actor_id"]) == ("organization", str(acme.org), acme.people[by].id)
-    assert entry["details"] == {"scim_token_id": token["id"], "name": "Okta", "prefix": token["prefix"], "expires_at": until}
+    assert entry["details"] == {
+        "scim_token_id": token["id"],
+        "name": "Okta",
+        "prefix": token["prefix"],
+        "expires_at": until,
+        "directory_groups": False,
+    }
     records = json.dumps(
         [*await acme.log(), *await acme.webhook_events(), *await run_sql(acme.pool, "select scim_tokens::text from scim_tokens")],
         default=str,

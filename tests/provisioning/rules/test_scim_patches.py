@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.errors import Invalid
-from core.provisioning.model.groups import GroupChanges, parse_group_patch
+from core.provisioning.model.groups import GroupChanges, GroupKind, parse_group_patch
 from core.provisioning.model.patches import NoTarget, PatchOp, PatchOperation, apply_operations
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
-from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, USER
+from core.provisioning.model.schemas import ENTERPRISE_URN, USER
 
 STORED_USER: dict[str, Any] = {
     "userName": "ada@example.com",
@@ -111,7 +111,7 @@ def test_any_operation_is_applied_or_refused(patch: list[PatchOperation]) -> Non
     applied = [operation for operation in patch if apply_operations(USER, after, [operation]).skipped.error is None]
     assert result.skipped.error is not None or apply_operations(USER, STORED_USER, applied).resource == after
     with suppress(Invalid):
-        parse_group_patch(GROUP, patch)
+        parse_group_patch(GroupKind.ORGANIZATION, patch)
 
 
 IDS = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(4)]
@@ -142,7 +142,7 @@ def test_operations_on_members_are_applied_in_order(patch: list[tuple[PatchOpera
     model = set(before)
     for _, change in patch:
         model = change(model)
-    group_changes = parse_group_patch(GROUP, [operation for operation, _ in patch])
+    group_changes = parse_group_patch(GroupKind.ORGANIZATION, [operation for operation, _ in patch])
     after = set()
     for kind in (PROVISIONED, set(IDS) - PROVISIONED):
         changes = group_changes.of(provisioned=kind is PROVISIONED)
@@ -169,4 +169,4 @@ def test_at_most_one_address_is_primary() -> None:
 def test_a_resource_keeps_only_attributes_that_clients_can_set() -> None:
     body = {"ID": "x", "meta": {}, "password": "x", "USERNAME": "a", "emails": {"value": "a", "display": "x"}, "active": "True"}
     assert read_resource(USER, body, SkippedParts()) == {"userName": "a", "emails": [{"value": "a"}], "active": True}
-    assert parse_group_patch(GROUP, [PatchOperation(PatchOp.REPLACE, "displayName", "x")]) == GroupChanges()
+    assert parse_group_patch(GroupKind.ORGANIZATION, [PatchOperation(PatchOp.REPLACE, "displayName", "x")]) == GroupChanges()

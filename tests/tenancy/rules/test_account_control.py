@@ -5,7 +5,7 @@ from itertools import product
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
-from core.kernel.roles import ADMIN, OWNER, ROLES
+from core.kernel.roles import ADMIN, OWNER, ROLES, rights_of
 from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
@@ -76,7 +76,7 @@ def test_a_user_who_can_sign_in_controls_the_email_unless_it_is_at_a_verified_do
 
 def test_an_owner_is_not_controlled_and_a_manager_keeps_the_email() -> None:
     for role in (None, *ROLES):
-        control = replace(UNUSED, role=role)
+        control = replace(UNUSED, role=role, rights=rights_of(role))
         assert control.controls_account == (role != OWNER), role
         assert not control.used_elsewhere, role
         for at_verified_domain in (False, True):

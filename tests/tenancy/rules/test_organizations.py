@@ -19,7 +19,7 @@ from core.kernel.roles import ADMIN, MEMBER, OWNER, Capability, RoleName, rights
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
-from core.tenancy.model.organizations import EmptyOrganizationUpdate, Limit, LimitSource, Organization, Tier
+from core.tenancy.model.organizations import EmptyOrganizationUpdate, Limit, LimitSource, Membership, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
@@ -65,9 +65,15 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
     assert (organization.user_limit, organization.service_limit) == (users, services)
 
 
+MEMBERSHIP = Membership(
+    id=UUID(int=2), org_id=ACME.id, user_id=UUID(int=3), role=ADMIN, created_at=NOW, confirmed_at=NOW, rights=rights_of(ADMIN)
+)
+
+
 @pytest.mark.parametrize("role", [None, ADMIN])
 def test_a_membership_state_has_the_role_and_the_status(role: RoleName | None) -> None:
-    assert organizations_model.to_membership_state(ACME, role) == MembershipState(
+    membership = None if role is None else MEMBERSHIP
+    assert organizations_model.to_membership_state(ACME, membership) == MembershipState(
         ACME.id, "acme", OrganizationStatus.SUSPENDED, role, rights_of(role)
     )
 

@@ -11,7 +11,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, RoleName
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, RoleName, rights_of
 from core.kernel.values import Email, Page, new_id
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Limit, LimitSource, Membership
@@ -22,7 +22,8 @@ ALL = Page(1, 50)
 
 
 def membership(org: UUID, user: UUID, role: RoleName = MEMBER, **changes: Any) -> Membership:
-    default = Membership(id=uuid4(), org_id=org, user_id=user, role=role, created_at=NOW - HOUR, confirmed_at=NOW)
+    rights = rights_of(role)
+    default = Membership(id=uuid4(), org_id=org, user_id=user, role=role, created_at=NOW - HOUR, confirmed_at=NOW, rights=rights)
     return replace(default, **changes)
 
 
@@ -299,7 +300,7 @@ async def test_a_lock_that_waited_returns_the_committed_change(storage: Postgres
             nursery.start_soon(look, target)
         await until_blocked(pool, 2)
         assert not results
-    assert results == {user.id: replace(locked_membership, role=ADMIN), eve.id: None}
+    assert results == {user.id: replace(locked_membership, role=ADMIN, rights=rights_of(ADMIN)), eve.id: None}
 
 
 async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage: Postgres, pool: Pool) -> None:

@@ -13,7 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import ADMIN, MEMBER, OWNER
+from core.kernel.roles import ADMIN, MEMBER, OWNER, rights_of
 from core.kernel.values import Slug
 from core.tenancy.model.organizations import Membership, Organization, SlugTaken, Tier
 from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql
@@ -149,7 +149,15 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
     b = replace(b, status=OrganizationStatus.REJECTED, **BARE)
     await add_organizations(storage, c, a, b, foreign)
     memberships = {
-        one.id: Membership(id=uuid4(), org_id=one.id, user_id=user.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
+        one.id: Membership(
+            id=uuid4(),
+            org_id=one.id,
+            user_id=user.id,
+            role=role,
+            created_at=NOW - DAY,
+            confirmed_at=confirmed,
+            rights=rights_of(role, members_see_end_users=one.members_see_end_users),
+        )
         for one, role, confirmed in ((c, OWNER, NOW), (a, ADMIN, None), (b, MEMBER, NOW - HOUR))
     }
     async with storage.transaction(by=SYSTEM) as tx:

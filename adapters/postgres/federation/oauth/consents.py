@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
-from core.authentication.model.openid import ResourceGrant, Scope, in_order
+from core.authentication.model.openid import FURTHER_SCOPES, ResourceGrant, Scope, in_order
 from core.federation.oauth.model.consents import Agreement, Consent
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
@@ -18,6 +18,7 @@ API_ACCESS: Final = f"""
      where a.user_id = c.user_id and a.service_id = c.service_id)"""
 
 
+SCOPE: Final = "c.scope || c.further_scope"
 ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
 CONSENT: Final = Record(
     Consent,
@@ -29,7 +30,7 @@ CONSENT: Final = Record(
     org_slug="o.slug",
     organization=ORGANIZATION,
     logo_url="b.logo_url",
-    scope=lambda names: in_order(map(Scope, names)),
+    scope=Column(sql=SCOPE, read=lambda names: in_order(map(Scope, names))),
     granted_at="""
         greatest(c.granted_at, (
             select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
@@ -52,8 +53,8 @@ class Consents(Repository):
     async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
         agreement = await self._one(
             lambda row: Agreement(frozenset(Scope(name) for name in row[0]), None if row[1] is None else frozenset(row[1])),
-            """
-            select c.scope, a.scope from consents c
+            f"""
+            select {SCOPE}, a.scope from consents c
             left join api_consents a on a.user_id = c.user_id and a.service_id = c.service_id and a.resource_id = %(resource_id)s
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s""",
             org_id=org_id,
@@ -74,14 +75,24 @@ class Consents(Repository):
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.
         sql = """
-            insert into consents as c (user_id, org_id, service_id, scope, granted_at)
-            select %(user_id)s, org_id, id, %(scope)s::text[], %(now)s from services
+            insert into consents as c (user_id, org_id, service_id, scope, further_scope, granted_at)
+            select %(user_id)s, org_id, id, %(scope)s::text[], %(further_scope)s::text[], %(now)s from services
             where org_id = %(org_id)s and id = %(service_id)s for key share
             on conflict (user_id, service_id) do update set
-                scope = array(select unnest(c.scope) union select unnest(excluded.scope)), granted_at = excluded.granted_at
-            where not c.scope @> excluded.scope
+                scope = array(select unnest(c.scope) union select unnest(excluded.scope)),
+                further_scope = array(select unnest(c.further_scope) union select unnest(excluded.further_scope)),
+                granted_at = excluded.granted_at
+            where not (c.scope @> excluded.scope and c.further_scope @> excluded.further_scope)
             returning 1"""
-        return await self._exists(sql, org_id=org_id, service_id=service_id, user_id=user_id, scope=sorted(scope), now=now)
+        return await self._exists(
+            sql,
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            scope=sorted({*scope} - FURTHER_SCOPES),
+            further_scope=sorted({*scope} & FURTHER_SCOPES),
+            now=now,
+        )
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
         # The lock waits for a deletion of the API resource, which would make the foreign key fail.

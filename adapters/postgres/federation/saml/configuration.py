@@ -1,7 +1,7 @@
 """SAML configurations and certificates of services."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
+    AttributeFormat,
     CertificateState,
     NameIdFormat,
     SamlCertificate,
@@ -23,7 +24,14 @@ from core.federation.saml.model.configuration import (
 from ports.crypto import SecretContext, Vault
 
 CONFIGURATION: Final = Record(
-    SamlConfiguration, "c", name_id_format=NameIdFormat, attribute_mapping=Column(write=lambda mapping: Jsonb(dict(mapping)))
+    SamlConfiguration,
+    "c",
+    name_id_format=NameIdFormat,
+    attribute_mapping=Column(write=lambda mapping: Jsonb(dict(mapping))),
+    attribute_formats=Column(
+        read=lambda formats: {name: AttributeFormat(each.get("name_format"), each.get("separator")) for name, each in formats.items()},
+        write=lambda formats: Jsonb({name: asdict(each) for name, each in formats.items()}),
+    ),
 )
 CONFIGURE: Final = f"""
     {CONFIGURATION.insert("saml_configurations", "service_id", "org_id", "updated_at")}

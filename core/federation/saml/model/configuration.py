@@ -11,9 +11,10 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
+from core.authentication.model.claim_document import LIST_CLAIMS, SOURCES, is_source
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
-from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.values import is_printable
 
 CERTIFICATE_YEARS: Final = 3
@@ -21,6 +22,8 @@ PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this
 MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core section 8.3.6
 MAX_URL_LENGTH: Final = 2048
 MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
+MAX_SEPARATOR: Final = 10  # characters
+MAX_VALUES: Final = 500  # of an attribute
 MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
 
 
@@ -57,11 +60,30 @@ class NameIdFormatUnknown(Invalid):
 
 
 class AttributeSourceUnknown(Invalid):
-    """The attribute_mapping has an unknown source. The sources are email and id."""
+    """The attribute_mapping has an unknown source."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(
+            f"The attribute_mapping has the unknown source {source!r}. Choose from {', '.join((*SOURCES, *LIST_CLAIMS))}, directory:<name> "
+            "and attribute:<name> with an attribute of the organization."
+        )
 
 
 class AttributeNameInvalid(Invalid):
     """The attribute names must be different and have 1 to 256 characters, without spaces at the start or the end."""
+
+
+class AttributeFormatInvalid(Invalid):
+    """A format of the attribute_formats needs the name of an attribute, a URI of at most 256 characters, and a separator of 1 to 10."""
+
+
+class TooManySamlValues(Forbidden):
+    """The application cannot get all values of an attribute. Ask an admin of the organization to send it fewer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The attribute {name} has more than {MAX_VALUES} values. Ask an admin of the organization to send the application fewer."
+        )
 
 
 class SignatureRequired(Invalid):
@@ -109,15 +131,31 @@ class NameIdFormat(StrEnum):
         raise NameIdFormatUnknown
 
 
-class AttributeSource(StrEnum):
-    """The account data that an attribute can contain."""
-
-    EMAIL = "email"
-    ID = "id"
+# The sources that need no further facts about the user, and the attribute names of a service without an attribute mapping.
+DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {"email": "email", "id": "id"}
 
 
-# The attribute names of a service without an attribute mapping.
-DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
+@dataclass(frozen=True, slots=True)
+class AttributeFormat:
+    """How an attribute is written. Without a separator, each value is an element of its own."""
+
+    name_format: str | None = None  # a URI (SAML core section 8.2); None: the basic format, if the name has no space
+    separator: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        has_valid_uri = self.name_format is None or is_name(self.name_format, MAX_ATTRIBUTE_NAME_LENGTH)
+        has_valid_separator = self.separator is None or (0 < len(self.separator) <= MAX_SEPARATOR and is_printable(self.separator))
+        return has_valid_uri and has_valid_separator
+
+
+@dataclass(frozen=True, slots=True)
+class SamlAttribute:
+    """An attribute of an assertion."""
+
+    name: str
+    values: tuple[str, ...]
+    name_format: str | None = None  # as in AttributeFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +169,7 @@ class SamlConfiguration:
     slo_certificate: str | None = None  # PEM; verifies the signatures of the service's LogoutRequests
     name_id_format: NameIdFormat | None = None  # None only before the first configuration
     attribute_mapping: Mapping[str, str] | None = None  # source to attribute name; None for DEFAULT_ATTRIBUTES
+    attribute_formats: Mapping[str, AttributeFormat] | None = None  # by attribute name
     sign_assertions: bool = True
     sign_response: bool = True
 
@@ -189,9 +228,15 @@ class SamlIdentityProvider:
     slo_certificate: str | None
     name_id_format: NameIdFormat
     attribute_mapping: Mapping[str, str]
+    attribute_formats: Mapping[str, AttributeFormat]
     sign_assertions: bool
     sign_response: bool
     certificate: SamlCertificate
+
+    @property
+    def needs_further_facts(self) -> bool:
+        """Whether an attribute has another source than the address and the id of the account."""
+        return not self.attribute_mapping.keys() <= DEFAULT_ATTRIBUTES.keys()
 
 
 def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
@@ -216,7 +261,7 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
     """Return the configuration if it is valid.
 
     Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
-    AttributeSourceUnknown, AttributeNameInvalid, SignatureRequired.
+    AttributeSourceUnknown, AttributeNameInvalid, AttributeFormatInvalid, SignatureRequired.
     """
     if configuration.enabled and not configuration.entity_id:
         raise EntityIdMissing
@@ -230,11 +275,16 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
     if configuration.slo_url is not None and (flaw := endpoint_flaw(configuration.slo_url)):
         raise SloUrlInvalid(f"The URL for logouts (SLO) is not allowed: {flaw}")
     if configuration.attribute_mapping is not None:
-        if not set(configuration.attribute_mapping) <= set(AttributeSource):
-            raise AttributeSourceUnknown
+        for source in configuration.attribute_mapping:
+            if source not in LIST_CLAIMS and not is_source(source):
+                raise AttributeSourceUnknown(source)
         names = list(configuration.attribute_mapping.values())
         if len(set(names)) < len(names) or not all(is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
             raise AttributeNameInvalid
+    names_of_attributes = (configuration.attribute_mapping or DEFAULT_ATTRIBUTES).values()
+    for name, attribute_format in (configuration.attribute_formats or {}).items():
+        if name not in names_of_attributes or not attribute_format.is_valid:
+            raise AttributeFormatInvalid
     if not configuration.sign_assertions and not configuration.sign_response:
         raise SignatureRequired
     return configuration

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
+from core.federation.saml.model.configuration import NameIdFormat, SamlAttribute, SamlIdentityProvider
 from core.kernel import uris
 from core.kernel.errors import Invalid
 
@@ -207,7 +207,7 @@ class SamlAssertion:
     session_index: str
     authenticated_at: datetime  # UTC
     context_class: str
-    attributes: Mapping[str, str]  # by attribute name
+    attributes: tuple[SamlAttribute, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("service_access", __name__)
@@ -28,7 +28,8 @@ class ServiceAccessRequest(RequestModel):
 
     policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
         description="The users that the service admits. `anyone`: every account, which becomes an end user by signing in. `members`: "
-        "members of the organization. `assigned`: users that an admin, an API key or the directory assigned, and subscribers.",
+        "members of the organization. `assigned`: users that an admin, an API key or the directory assigned, users in an assigned group, "
+        "and subscribers.",
         examples=["assigned"],
     )
     saml_self_enrolled: bool = Field(default=False, description=SELF_ENROLLED)
@@ -55,13 +56,15 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_MANAGE, outlives=True)
+@refuses(409)
 @existing_service
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
     """Replace the access settings of a service.
 
     Sessions continue. A user who loses access loses it at the next refresh or sign-in. Users that
     the organization's directory blocks are never admitted. Changing the policy from `assigned` to
-    another one ends the assignments by the directory.
+    another one ends the assignments by the directory. 409: a group has the name of a service with the policy
+    `assigned`.
     """
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
     return ServiceAccessResponse.of(await access.save_settings(ports(), acting(), service_slug, settings))
@@ -150,3 +153,79 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     `DELETE /api/organizations/{org_slug}/users/{user_id}/sessions`.
     """
     await access.unassign(ports(), acting(), service_slug, user_id)
+
+
+class AssignedGroupResponse(ResponseModel):
+    """A group that is assigned to the service."""
+
+    group_id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
+    member_count: int = Field(description="The number of users in the group.")
+    assigned_at: Timestamp = Field(description="When the group was assigned.")
+
+
+class AssignedGroupListResponse(ResponseModel):
+    """The groups that are assigned to the service."""
+
+    groups: list[AssignedGroupResponse] = Field(description="The assigned groups, by name. The list has no pages.")
+    total: int = Field(description="The number of groups.")
+
+
+@routes.get("/api/organizations/<org_slug>/services/<service_slug>/groups")
+@member(Capability.END_USERS_VIEW)
+async def list_groups(org_slug: str, service_slug: str) -> AssignedGroupListResponse:
+    """List the groups that are assigned to a service.
+
+    Under the policy `assigned`, their users may use the service. They are not in the list of assigned users.
+    """
+    listed = await access.list_groups(ports(), acting(), service_slug)
+    return AssignedGroupListResponse(groups=AssignedGroupResponse.list_of(listed), total=len(listed))
+
+
+@routes.put("/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@describes({204: "The group is assigned to the service."})
+async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
+    """Assign a group to a service.
+
+    It counts under the policy `assigned`. Users who join the group later may use the service, too. Assigning a group
+    again changes nothing.
+    """
+    await access.assign_group(ports(), acting(), service_slug, group_id)
+
+
+@routes.delete("/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@describes({204: "The group is no longer assigned to the service."})
+async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
+    """End the assignment of a group to a service.
+
+    Under the policy `assigned`, users who have access by nothing else lose it, and their sessions of OpenID Connect end.
+    """
+    await access.unassign_group(ports(), acting(), service_slug, group_id)
+
+
+class GroupServiceResponse(ResponseModel):
+    """A service that a group is assigned to."""
+
+    id: UUID = Field(description="The id of the service.")
+    slug: str = Field(description="The slug of the service.")
+    name: str = Field(description="The name of the service.")
+
+
+class GroupServiceListResponse(ResponseModel):
+    """The services that a group is assigned to."""
+
+    services: list[GroupServiceResponse] = Field(description="The services, by name. The list has no pages.")
+    total: int = Field(description="The number of services.")
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>/services")
+@member(Capability.END_USERS_VIEW)
+async def list_services_of_group(org_slug: str, group_id: UUID) -> GroupServiceListResponse:
+    """List the services that a group is assigned to.
+
+    Under the policy `assigned`, the users of the group may use them.
+    """
+    listed = await access.list_services_of_group(ports(), acting(), group_id)
+    return GroupServiceListResponse(services=GroupServiceResponse.list_of(listed), total=len(listed))

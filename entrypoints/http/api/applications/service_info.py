@@ -8,6 +8,7 @@ from entrypoints.http.api.applications.services import ServiceResponse, to_servi
 from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional
+from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("service_info", __name__)
 
@@ -39,6 +40,7 @@ class ServiceInfoUpdateRequest(RequestModel):
 
 @routes.patch("/api/service/info")
 @service_key(Permission.WRITE_SERVICE)
+@refuses(409)
 async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
     """Change the service of the API key.
 

@@ -17,7 +17,7 @@ from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
-from entrypoints.http.edge.openapi import describes, takes_image
+from entrypoints.http.edge.openapi import describes, refuses, takes_image
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
 from entrypoints.http.edge.signatures import before_body
 from entrypoints.http.edge.streaming import stream_list
@@ -214,6 +214,7 @@ class UpdatedServiceResponse(ServiceResponse):
 
 @routes.patch("/api/organizations/<org_slug>/services/<service_slug>")
 @member(Capability.SERVICES_MANAGE, outlives=True)
+@refuses(409)
 @existing_service
 async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -> UpdatedServiceResponse:
     """Change a service.

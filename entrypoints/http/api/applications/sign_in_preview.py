@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
-from core.federation.model.sign_in import PreviewOutcome
+from core.federation.model.sign_in import PreviewOutcome, SamlPreview
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -57,7 +57,8 @@ class SamlPreviewResponse(ResponseModel):
     error: str | None = Field(description="The error code of the refusal; null without one.")
     message: str | None = Field(description="The reason of the refusal, or the rule of a sign-in policy; null without either.")
     name_id: str | None = Field(description="The name of the user; null if the sign-in would create it.")
-    attributes: dict[str, str] = Field(description="The attributes of the assertion.")
+    attributes: dict[str, str] = Field(description="The attributes of the assertion. Several values are joined by `, `.")
+    attribute_values: dict[str, list[str]] = Field(description="The attributes of the assertion with all their values.")
 
 
 class SignInPreviewResponse(ResponseModel):
@@ -79,4 +80,14 @@ async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) 
     result = await sign_in_preview.preview(
         ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
     )
-    return SignInPreviewResponse.of(result)
+    return SignInPreviewResponse(
+        openid=None if result.openid is None else OpenIdPreviewResponse.of(result.openid), saml=_to_saml(result.saml)
+    )
+
+
+def _to_saml(preview: SamlPreview | None) -> SamlPreviewResponse | None:
+    if preview is None:
+        return None
+    values = {each.name: list(each.values) for each in preview.attributes}
+    joined = {name: ", ".join(texts) for name, texts in values.items()}
+    return SamlPreviewResponse.of(preview, attributes=joined, attribute_values=values)

@@ -14,7 +14,7 @@ from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Id, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.queries import Pagination
 
-ROLE = "`owner`, `admin` or `member`, not above your own role."
+ROLE = "`owner`, `admin`, `member`, or a role of the organization. You need every right that it gives."
 OWNER = "The id of the user who answers for it: a member of the organization, or a platform owner."
 NEW_OWNER = f"{OWNER} Name yourself, or leave the owner as it is. Only the owner of an organization can name another user."
 SCOPES = (

@@ -1,11 +1,12 @@
 """SCIM discovery: features, resource types and schemas (RFC 7644 section 4)."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.model.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema, group_schema
 from entrypoints.http.api.provisioning.models import (
     RESOURCE_TYPE_LIST_RESPONSE,
     RESOURCE_TYPE_RESPONSE,
@@ -14,6 +15,7 @@ from entrypoints.http.api.provisioning.models import (
     SERVICE_PROVIDER_CONFIG_RESPONSE,
 )
 from entrypoints.http.api.provisioning.protocol import MAX_COUNT, json_response, list_body, location, refuse_filter
+from entrypoints.http.base.context import acting_directory
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
@@ -88,7 +90,7 @@ async def list_resource_types() -> Response:
     There are two: User and Group.
     """
     refuse_filter()
-    return json_response(list_body([_resource_type(schema) for schema in RESOURCES], len(RESOURCES), 1))
+    return json_response(list_body([_resource_type(schema) for schema in _of_caller(RESOURCES)], len(RESOURCES), 1))
 
 
 @routes.get("/scim/v2/ResourceTypes/<resource_type>")
@@ -99,7 +101,7 @@ async def get_resource_type(resource_type: str) -> Response:
 
     The resource types are `User` and `Group`.
     """
-    for schema in RESOURCES:
+    for schema in _of_caller(RESOURCES):
         if schema.name == resource_type:
             return json_response(_resource_type(schema))
     raise ResourceTypeUnknown
@@ -115,7 +117,7 @@ async def list_schemas() -> Response:
     as `id` and `meta`, are not part of it.
     """
     refuse_filter()
-    return json_response(list_body([_schema(schema) for schema in SCHEMAS], len(SCHEMAS), 1))
+    return json_response(list_body([_schema(schema) for schema in _of_caller(SCHEMAS)], len(SCHEMAS), 1))
 
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
@@ -127,7 +129,7 @@ async def get_schema(schema_id: str) -> Response:
     A schema describes the attributes and their types. The common attributes of all resources, such
     as `id` and `meta`, are not part of it.
     """
-    for schema in SCHEMAS:
+    for schema in _of_caller(SCHEMAS):
         if schema.id.lower() == schema_id.lower():
             return json_response(_schema(schema))
     raise SchemaUnknown
@@ -155,6 +157,12 @@ async def bulk() -> Response:
     Send one request per resource instead.
     """
     raise BulkUnsupported
+
+
+def _of_caller(schemas: Sequence[ScimSchema]) -> list[ScimSchema]:
+    """Return the schemas as they are for the directory that calls: some may create groups."""
+    group = group_schema(directory_groups=acting_directory().directory_groups)
+    return [group if schema is GROUP else schema for schema in schemas]
 
 
 def _resource_type(schema: ScimSchema) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""SCIM groups: the organization, and its services with the policy `assigned` (RFC 7643 section 4.2)."""
+"""SCIM groups: the organization, its services with the policy `assigned`, and groups of directories (RFC 7643 section 4.2)."""
 
 import json
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from quart import Blueprint, Response
+import structlog
+from quart import Blueprint, Response, request
 
-from core.kernel.errors import Forbidden
-from core.provisioning import groups as scim_groups
-from core.provisioning import service_groups
+from core.provisioning import directory_groups
+from core.provisioning import group_kinds as scim_groups
 from core.provisioning.model import filters as scim_filters
-from core.provisioning.model.groups import GroupChanges, GroupCreationUnsupported, ScimGroup, parse_group, parse_group_patch
+from core.provisioning.model.groups import GroupChanges, GroupKind, ScimGroup, parse_group, parse_group_patch
 from core.provisioning.model.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.models import GROUP_LIST_RESPONSE, GROUP_REQUEST, GROUP_RESPONSE, PAGING, PATCH_REQUEST, PROJECTION
 from entrypoints.http.api.provisioning.protocol import (
@@ -27,18 +27,15 @@ from entrypoints.http.api.provisioning.protocol import (
     read_page,
     stream_with_list,
 )
-from entrypoints.http.base.context import acting_directory, ports
+from entrypoints.http.base.context import acting_directory, directory_call, no_content, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import BodyInvalid, read_in_thread
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("scim_groups", __name__)
+log = structlog.get_logger("scim")
 describes_group = partial(describes, content_type=SCIM_JSON, response_schema=GROUP_RESPONSE, optional=PROJECTION)
-
-
-class GroupDeletionForbidden(Forbidden):
-    """Groups cannot be deleted by SCIM, because they are the organization and its applications. Its owner can delete these."""
 
 
 class GroupEmpty(BodyInvalid):
@@ -58,25 +55,23 @@ async def list_groups() -> Response:
     """List the groups.
 
     The first group is the organization. Each application with the access policy `assigned` is a
-    group, too: its members are the users that your directory assigned. In this list, groups of
-    applications are without members. With `excludedAttributes=members`, the response is small and
-    fast for any number of members.
+    group, too: its members are the users that your directory assigned. With *directory groups*, the groups that
+    your directory created follow. In this list, only the organization has its members. With `excludedAttributes=members`,
+    the response is small and fast for any number of members.
     """
     (start, count), filter_ = read_page(), read_filter(scim_filters.parse_group_filter)
-    caller, projection = acting_directory(), Projection(GROUP)
-    organization = await scim_groups.find_matching(ports(), caller, filter_)
-    groups = [*([organization] if organization else []), *await service_groups.list_matching(ports(), caller, filter_)]
+    projection = Projection(GROUP)
+    groups = await scim_groups.list_matching(ports(), acting_directory(), filter_)
     return await _list_response(groups[start - 1 : start - 1 + count], len(groups), start, projection)
 
 
 async def _list_response(page: list[ScimGroup], total: int, start: int, projection: Projection) -> Response:
     """Return a part of the list of groups. The organization is streamed, because it can have many members."""
-    caller = acting_directory()
-    if not page or page[0].id != caller.org_id:
+    if not page or page[0].kind is not GroupKind.ORGANIZATION:
         return json_response(list_body([_resource(group, projection) for group in page], total, start))
     envelope = json.dumps({**list_body([{}] * len(page), total, start), "Resources": []})
     others = "".join(f", {json.dumps(_resource(group, projection))}" for group in page[1:])
-    return await _group_response(page[0], projection, (envelope[:-2], others + envelope[-2:]))
+    return await _group_response(page[0], projection, around=(envelope[:-2], others + envelope[-2:]))
 
 
 @routes.get("/scim/v2/Groups/<group_id>")
@@ -86,80 +81,108 @@ async def _list_response(page: list[ScimGroup], total: int, start: int, projecti
 async def get(group_id: UUID) -> Response:
     """Get the group with all its members.
 
-    Users that your directory deactivated are no members. `excludedAttributes=members` leaves the
-    members out.
+    Users that your directory deactivated are members only of groups that your directory created.
+    `excludedAttributes=members` leaves the members out.
     """
-    caller = acting_directory()
-    group = await (scim_groups if group_id == caller.org_id else service_groups).find(ports(), caller, group_id)
+    group = await scim_groups.find(ports(), acting_directory(), group_id)
     return await _group_response(group, Projection(GROUP))
 
 
 @routes.post("/scim/v2/Groups")
 @scim_client
-@refuses(501)
-@describes({})
+@refuses(409, 501)
+@describes_group({201: "The created group with all members."}, request_schema=GROUP_REQUEST)
 async def create() -> Response:
-    """Not supported.
+    """Create a group.
 
-    The groups are the organization and its applications.
+    Your token needs *directory groups*: without it, the response is 501. The name must be free, also without regard to
+    case, among your groups, the organization and its applications with the access policy `assigned`: 409 says which of
+    them has it.
     """
-    raise GroupCreationUnsupported
+    scim_groups.require_creation(acting_directory())
+    projection = Projection(GROUP)
+    changes = await read_in_thread(lambda body: _parse_group(body, GroupKind.DIRECTORY))
+    group = await directory_groups.create(ports(), acting_directory(), changes)
+    _report_nested(group, changes)
+    return await _group_response(group, projection, 201)
 
 
 @routes.put("/scim/v2/Groups/<group_id>")
 @scim_client
+@refuses(409)
 @describes_group({200: "The group with all members."}, request_schema=GROUP_REQUEST)
 async def replace(group_id: UUID) -> Response:
     """Replace the members of the group.
 
-    Members that are not named lose their membership; the owner and platform owners stay. New
-    members must be users that your directory knows. The `externalId` changes, too; the name of the
-    group does not.
+    Members that are not named leave the group; the owner and platform owners stay in the organization. New
+    members must be users that your directory knows. The `externalId` changes, too, and the name of a group that your
+    directory created. Members that are groups are ignored there, and the log of requests says so.
     """
-    return await _change(group_id, _parse_group)
+    group, changes, projection = await _read_changes(group_id, lambda body, kind: _parse_group(body, kind))
+    return await _group_response(await _change(group, changes), projection)
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes_group({200: "The group with all members."}, request_schema=PATCH_REQUEST)
+@refuses(409)
+@describes_group(
+    {200: "The group with all members.", 204: "The group that your directory created is changed."}, request_schema=PATCH_REQUEST
+)
 async def patch(group_id: UUID) -> Response:
     """Add members to the group, or remove members from it.
 
     Either all operations are applied, or none. New members must be users that your directory knows.
-    A removal of `members` that names no member removes only members that your directory provisioned.
-    `externalId` changes too. Other attributes of the group do not change.
+    `displayName` and `externalId` of a group that your directory created change, too, and the response has no body, unless
+    `attributes` or `excludedAttributes` asks for one. Of the other groups, only `externalId` changes, and a
+    removal of `members` that names no member removes only members that your directory provisioned.
     """
-    return await _change(group_id, lambda body: parse_group_patch(GROUP, parse_operations(body)))
+    group, changes, projection = await _read_changes(group_id, lambda body, kind: parse_group_patch(kind, parse_operations(body)))
+    changed = await _change(group, changes)
+    # The cost of a change of a few members must not grow with the group (RFC 7644 section 3.5.2).
+    if group.kind is GroupKind.DIRECTORY and not {"attributes", "excludedAttributes"} & request.args.keys():
+        return no_content()
+    return await _group_response(changed, projection)
 
 
 @routes.delete("/scim/v2/Groups/<group_id>")
 @scim_client
-@describes({})
-async def delete(group_id: UUID) -> Response:
-    """Not allowed.
+@describes({204: "The group is deleted."})
+async def delete(group_id: UUID) -> None:
+    """Delete a group that your directory created.
 
-    The group is the organization. An owner can delete the organization.
+    Its users lose the access that only the group gave. The organization and its applications are groups that SCIM
+    cannot delete: 403.
     """
-    raise GroupDeletionForbidden
+    await scim_groups.delete(ports(), acting_directory(), group_id)
 
 
-def _parse_group(body: dict[str, Any]) -> GroupChanges:
+def _parse_group(body: dict[str, Any], kind: GroupKind) -> GroupChanges:
     """Return the changes of a whole group. Raises: GroupEmpty, BodyInvalid, SchemaMissing."""
     if not body:
         raise GroupEmpty
-    return parse_group(GROUP, check_body(body, GROUP_URN))
+    return parse_group(kind, check_body(body, GROUP_URN))
 
 
-async def _change(group_id: UUID, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:
-    caller = acting_directory()
-    is_organization = group_id == caller.org_id
-    if not is_organization:
-        await service_groups.find(ports(), caller, group_id)  # an unknown id is 404, whatever the body is
+async def _read_changes(
+    group_id: UUID, parse: Callable[[dict[str, Any], GroupKind], GroupChanges]
+) -> tuple[ScimGroup, GroupChanges, Projection]:
+    group = await scim_groups.find(ports(), acting_directory(), group_id)  # an unknown id is 404, whatever the body is
     projection = Projection(GROUP)
-    changes = await read_in_thread(parse)
-    return await _group_response(
-        await (scim_groups if is_organization else service_groups).change(ports(), caller, group_id, changes), projection
-    )
+    return group, await read_in_thread(lambda body: parse(body, group.kind)), projection
+
+
+async def _change(group: ScimGroup, changes: GroupChanges) -> ScimGroup:
+    changed = await scim_groups.change(ports(), acting_directory(), group, changes)
+    _report_nested(changed, changes)
+    return changed
+
+
+def _report_nested(group: ScimGroup, changes: GroupChanges) -> None:
+    """Note in the log of requests that members were ignored because they are groups."""
+    if changes.nested:
+        log.info("scim_nested_groups_ignored", org_id=str(acting_directory().org_id), group_id=str(group.id), groups=len(changes.nested))
+        if (call := directory_call()) is not None:
+            call.error = "Members that are groups were ignored. Assign the users of these groups instead."
 
 
 def _resource(group: ScimGroup, projection: Projection) -> dict[str, Any]:
@@ -174,17 +197,20 @@ def _resource(group: ScimGroup, projection: Projection) -> dict[str, Any]:
     )
 
 
-async def _group_response(group: ScimGroup, projection: Projection, around: tuple[str, str] = ("", "")) -> Response:
-    resource, caller = _resource(group, projection), acting_directory()
+async def _group_response(group: ScimGroup, projection: Projection, status: int = 200, *, around: tuple[str, str] = ("", "")) -> Response:
+    resource = _resource(group, projection)
     if not projection.includes("members"):
-        text = f"{around[0]}{json.dumps(resource)}{around[1]}"
-        return Response(text.encode(), content_type=SCIM_JSON)
-    users_url = location(USER.endpoint)
+        response = Response(f"{around[0]}{json.dumps(resource)}{around[1]}".encode(), content_type=SCIM_JSON)
+    else:
+        users_url = location(USER.endpoint)
 
-    def to_member(user_id: UUID) -> dict[str, Any]:
-        members = projection.apply({"members": [{"value": str(user_id), "$ref": f"{users_url}/{user_id}", "type": "User"}]})
-        return dict(members["members"][0])
+        def to_member(user_id: UUID) -> dict[str, Any]:
+            members = projection.apply({"members": [{"value": str(user_id), "$ref": f"{users_url}/{user_id}", "type": "User"}]})
+            return dict(members["members"][0])
 
-    is_organization = group.id == caller.org_id
-    ids = scim_groups.list_member_ids(ports(), caller) if is_organization else service_groups.list_member_ids(ports(), caller, group.id)
-    return await stream_with_list(resource, "members", ids, to_member, around)
+        ids = scim_groups.list_member_ids(ports(), acting_directory(), group)
+        response = await stream_with_list(resource, "members", ids, to_member, around)
+    response.status_code = status
+    if status == 201:
+        response.headers["Location"] = location(GROUP.endpoint, group.id)
+    return response

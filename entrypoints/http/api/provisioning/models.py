@@ -244,7 +244,10 @@ GROUP_REQUEST: Final = {
             "maxLength": MAX_TEXT_LENGTH,
             "description": "The id of the group in your directory. Without it, the present one stays.",
         },
-        "displayName": {"description": "The name of the group. It is accepted and ignored."},
+        "displayName": {
+            "description": "The name of the group. It is accepted and ignored for groups that your directory did not create. A new group "
+            "needs it, with at most 256 characters."
+        },
         "members": {
             "type": ["array", "null"],
             "description": "All members of the group. Without it, or with null, the members stay as they are.",

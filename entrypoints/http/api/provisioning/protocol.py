@@ -15,7 +15,7 @@ from core.kernel.errors import Forbidden, Invalid
 from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
-from core.provisioning.model.schemas import Returned, ScimSchema
+from core.provisioning.model.schemas import GROUP_URN, USER_URN, Returned, ScimSchema
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.bodies import DECODED_AT_ONCE, BodyInvalid, read_in_thread
 from entrypoints.http.edge.error_body import SCIM_JSON
@@ -24,6 +24,8 @@ from entrypoints.http.edge.streaming import only_headers
 
 LIST_URN: Final = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
 PATCH_URN: Final = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+# The schema of users and groups in drafts of SCIM 2.0, which OneLogin still sends
+DRAFT_URN: Final = "urn:scim:schemas:core:2.0"
 DEFAULT_COUNT: Final = 100
 MAX_COUNT: Final = 1000
 
@@ -80,7 +82,9 @@ def schema_error(body: Mapping[str, Any], urn: str) -> SchemaMissing | None:
     """Return an error if the body has `schemas` without the URN, or else None."""
     schemas = get_member(body, "schemas")
     urns = [item.lower() for item in schemas if isinstance(item, str)] if isinstance(schemas, list) else []
-    return None if schemas is None or urn.lower() in urns else SchemaMissing(urn)
+    is_resource = urn.lower() in (USER_URN.lower(), GROUP_URN.lower())
+    is_known = urn.lower() in urns or (is_resource and DRAFT_URN in urns)
+    return None if schemas is None or is_known else SchemaMissing(urn)
 
 
 def get_member(body: Mapping[str, Any], name: str, default: Any = None) -> Any:

@@ -30,7 +30,7 @@ class ScimRequestResponse(ResponseModel):
     )
     status: int = Field(description="The HTTP status of the response. 499: the directory closed the connection.", examples=[400])
     scim_type: str | None = Field(description="The `scimType` of the error (RFC 7644 section 3.12), or null.", examples=["invalidFilter"])
-    error: str | None = Field(description="The kind of error in one sentence, or null.")
+    error: str | None = Field(description="The kind of error, or the part of the request that was ignored, in one sentence; or null.")
 
 
 class ScimRequestListResponse(ResponseModel):

@@ -11,8 +11,18 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("scim_tokens", __name__)
+
+DIRECTORY_GROUPS = "Whether the directory may create groups in the organization, and change and delete groups of directories."
+
+
+async def _require_token(org_slug: str, token_id: UUID) -> None:
+    await scim_tokens.describe_end(ports(), acting(), token_id)
+
+
+existing_token = before_body(_require_token)
 
 
 class ScimTokenRequest(RequestModel):
@@ -20,6 +30,13 @@ class ScimTokenRequest(RequestModel):
 
     name: Name = Field(description="The name of the token.", examples=["Okta"])
     expires_at: DateTime | None = Field(default=None, description="The time when the token expires. Without it, it does not expire.")
+    directory_groups: bool = Field(default=False, description=DIRECTORY_GROUPS)
+
+
+class ScimTokenUpdateRequest(RequestModel):
+    """The change to a SCIM token."""
+
+    directory_groups: bool = Field(description=DIRECTORY_GROUPS)
 
 
 class ScimTokenResponse(ResponseModel):
@@ -31,6 +48,7 @@ class ScimTokenResponse(ResponseModel):
     created_at: Timestamp = Field(description="The time when the token was created.")
     created_by: UUID = Field(description="The id of the member or service account that created the token. It may no longer exist.")
     expires_at: Timestamp | None = Field(description="The time when the token expires, or null if it does not expire.")
+    directory_groups: bool = Field(description=DIRECTORY_GROUPS)
 
 
 class CreatedScimTokenResponse(ScimTokenResponse):
@@ -47,7 +65,7 @@ async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenRespo
     Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An
     organization can have 100 tokens.
     """
-    token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at)
+    token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at, directory_groups=data.directory_groups)
     return CreatedScimTokenResponse.of(token, token=secret)
 
 
@@ -67,6 +85,19 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
     """
     tokens = await scim_tokens.list_tokens(ports(), acting())
     return ScimTokenListResponse(tokens=ScimTokenResponse.list_of(tokens), total=len(tokens))
+
+
+@routes.patch("/api/organizations/<org_slug>/scim-tokens/<token_id>")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@existing_token
+async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
+    """Let a directory create groups, or no longer.
+
+    This counts from the next request on. Groups that the directory created stay when this is switched off. Admins can
+    change them then, unless another token has the switch.
+    """
+    token = await scim_tokens.set_directory_groups(ports(), acting(), token_id, directory_groups=data.directory_groups)
+    return ScimTokenResponse.of(token)
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")

@@ -73,7 +73,9 @@ class InvitationRequest(RequestModel):
 
     email: EmailAddress = Field(description="The email address to invite.")
     # A plain string, because the use case has a better error message for the role owner.
-    role: AssignableRole = Field(description="The role that the recipient gets. Admins can invite members only.")
+    role: AssignableRole = Field(
+        description="The role that the recipient gets. Roles other than `member` need `roles.manage`, and every right that they give."
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")
@@ -143,7 +145,7 @@ class InvitationsQuery(PageQuery):
     """The page of the list, and the filters."""
 
     status: InvitationStatus | None = Field(None, description="Return only invitations with this status.")
-    role: Role | None = Field(None, description="Return only invitations to this role.")
+    role: Text | None = Field(None, description="Return only invitations to this role.")
     search: Text | None = Field(default=None, description="Return only invitations with this text in their email address. Case is ignored.")
 
 

@@ -29,7 +29,7 @@ routes = Blueprint("members", __name__)
 class MemberFilters(Query):
     """The filters of the members. A member must match all of them."""
 
-    role: Role | None = Field(None, description="Return only members with this role.")
+    role: Text | None = Field(None, description="Return only members with this role: `owner`, `admin`, `member`, or a slug.")
     search: Text | None = Field(
         default=None,
         description="Return only members with this text in their email address, or the member with this user id. Case is ignored.",
@@ -37,7 +37,8 @@ class MemberFilters(Query):
     state: MemberState | None = Field(
         None,
         description="Return only members in this state. `unconfirmed`: they have not used the organization yet. `without_mfa`: confirmed "
-        "members without a second factor. `admins_without_mfa`: owners and admins without one. It needs `members.manage`.",
+        "members without a second factor. `admins_without_mfa`: those of them with a right that `member` does not give. It needs "
+        "`members.manage`.",
     )
 
 
@@ -231,8 +232,9 @@ class RoleChangeResponse(ResponseModel):
 async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleChangeResponse:
     """Change a member's role.
 
-    Makes a member an admin, or an admin a member. Pending invitations that the member sent are
-    canceled if the new role does not allow them. You cannot change your own role or the owner's.
+    The new role is `admin`, `member` or one of the organization's roles. You need every right of the old and of
+    the new role. Pending invitations that the member sent are canceled if the new role does not allow them. You
+    cannot change your own role or the owner's.
     """
     changed = await members.change_role(ports(), acting(), user_id, data.role)
     return RoleChangeResponse(

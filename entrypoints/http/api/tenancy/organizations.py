@@ -166,12 +166,14 @@ class OrganizationUpdateRequest(RequestModel):
 
 @routes.patch("/api/organizations/<org_slug>")
 @member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@refuses(409)
 async def update(org_slug: str, data: OrganizationUpdateRequest) -> OrganizationDetailResponse:
     """Change an organization's name or settings.
 
     Fields that you leave out keep their value. A new trust period also applies to devices that are
     already trusted. While `personal_tokens` is false, personal access tokens of the organization are
     refused from the next request on. While `members_see_end_users` is false, the role `member` gets 403 for end users.
+    409: a group has the new name.
     """
     return _to_detail_response(await organizations.update(ports(), acting(), **data.model_dump(exclude_unset=True)))
 

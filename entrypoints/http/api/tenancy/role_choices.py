@@ -1,23 +1,22 @@
 """The roles in the API description, and as options of forms."""
 
 from collections.abc import Iterable
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from core.kernel import roles
-from core.kernel.roles import ROLES, RoleName, assignable
+from core.kernel.display import to_words
+from core.kernel.roles import MEMBER, RoleName
+from core.tenancy.model.organizations import Membership
+from core.tenancy.roles import list_choices
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.bodies import Text
 
-if TYPE_CHECKING:
-    Role = RoleName
-else:  # the API description names the type, with its values
-    Role = StrEnum("Role", {name.upper(): name for name in ROLES}, module=__name__)
-    Role.__doc__ = "Membership roles, from the most to the least powerful."
-
+# The name of a role: `owner`, `admin`, `member`, or the slug of a role that the organization has defined.
+Role = Annotated[RoleName, WithJsonSchema({"type": "string"}), Field(examples=[MEMBER])]
 # The name of a role that can be given to a person.
-AssignableRole = Annotated[Text, WithJsonSchema({"type": "string", "enum": [role.name for role in assignable()]})]
+AssignableRole = Annotated[Text, Field(examples=[MEMBER])]
 
 
 def options(choices: Iterable[roles.Role]) -> list[tuple[str, str]]:
@@ -25,6 +24,18 @@ def options(choices: Iterable[roles.Role]) -> list[tuple[str, str]]:
     return [(role.name, role.label) for role in choices]
 
 
-# All roles, and those that can be given to a person.
-ALL_ROLES: Final = options(ROLES.values())
-ASSIGNABLE: Final = options(assignable())
+def role_text(membership: Membership) -> str:
+    """Return the name of a member's role inside a line of text."""
+    return membership.role_label or to_words(membership.role).lower()
+
+
+async def role_filter() -> list[tuple[str, str]]:
+    """Return the options of a filter by role: all roles of the organization."""
+    return [("", "All roles"), *options(await list_choices(ports(), acting_member()))]
+
+
+async def giveable_options(*, to_program: bool = False) -> list[tuple[str, str]]:
+    """Return the roles of the organization that the acting member may give, the least powerful built-in one first."""
+    giveable = roles.giveable(acting_member().acts_in.rights, await list_choices(ports(), acting_member()), to_program=to_program)
+    built_in, own = [role for role in giveable if role.is_built_in], [role for role in giveable if not role.is_built_in]
+    return options([*built_in[::-1], *own])

@@ -34,6 +34,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             Permission.READ_ANALYTICS: "Read analytics",
             Permission.READ_SERVICE: "Read the application",
             Permission.WRITE_SERVICE: "Change the application",
+            Permission.WRITE_ROLES: "Give and take roles",
         },
         Area: {
             Area.ORGANIZATION: "Organization",

@@ -43,6 +43,8 @@ class RouteDocs:
     form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
     errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
     security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
+    has_version: bool = False  # responses with a model have an `ETag`
+    takes_version: bool = False  # the request can have `If-Match`
     for_oauth: bool = False
     any_origin: bool = False
     for_both: bool = False  # programs and browsers
@@ -107,6 +109,16 @@ def succeeds_with_page(view: V) -> V:
 def answers_programs(model: type[BaseModel]) -> Callable[[V], V]:
     """Document the JSON that a page answers to clients that prefer it, if the request succeeds. Another operation has this model, too."""
     return _document(program_response=model)
+
+
+def has_version(view: V) -> V:
+    """Mark a route that answers with the version of its resource in `ETag` (`edge.versions`)."""
+    return _document(has_version=True)(view)
+
+
+def takes_version(view: V) -> V:
+    """Mark a route that takes `If-Match`, refuses an old version with 412, and answers with `ETag` (`edge.versions`)."""
+    return _document(has_version=True, takes_version=True)(view)
 
 
 def speaks_oauth(view: V) -> V:

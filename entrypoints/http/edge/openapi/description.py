@@ -27,6 +27,14 @@ from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.version import VERSION
 
 IMAGE_BODY: Final = {"type": "string", "format": "binary", "minLength": 1, "maxLength": MAX_IMAGE_BYTES}
+ETAG: Final = {"description": "The version of the resource, for `If-Match`.", "schema": {"type": "string"}}
+IF_MATCH: Final = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": "The `ETag` of the version that the change is based on. Without it, the present version is replaced.",
+    "schema": {"type": "string"},
+}
 _PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
@@ -44,6 +52,7 @@ ERRORS = {
     403: "The caller is not allowed to do this.",
     404: "The resource does not exist, or the caller cannot see it.",
     409: "The request conflicts with something that already exists.",
+    412: "The version in `If-Match` is not the current one. Load the resource again.",
     413: "The body is too large.",
     415: "The content type of the body is not supported.",
     431: "The headers are too large. The connection is closed.",
@@ -59,7 +68,9 @@ PATH_PARAMETERS = {
     "recovery_id": "The id of the recovery.",
     "flow_id": "The id of a sign-in in progress.",
     "org_slug": "The slug of the organization.",
+    "attribute_name": "The name of the attribute.",
     "service_slug": "The slug of the service.",
+    "role_name": "The slug of the role: `owner`, `admin`, `member`, or one of the organization's.",
     "provider": "The identity provider: `codehost`, `websuite` or `officesuite`.",
     "org_id": "The id of the organization.",
     "passkey_id": "The id of the passkey.",
@@ -70,10 +81,12 @@ PATH_PARAMETERS = {
     "service_id": "The id of the service.",
     "group": "The group of settings.",
     "plan_id": "The id of the plan.",
+    "role_slug": "The slug of the role of the service.",
+    "permission_name": "The name of the permission.",
     "key_id": "The id of the API key.",
     "token_id": "The id of the SCIM token.",
     "entry_id": "The id of the entry.",
-    "group_id": "The id of the group. The only group is the organization, and has its id.",
+    "group_id": "The id of the group. In SCIM, the organization and its applications are groups with their own ids.",
     "invitation_id": "The id of the invitation.",
     "webhook_id": "The id of the webhook.",
     "delivery_id": "The id of the delivery.",
@@ -153,6 +166,8 @@ class Provider(OpenAPIProvider):
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
+        if docs.takes_version:
+            operation["parameters"].append(IF_MATCH)
         has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])
         _complete_body(operation, docs)
         if docs.security or access.credentials is not Credentials.NONE:
@@ -231,7 +246,7 @@ def _form(names: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
 
 
 def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:
-    statuses = {431, 500, *docs.errors}
+    statuses = {431, 500, *docs.errors, *([412] if docs.takes_version else [])}
     if has_body:
         statuses |= {400, 413, 415}
     elif method in ("post", "put", "patch"):
@@ -263,6 +278,8 @@ def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: Ro
     responses = {str(status): response for status, response in sorted(by_status.items())}
     for status, response in responses.items():
         _add_page(status, response, docs)
+        if docs.has_version and status == "200":
+            response["headers"] = {"ETag": ETAG}
         if response["description"] == getdoc(list):  # quart-schema takes the description of a list from Python
             response["description"] = "The list."
     return responses

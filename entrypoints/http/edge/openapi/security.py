@@ -34,6 +34,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "scim_token": {"type": "http", "scheme": "bearer", "description": "A SCIM token, with which a directory calls."},
     "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header", "description": "An API key of a service."},
+    "api_key_as_bearer": {"type": "http", "scheme": "bearer", "description": "An API key of a service, as AuthZEN clients send it."},
     "billing_signature": {
         "type": "apiKey",
         "name": "billing-signature",

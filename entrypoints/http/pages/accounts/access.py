@@ -22,6 +22,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
+from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
@@ -31,6 +32,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, REDIRECTED, Form, accepts, answers_with, on_refusal
+from entrypoints.http.pages.navigation import first_page
 
 routes = Blueprint("account_access", __name__)
 
@@ -225,6 +227,8 @@ async def show_organizations() -> Response:
             "slug": organization.slug,
             "name": organization.name,
             "role": membership.role,
+            "path": first_page(organization.slug, membership.rights),
+            "role_text": role_text(membership),
             "since": membership.created_at,
             "is_confirmed": membership.confirmed_at is not None,
             "state": organization.status,

@@ -25,6 +25,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_file
+from entrypoints.http.api.tenancy.role_choices import role_text
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
@@ -70,7 +71,9 @@ async def show_account() -> Response:
         pending=None if email_change is None else email_change.new_email,
         has_second_factor=bool(account.second_factors),
         profile=account.profile,
-        organizations=[(organization.name, membership.role) for organization, membership in await organizations.list_own(ports(), user)],
+        organizations=[
+            (organization.name, role_text(membership)) for organization, membership in await organizations.list_own(ports(), user)
+        ],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
         consents=[consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[

@@ -58,9 +58,7 @@ async def _form_values(typed: Form, preset: str | None = None) -> dict[str, Any]
         for organization, membership in await organizations.list_own(ports(), signed_in())
         if organization.status is OrganizationStatus.ACTIVE
     ]
-    rights = next(
-        (organization.rights_of(membership.role) for organization, membership in memberships if organization.slug == org_slug), None
-    )
+    rights = next((membership.rights for organization, membership in memberships if organization.slug == org_slug), None)
     scopes = personal_tokens.available_scopes(rights)
     presets = of_scopes(scopes, SCOPE)
     return {

@@ -14,13 +14,16 @@ from core.federation import sign_in_preview
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
+from core.tenancy import groups
+from core.tenancy.model.groups import NameOfGroup, OrganizationGroupNotFound
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
@@ -31,10 +34,10 @@ ASSIGNMENTS: Final = f"{APPLICATION}/assignments"
 POLICIES: Final = [
     (AccessPolicy.ANYONE.value, "Everyone with an account"),
     (AccessPolicy.MEMBERS.value, "Members of the organization"),
-    (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
+    (AccessPolicy.ASSIGNED.value, "Assigned users and groups, and users with a subscription"),
 ]
-ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email"}
-FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url"}
+ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email", OrganizationGroupNotFound: "group"}
+FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url", NameOfGroup: "policy"}
 
 
 async def _find(service_slug: str) -> Service:
@@ -80,10 +83,16 @@ async def change_access(org_slug: str, service_slug: str, form: Form) -> Respons
 async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
     service, query = await _find(service_slug), query or AssignmentsQuery()
     listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
+    assigned = await access.list_groups(ports(), acting_member(), service.slug)
+    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
+    assigned_ids = {group.group_id for group in assigned}
     return {
         **application_values(service),
         "typed": typed,
         "assignments": listed.items,
+        "groups": assigned,
+        "other_groups": [(str(group.id), group.name) for group in others if group.id not in assigned_ids],
+        "groups_path": organization_path("/groups"),
         "query": query,
         "policy": service.access.policy.value,
         "by_directory": EnrollmentOrigin.DIRECTORY,
@@ -93,9 +102,16 @@ async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQ
 
 @routes.get(ASSIGNMENTS)
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
+@shows(
+    f"GET {SERVICE}/assignments",
+    f"POST {SERVICE}/assignments",
+    f"DELETE {SERVICE}/assignments/<user_id>",
+    f"GET {SERVICE}/groups",
+    f"PUT {SERVICE}/groups/<group_id>",
+    f"DELETE {SERVICE}/groups/<group_id>",
+)
 async def show_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> Response:
-    """List the users that are assigned to an application."""
+    """List the users and the groups that are assigned to an application."""
     return await console_page("applications/assignments.html", **await _assignment_values({}, service_slug, query_args))
 
 
@@ -118,6 +134,25 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     return redirect_with_notice("assignment-removed", f"{application_path(service_slug)}/assignments")
 
 
+@routes.post(f"{APPLICATION}/groups")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"PUT {SERVICE}/groups/<group_id>")
+@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
+async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Assign a group to an application."""
+    await access.assign_group(ports(), acting_member(), service_slug, path_id(form.get("group", "")))
+    return redirect_with_notice("group-assigned", f"{application_path(service_slug)}/assignments")
+
+
+@routes.post(f"{APPLICATION}/groups/<group_id>/remove")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {SERVICE}/groups/<group_id>")
+async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> Response:
+    """End the assignment of a group."""
+    await access.unassign_group(ports(), acting_member(), service_slug, group_id)
+    return redirect_with_notice("group-unassigned", f"{application_path(service_slug)}/assignments")
+
+
 @routes.get(f"{APPLICATION}/test")
 @member_page(Capability.SERVICES_MANAGE)
 @shows(f"GET {SERVICE}/sign-in-preview")
@@ -129,6 +164,8 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: SignInPrevi
     )
     openid = result.openid
     claims = {"ID token": openid.id_token, "Userinfo endpoint": openid.userinfo} if openid else {}
+    if openid and openid.access_token:
+        claims["Access token, about you"] = openid.access_token
     return await console_page(
         "applications/test_sign_in.html",
         openid=openid,

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import end_user_actions, end_users
+from core.applications import end_user_actions, end_users, role_assignments
 from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
@@ -59,7 +59,12 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 
 @routes.get(ONE)
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}/<user_id>", "GET /api/organizations/<org_slug>/sign-ins", "GET /api/organizations/<org_slug>/audit-log")
+@shows(
+    f"GET {API}/<user_id>",
+    f"GET {API}/<user_id>/roles",
+    "GET /api/organizations/<org_slug>/sign-ins",
+    "GET /api/organizations/<org_slug>/audit-log",
+)
 async def show_user(org_slug: str, user_id: UUID) -> Response:
     """Show a user of an organization's applications. Each action has a page."""
     details = await end_users.find(ports(), acting_member(), user_id)
@@ -69,6 +74,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         details=details,
         path=organization_path("/users"),
         actions=_actions(details, choices),
+        roles=await role_assignments.list_of_user(ports(), acting_member(), user_id),
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),
     )

@@ -11,7 +11,7 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import first_setup, metadata
 from core.federation.saml.first_setup import ServiceProviderSettings
 from core.federation.saml.model import configuration as model
-from core.federation.saml.model.configuration import NOT_CONFIGURED, NameIdFormat, SamlConfiguration, endpoint_path
+from core.federation.saml.model.configuration import NOT_CONFIGURED, AttributeFormat, NameIdFormat, SamlConfiguration, endpoint_path
 from core.federation.saml.model.metadata import (
     MetadataInvalid,
     MetadataNotFetched,
@@ -46,7 +46,7 @@ from entrypoints.http.pages.console_forms import (
     refused_console_page,
     wrong_field,
 )
-from entrypoints.http.pages.form_values import is_checked, to_model
+from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_lines, to_model
 from entrypoints.http.pages.notices import NOTICES
 from ports import Ports
 
@@ -55,6 +55,8 @@ routes = Blueprint("saml_configuration_pages", __name__)
 PAGE: Final = f"{APPLICATION}/saml"
 METADATA_URL: Final = "metadata_url"
 MAPPING: Final = "attribute_mapping"
+FURTHER: Final = "further_attributes"
+JOINED: Final = " joined by "
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
 FIELDS: Final[Fields] = {
     model.EntityIdMissing: "entity_id",
@@ -64,6 +66,7 @@ FIELDS: Final[Fields] = {
     model.SloUrlInvalid: "slo_url",
     model.SloCertificateInvalid: "slo_certificate",
     model.AttributeNameInvalid: MAPPING,
+    **dict.fromkeys((model.AttributeSourceUnknown, model.AttributeFormatInvalid), FURTHER),
     model.SignatureRequired: "sign_assertions",
     **dict.fromkeys((MetadataInvalid, NoServiceProvider, SeveralServiceProviders), "metadata"),
     **dict.fromkeys((MetadataNotFetched, TargetInvalid), METADATA_URL),
@@ -90,6 +93,7 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
         "name_id_format": str(configuration.name_id_format or NameIdFormat.EMAIL),
         "email_attribute": mapping.get("email", ""),
         "id_attribute": mapping.get("id", ""),
+        FURTHER: _further_text(configuration),
         "sign_assertions": "yes" if configuration.sign_assertions else "",
         "sign_response": "yes" if configuration.sign_response else "",
     }
@@ -124,9 +128,43 @@ async def show_saml(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/saml.html", **values)
 
 
+def _further_text(configuration: SamlConfiguration) -> str:
+    """Return the attributes with other sources than the address and the id, a line each."""
+    formats, lines = configuration.attribute_formats or {}, list[str]()
+    for source, name in (configuration.attribute_mapping or {}).items():
+        if source not in ("email", "id"):
+            written = formats.get(name, AttributeFormat())
+            lines.append(f"{name} = {source}" + ("" if written.separator is None else f"{JOINED}{written.separator}"))
+    return "\n".join(lines)
+
+
+def _further(form: Form) -> list[tuple[str, str, str | None]]:
+    """Return the name, the source and the separator of each line of further attributes. Raises: FieldInvalid."""
+    further = list[tuple[str, str, str | None]]()
+    for line in to_lines(form.get(FURTHER, "")):
+        pair, joined, separator = line.partition(JOINED)
+        name, sign, source = pair.rpartition("=")
+        if not sign or not name.strip() or not source.strip():
+            raise FieldInvalid(f"Write each line as a name, an equals sign and a source. This line has another form: {line[:100]}", FURTHER)
+        further.append((name.strip(), source.strip(), separator if joined else None))
+    if len({source for _, source, _ in further}) < len(further):
+        raise FieldInvalid("Name each source only once.", FURTHER)
+    return further
+
+
 def _mapping(form: Form) -> dict[str, str] | None:
     names = {source: form.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
+    names |= {source: name for name, source, _ in _further(form)}
     return {source: name for source, name in names.items() if name} or None
+
+
+def _formats(form: Form, stored: SamlConfiguration) -> dict[str, dict[str, str | None]] | None:
+    """Return the formats of the form. The format of a name, which only the API can set, stays."""
+    formats = {name: each.name_format for name, each in (stored.attribute_formats or {}).items() if each.name_format}
+    separators = {name: separator for name, _, separator in _further(form) if separator is not None}
+    names = (_mapping(form) or {}).values()
+    merged = {name: {"name_format": formats.get(name), "separator": separators.get(name)} for name in names}
+    return {name: each for name, each in merged.items() if any(each.values())} or None
 
 
 def wrong_setting(refusal: Refusal, form: Form) -> str | None:
@@ -137,7 +175,8 @@ def wrong_setting(refusal: Refusal, form: Form) -> str | None:
     if field != MAPPING:
         return field
     wrong = (source for source, name in (_mapping(form) or {}).items() if not model.is_name(name, model.MAX_ATTRIBUTE_NAME_LENGTH))
-    return f"{next(wrong, 'email')}_attribute"  # or both have the same name
+    source = next(wrong, "email")  # or two have the same name
+    return f"{source}_attribute" if source in ("email", "id") else FURTHER
 
 
 def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
@@ -173,7 +212,8 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
     Metadata replaces the values that it has, and the page shows its problems. If the application has no certificate yet, it gets one.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    settings = read_settings(form)
+    stored, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
+    settings = read_settings(form, stored)
     try:
         problems = await first_setup.save(ports(), acting_member(), service_slug, settings, replaces_slo_certificate=CONFIRMED in form)
     except model.SloCertificateReplaced:
@@ -191,9 +231,10 @@ async def saved_page(notice: str, service_slug: str, problems: Sequence[SamlProb
     )
 
 
-def read_settings(form: Form) -> ServiceProviderSettings:
+def read_settings(form: Form, stored: SamlConfiguration = NOT_CONFIGURED) -> ServiceProviderSettings:
     """Return the settings in a form with the fields of a SAML configuration, and with metadata or its URL."""
-    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, "attribute_mapping": lambda _: _mapping(form)})
+    mapping = {"attribute_mapping": lambda _: _mapping(form), "attribute_formats": lambda _: _formats(form, stored)}
+    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, **mapping})
     source = to_model(SamlMetadataRequest, form, {"url": lambda _: form.get(METADATA_URL, "").strip()})
     return ServiceProviderSettings(configuration=data.build(), metadata=source.metadata.strip(), metadata_url=source.url)
 

@@ -39,7 +39,12 @@ FILTERS: Final = (
     *("target_type", "target_id", "actor_id", "impersonator_id", "session_id"),
 )
 SEARCHES: Final = ("search", "actor", "target")  # the filters by text
-OBJECTS: Final = {Target.SERVICE.value: "Application", Target.API_KEY.value: "API key", Target.API_RESOURCE.value: "API resource"}
+OBJECTS: Final = {
+    Target.SERVICE.value: "Application",
+    Target.API_KEY.value: "API key",
+    Target.API_RESOURCE.value: "API resource",
+    Target.GROUP.value: "Group",
+}
 NO_ENTRIES: Final[PageResult[DescribedEntry]] = PageResult([], 0)
 
 

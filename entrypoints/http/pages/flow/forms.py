@@ -12,6 +12,7 @@ from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
 from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
+from core.federation import claims
 from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
@@ -104,6 +105,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "logo": None if service is None else image_path(service.logo_url),
         "target": options.destination.target,
         "email": user.email,
+        "keeps": service is not None and grant is not None and await claims.shows_kept_facts(ports(), service, grant.consent_scopes),
         "scopes": [] if grant is None else list(in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,
         "selects_account": asked.step is Step.SELECT,

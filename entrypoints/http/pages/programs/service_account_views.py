@@ -11,7 +11,7 @@ from uuid import UUID
 from quart import Response
 
 from core.kernel.callers import Member
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, giveable, names_with
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as model
@@ -24,6 +24,7 @@ from core.programs.model.service_accounts import (
     possible_scopes,
 )
 from core.tenancy import members
+from core.tenancy.roles import list_choices
 from entrypoints.http.api.programs.service_account_models import (
     PlatformServiceAccountRequest,
     PlatformServiceAccountUpdateRequest,
@@ -32,7 +33,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
-from entrypoints.http.api.tenancy.role_choices import options
+from entrypoints.http.api.tenancy.role_choices import giveable_options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
@@ -78,7 +79,7 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
         "account": account,
         "path": path_of(account.id),
         "list_path": path_of(),
-        "can_change": may_manage(_own_rights(), account.role),
+        "can_change": may_manage(_own_rights(), listed.role),
     }
 
 
@@ -102,8 +103,9 @@ async def _possible_owners() -> list[tuple[str, str]]:
         return [(str(caller.user_id), str(caller.email))]
     return [
         (str(member.user_id), str(member.email))
-        for role in names_with(Capability.SERVICE_ACCOUNTS_MANAGE)
-        for member in (await members.list_page(ports(), caller, role, Page(1, MAX_LIMIT))).members
+        for role in await list_choices(ports(), caller)
+        if Capability.SERVICE_ACCOUNTS_MANAGE in role.rights
+        for member in (await members.list_page(ports(), caller, role.name, Page(1, MAX_LIMIT))).members
     ]
 
 
@@ -116,7 +118,7 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
-        "roles": options(giveable(rights, to_program=True))[::-1],
+        "roles": await giveable_options(to_program=True) if isinstance(caller, Member) else [],
         "owners": owners,
         "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "presets": _presets(),

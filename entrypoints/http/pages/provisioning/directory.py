@@ -12,14 +12,14 @@ from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import directories
 from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
-from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
+from entrypoints.http.api.provisioning.tokens import ScimTokenRequest, ScimTokenUpdateRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
-from entrypoints.http.pages.consequences import Question, ask, count, sentence
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count, sentence
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
-from entrypoints.http.pages.form_values import to_model, to_start_of_day
+from entrypoints.http.pages.form_values import is_checked, to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
 
@@ -50,7 +50,7 @@ async def _values(typed: Form) -> dict[str, Any]:
 
 @routes.get(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@shows(f"GET {TOKENS}", f"POST {TOKENS}", f"DELETE {TOKENS}/<token_id>")
+@shows(f"GET {TOKENS}", f"POST {TOKENS}", f"PATCH {TOKENS}/<token_id>", f"DELETE {TOKENS}/<token_id>")
 async def show_directory(org_slug: str) -> Response:
     """Show what a directory needs to provision users, and its tokens."""
     return await console_page("provisioning/directory.html", **await _values({}))
@@ -66,8 +66,10 @@ async def create_token(org_slug: str, form: Form) -> Response:
 
     It is shown only once.
     """
-    data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
-    token, secret = await scim_tokens.create(ports_once(), acting_member(), data.name, data.expires_at)
+    data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day, "directory_groups": is_checked})
+    token, secret = await scim_tokens.create(
+        ports_once(), acting_member(), data.name, data.expires_at, directory_groups=data.directory_groups
+    )
     return await secret_page(
         "SCIM token created",
         {"Base URL": f"{app_context().base_url}/scim/v2", token.name: secret},
@@ -111,6 +113,45 @@ async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     """Revoke a SCIM token."""
     await scim_tokens.revoke(ports(), acting_member(), token_id)
     return redirect_with_notice("token-revoked", _path())
+
+
+async def _switch(token_id: UUID) -> Question:
+    token = (await scim_tokens.describe_end(ports(), acting_member(), token_id)).token
+    on = not token.directory_groups
+    return Question(
+        verb="Switch on directory groups for" if on else "Switch off directory groups for",
+        target=token.name,
+        consequences=(
+            "The directory may create groups here, and change and delete groups of directories. They open only the applications that "
+            "you assign them to."
+            if on
+            else "Requests about groups of directories are refused at once. The groups and their users stay. You can change them "
+            "yourself, unless another token has directory groups.",
+        ),
+        button="Switch on" if on else "Switch off",
+        back=("Directory", _path()),
+        dangerous=not on,
+        answered={"directory_groups": "yes" if on else ""},
+    )
+
+
+@routes.get(f"{PAGE}/tokens/<token_id>/groups")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"PATCH {TOKENS}/<token_id>")
+async def show_switch(org_slug: str, token_id: UUID) -> Response:
+    """Ask before directory groups are switched on or off."""
+    return await ask(await _switch(token_id))
+
+
+@routes.post(f"{PAGE}/tokens/<token_id>/groups")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"PATCH {TOKENS}/<token_id>")
+@ask_on_refusal(_switch)
+async def switch_groups(org_slug: str, token_id: UUID, form: Form) -> Response:
+    """Switch directory groups on or off."""
+    data = to_model(ScimTokenUpdateRequest, form, {"directory_groups": is_checked})
+    await scim_tokens.set_directory_groups(ports(), acting_member(), token_id, directory_groups=data.directory_groups)
+    return redirect_with_notice(f"directory-groups-{'on' if data.directory_groups else 'off'}", _path())
 
 
 @routes.get(f"{PAGE}/requests")

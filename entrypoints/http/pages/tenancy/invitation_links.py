@@ -19,7 +19,6 @@ from core.federation import sign_in as sign_in_flow
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
-from core.kernel.roles import ROLES
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
@@ -108,7 +107,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "organization": received.organization_name,
         "inviter": received.inviter_email,
         "email": invitation.email,
-        "role": ROLES[invitation.role].phrase,
+        "role": invitation.role_phrase,
         "until": invitation.expires_at,
         "chooses_password": chooses_password,
         "other_user": user.email if user is not None and not is_signed_in else None,

@@ -1,18 +1,19 @@
 """The pages of invitations: the list, and the form that invites many addresses at once."""
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.roles import Capability
+from core.kernel.roles import OWNER, Capability
 from core.kernel.values import Email, EmailInvalid
-from core.tenancy import invitations, inviting
+from core.tenancy import invitations, inviting, roles
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
-from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -26,7 +27,6 @@ LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"
 STATUSES: Final = [("", "All states"), *((status.value, status.value.capitalize()) for status in InvitationStatus)]
-ROLE_FILTER: Final = [("", "All roles"), *ASSIGNABLE]
 MAX_LINES_SHOWN: Final = 5  # lines in an error
 MAX_LENGTH_SHOWN: Final = 60  # characters of a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
@@ -48,7 +48,13 @@ async def _all(_: Form, invitation_id: UUID) -> dict[str, Any]:
 
 async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
     result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search, role=query.role)
-    return {"invitations": result.items, "query": query, "statuses": STATUSES, "roles": ROLE_FILTER, **neighbors(query, result.total)}
+    return {
+        "invitations": result.items,
+        "query": query,
+        "statuses": STATUSES,
+        "roles": await role_filter(),
+        **neighbors(query, result.total),
+    }
 
 
 @routes.post(f"{LIST}/<invitation_id>/cancel")
@@ -79,7 +85,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": ASSIGNABLE[::-1]}
+    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": await giveable_options()}
 
 
 @routes.post(f"{LIST}/new")
@@ -92,7 +98,8 @@ async def invite(org_slug: str, form: Form) -> Response:
 
     The page shows the result for each address.
     """
-    invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""))
+    names = [role.name for role in await roles.list_choices(ports(), acting_member()) if role.name != OWNER]
+    invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""), names)
     results = await inviting.invite_many(ports_once(), acting_member(), invitees)
     return await console_page(
         "tenancy/invitation_results.html",
@@ -102,8 +109,8 @@ async def invite(org_slug: str, form: Form) -> Response:
     )
 
 
-def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
-    """Return the addresses in a pasted text or CSV, each with its role. A cell `admin` or `member` beside it is its role.
+def parse_addresses(text: str, role: str, names: Collection[str]) -> list[tuple[Email, str]]:
+    """Return the addresses in a pasted text or CSV, each with its role. A cell beside it with one of these names of roles is its role.
 
     Raises: FieldInvalid if there is none, too many, one that is not valid, or a line without one, except the head of a CSV.
     """
@@ -113,7 +120,7 @@ def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
         parts = [part for part in SEPARATORS.split(line) if part]
         cells = {cell.strip(" \"'").lower() for cell in CELLS.split(line)}
         addresses = [part.strip("'") for part in parts if "@" in part]
-        own_role = next((each for each, _ in ASSIGNABLE if len(addresses) == 1 and each in cells), role)
+        own_role = next((each for each in names if len(addresses) == 1 and each in cells), role)
         if parts and not addresses and not cells & HEADS:
             wrong.append(line.strip())
         for address in addresses:

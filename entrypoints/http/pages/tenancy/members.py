@@ -25,7 +25,7 @@ from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
-from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes
@@ -47,7 +47,6 @@ ROLE_FIELDS: Final[Fields] = {
     CannotChangeOwnRole: "role",
     CannotChangeOwnerRole: "role",
 }
-ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
 STATE_FILTER: Final = [
     (None, "All"),
     (MemberState.ADMINS_WITHOUT_MFA, "Admins without second factor"),
@@ -79,11 +78,11 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
-        invitable=ASSIGNABLE[::-1],
+        invitable=await giveable_options() if manages else [],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
-        roles=ROLE_FILTER,
+        roles=await role_filter(),
         own_id=acting_member().user_id,
         export=with_query(page=None, limit=None, sort=None, format="csv"),
         **neighbors(query_args, result.total),
@@ -145,6 +144,7 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
     path, is_other = organization_path(f"/members/{member.user_id}"), _is_other(member)
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
+        ("Attributes", f"{path}/attributes", False),
         ("End sessions", f"{path}/end-sessions", False),
         *([("Send reset link", f"{path}/password-reset", False)] if is_other else []),
         *([("Recover account", f"{path}/recovery", False)] if is_other and choices.can_start else []),
@@ -162,10 +162,10 @@ def _back(member: ListedMember) -> tuple[str, str]:
 
 
 async def _role_question(user_id: UUID) -> Question:
-    return _role_question_about(await _find(user_id))
+    return await _role_question_about(await _find(user_id))
 
 
-def _role_question_about(member: ListedMember) -> Question:
+async def _role_question_about(member: ListedMember) -> Question:
     return Question(
         verb="Change the role of",
         target=member.email,
@@ -175,7 +175,7 @@ def _role_question_about(member: ListedMember) -> Question:
         ),
         button="Save role",
         back=_back(member),
-        choice=("role", "Role", ASSIGNABLE),
+        choice=("role", "Role", await giveable_options()),
         dangerous=False,
     )
 
@@ -186,7 +186,7 @@ def _role_question_about(member: ListedMember) -> Question:
 async def show_role(org_slug: str, user_id: UUID) -> Response:
     """Show the form that changes the role of a member."""
     member = await _find(user_id)
-    return await ask(_role_question_about(member), role=member.membership.role)
+    return await ask(await _role_question_about(member), role=member.membership.role)
 
 
 @routes.post(f"{ONE}/role")

@@ -14,7 +14,7 @@ from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
 from core.tenancy.selected_people import Change
-from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
+from entrypoints.http.api.tenancy.role_choices import giveable_options
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id
@@ -159,7 +159,7 @@ async def show_question(org_slug: str) -> Response:
     """Name the people that were selected in the list of members, and ask before an action on them."""
     name = request.args.get("action", "")
     try:
-        return await ask(_question(name, await _load(name, request.args)))
+        return await ask(await _question(name, await _load(name, request.args)))
     except NoneSelected:
         return redirect_with_notice("none-selected", organization_path("/members"))
     except TooManySelected:
@@ -178,7 +178,7 @@ async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
     return await load(ports(), acting_member(), ids) or refuse(NoneSelected)
 
 
-def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
+async def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
     action = ACTIONS[name]
     target = count(len(selected), action.noun)
     return Question(
@@ -190,7 +190,7 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
         back=("Members", organization_path("/members")),
         typed_name=target if name == "remove" else None,
         name_label="Number of members",
-        choice=("role", "Role", ASSIGNABLE[::-1]) if name == "role" else None,
+        choice=("role", "Role", await giveable_options()) if name == "role" else None,
         dangerous=action.dangerous,
         action=organization_path(f"/selected-people/{name}"),
         people=sorted(selected.values()),
@@ -201,7 +201,7 @@ def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
 async def _act(name: str, form: Form) -> Response:
     """Change the selected people. Return the page with the outcome for each of them, or to the list if all were changed."""
     action, selected = ACTIONS[name], await _load(name, form)
-    if (typed_name := _question(name, selected).typed_name) is not None:
+    if (typed_name := (await _question(name, selected)).typed_name) is not None:
         check_typed_name(form, typed_name)
     if action.change is None:
         outcomes = await selected_people.change_roles(ports(), acting_member(), selected, form.get("role", ""))
@@ -217,7 +217,7 @@ def _add_form(name: str, action: Action) -> None:
     """Add the route of the form of an action."""
 
     async def values(form: Form) -> dict[str, Any]:
-        return question_values(_question(name, await _load(name, form)), form)
+        return question_values(await _question(name, await _load(name, form)), form)
 
     @member_page(action.capability, outlives=action.outlives)
     @accepts(action.api, answers=ANSWERS)

@@ -26,7 +26,7 @@ VALUES: Final[dict[str, Any]] = {
     "revocation_endpoint_auth_methods_supported": [*SECRETS_AND_KEYS, "none"],
     "introspection_endpoint_auth_methods_supported": SECRETS_AND_KEYS,
     **{f"{name}_endpoint_auth_signing_alg_values_supported": ALGORITHMS for name in ("token", "revocation", "introspection")},
-    "scopes_supported": ["openid", "profile", "email", "offline_access", "org", "roles"],
+    "scopes_supported": ["openid", "profile", "email", "offline_access", "org", "roles", "permissions", "groups"],
     "response_types_supported": ["code"],
     "response_modes_supported": ["query", "fragment", "form_post"],
     "grant_types_supported": [
@@ -38,7 +38,7 @@ VALUES: Final[dict[str, Any]] = {
     "acr_values_supported": ["pwd", "mfa", "phr"],
     "subject_types_supported": ["public"],
     "id_token_signing_alg_values_supported": ["RS256"],
-    "claim_types_supported": ["normal"],
+    "claim_types_supported": ["normal", "distributed"],
     "ui_locales_supported": ["en"],
     "claims_parameter_supported": True,
     "require_pushed_authorization_requests": False,
@@ -54,7 +54,7 @@ CLAIMS: Final = {
     *("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid", "session_expiry"),
     *("name", "given_name", "family_name", "middle_name", "nickname", "preferred_username", "profile", "picture", "website"),
     *("gender", "birthdate", "zoneinfo", "locale", "updated_at", "email", "email_verified"),
-    *("org", "org_id", "org_name", "plan", "subscription_status", "features", "roles"),
+    *("org", "org_id", "org_name", "plan", "subscription_status", "features", "roles", "permissions", "groups"),
 }
 
 

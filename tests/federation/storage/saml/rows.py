@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
-from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
+from core.federation.saml.model.configuration import AttributeFormat, NameIdFormat, SamlConfiguration
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
@@ -31,6 +31,7 @@ CONFIGURATION: Final = SamlConfiguration(
     slo_certificate="a certificate",
     name_id_format=NameIdFormat.PERSISTENT,
     attribute_mapping={"email": "mail"},
+    attribute_formats={"mail": AttributeFormat("urn:format", ";")},
     sign_response=False,
 )
 

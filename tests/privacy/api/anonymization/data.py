@@ -14,7 +14,7 @@ from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
 from tests.support.personal_tokens import add_personal_token
-from tests.support.services import add_api_resource, add_plan, add_service_user, add_subscription, sign_in_to
+from tests.support.services import add_api_resource, add_plan, add_service_role, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
 
 USER_ADDRESS: Final = "203.0.113.9"
@@ -37,7 +37,9 @@ DELETED_TABLES: Final = (
     "consents",
     "api_consents",
     "api_resource_assignments",
+    "group_members",
     "end_user_blocks",
+    "service_role_users",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -96,6 +98,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
     await add_personal_token(ports, account, tenant.org, name="Ada's export")
     await run_sql(pool, "update sessions set key_thumbprint = 'key of Ada' where service_id = %s", service)
     resource = await add_api_resource(pool, tenant.org, services=(service,))
+    await add_service_role(pool, service, account.id)
     statements = {
         "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
         "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
@@ -157,6 +160,7 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
             *(tenant.org, resource),
         ),
+        "insert into group_members (user_id, org_id, group_id, added_at) values (%s, %s, gen_random_uuid(), now())": (tenant.org,),
         """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)
         values (gen_random_uuid(), %s, 'mfa_verify_success', true, '203.0.113.9', 'Ada''s browser', now())""": (),

@@ -113,6 +113,20 @@ class Subject:
         block = "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, 'old@example.com', %s)"
         await run_sql(self.pool, block, org, self.account.id, FIRST_LOGIN + timedelta(days=number))
 
+    async def add_group(self, number: int, org: UUID) -> UUID:
+        group, day = uuid4(), FIRST_LOGIN + timedelta(days=number)
+        groups = """
+            insert into groups (id, org_id, name, name_key, created_at, updated_at, members_changed_at)
+            values (%s, %s, 'Team', 'team', %s, %s, %s)"""
+        await run_sql(self.pool, groups, group, org, day, day, day)
+        members = "insert into group_members (org_id, group_id, user_id, added_at) values (%s, %s, %s, %s)"
+        await run_sql(self.pool, members, org, group, self.account.id, day)
+        return group
+
+    async def add_attributes(self, number: int, org: UUID) -> None:
+        values = "insert into attribute_values (org_id, user_id, attributes, changed_at) values (%s, %s, %s, %s)"
+        await run_sql(self.pool, values, org, self.account.id, '{"team": "Ops"}', FIRST_LOGIN + timedelta(days=number))
+
     async def add_personal_token(self, number: int, org: UUID | None = None, **columns: Any) -> str:
         """Add a token that was created on the day with this number, and acts in the organization, or on the user's own account."""
         id_, day, end = uuid4(), FIRST_LOGIN + timedelta(days=number), FIRST_LOGIN + timedelta(days=364)

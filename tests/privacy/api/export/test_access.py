@@ -12,7 +12,7 @@ from tests.support.builders import add_account, add_member, impersonate, run_sql
 from tests.support.platform import NOWHERE, Platform
 from tests.support.programs import add_service_account
 from tests.support.refusals import FORBIDDEN, MISSING, refused
-from tests.support.services import add_service, sign_in_to
+from tests.support.services import add_service, add_service_role, sign_in_to
 from tests.support.tenants import Tenant, Tenants
 
 OF_THE_ACCOUNT = ("mfa_events", "passkeys", "email_changes", "security_notices", "service_accounts", "personal_tokens")
@@ -31,6 +31,8 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     await add_all_data(user, shop, other)
     for tenant in (acme, other_tenant):
         await user.add_application_block(0, tenant.org)
+        await add_service_role(user.pool, await add_service(user.pool, tenant.org, "forum"), user.account.id)
+        await user.add_attributes(0, tenant.org)
     await add_service_account(user.pool, acme.org, user.account.id)
     await set_profile(user.ports, user.account.id)
     package = await user.export(acme.token("owner"))
@@ -40,6 +42,8 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
     assert [consent["organization_slug"] for consent in package["consents"]] == ["acme"]
     assert [block["organization_slug"] for block in package["application_blocks"]] == ["acme"]
+    assert [role["organization_slug"] for role in package["application_roles"]] == ["acme"]
+    assert [each["organization_slug"] for each in package["attributes"]] == ["acme"]
     assert [package[name] for name in OF_THE_ACCOUNT] == [[]] * len(OF_THE_ACCOUNT)
     assert {name: package[name] for name in NO_FIELDS} == NO_FIELDS
 

@@ -21,12 +21,12 @@ from tests.support.builders import add_member, run_sql
 from tests.support.direct import change_ports
 from tests.support.programs import add_service_account
 from tests.support.refusals import refused
-from tests.support.services import add_api_resource, add_service
+from tests.support.services import add_api_resource, add_service, add_service_role
 from tests.support.tenants import Tenant
 
 LISTS = (
     *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "security_notices", "consents"),
-    *("application_blocks", "service_accounts", "personal_tokens"),
+    *("application_blocks", "application_roles", "groups", "attributes", "service_accounts", "personal_tokens"),
 )
 
 
@@ -61,6 +61,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
     await user.add_consent(0, shop)
     await user.add_application_block(1, acme.org)
+    await add_service_role(user.pool, shop, user.account.id, at=FIRST_LOGIN + timedelta(days=1))
+    group = await user.add_group(1, acme.org)
+    await user.add_attributes(1, acme.org)
     resource = await add_api_resource(user.pool, acme.org, services=(shop,))
     agree = "insert into api_consents select %s, org_id, %s, id, '{orders:read,unknown}', created_at from api_resources where id = %s"
     await run_sql(user.pool, agree, user.account.id, shop, resource)
@@ -148,6 +151,28 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
         "application_blocks": [
             {"organization_id": str(acme.org), "organization_slug": "acme", "email": "old@example.com", "since": day[1]}
         ],
+        "application_roles": [
+            {
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "service_id": str(shop),
+                "service_slug": "shop",
+                "role": "editor",
+                "name": "Editor",
+                "permissions": ["editor:all"],
+                "assigned_at": day[1],
+            }
+        ],
+        "groups": [
+            {
+                "organization_id": str(acme.org),
+                "organization_slug": "acme",
+                "group_id": str(group),
+                "name": "Team",
+                "added_at": day[1],
+            }
+        ],
+        "attributes": [{"organization_id": str(acme.org), "organization_slug": "acme", "values": {"team": "Ops"}, "changed_at": day[1]}],
         "service_accounts": [
             {
                 "id": str(robot),
@@ -201,6 +226,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "security_notices",
             "consents",
             "application_blocks",
+            "application_roles",
+            "groups",
+            "attributes",
             "service_accounts",
             "personal_tokens",
         )
@@ -281,6 +309,8 @@ async def test_lists_of_several_batches_are_complete(
         await add_member(user.pool, tenant.org, user.account.id)
         await add_service_account(user.pool, tenant.org, user.account.id)
         await user.add_application_block(0, tenant.org)
+        await user.add_group(0, tenant.org)
+        await user.add_attributes(0, tenant.org)
     await add_service_account(user.pool, acme.org, user.account.id)
     await run_sql(user.pool, "update service_accounts set created_at = %s", FIRST_LOGIN)
     await run_sql(user.pool, "update memberships set created_at = %s", FIRST_LOGIN)
@@ -289,6 +319,7 @@ async def test_lists_of_several_batches_are_complete(
         service = await add_service(user.pool, acme.org, f"s{number}")
         await user.add_identity(number, "websuite", service)
         await user.add_consent(1, service)
+        await add_service_role(user.pool, service, user.account.id)
         await user.add_mfa_event(0, f"event {number}")
         await user.add_passkey(0)
         await user.add_email_change(0, new_email=f"n{number}@example.com")
@@ -297,7 +328,15 @@ async def test_lists_of_several_batches_are_complete(
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
-        **{"security_notices": 3, "application_blocks": 2, "service_accounts": 3, "personal_tokens": 3},
+        **{
+            "security_notices": 3,
+            "application_blocks": 2,
+            "application_roles": 2,
+            "groups": 2,
+            "attributes": 2,
+            "service_accounts": 3,
+            "personal_tokens": 3,
+        },
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)

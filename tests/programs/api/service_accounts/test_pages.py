@@ -99,4 +99,4 @@ async def test_an_admin_keeps_what_only_the_owner_can_grant(app: QuartTrio, owne
     assert leads_to(await admin.submit(one, one, name="Renamed", role="admin", all_scopes="yes")) == one
     assert await run_sql(pool, "select granted from service_accounts where name = 'Renamed'") == [(["members.manage"],)]
     page = (await admin.open(above.removesuffix("/credentials"))).text
-    assert ("Only the owner of the organization can change it." in page, "Save service account" in page) == (True, False)
+    assert ("Ask the owner of the organization to change it." in page, "Save service account" in page) == (True, False)

@@ -53,7 +53,7 @@ class ProviderMetadataResponse(ResponseModel):
     subject_types_supported: list[str] = Field(description="All clients see the same `sub`.")
     id_token_signing_alg_values_supported: list[str] = Field(description="The algorithm of ID tokens.")
     claims_supported: list[str] = Field(description="The claims that an application can get.")
-    claim_types_supported: list[str] = Field(description="All claims are normal claims.")
+    claim_types_supported: list[str] = Field(description="`normal`, and `distributed` for claims that are too large for an ID token.")
     claims_parameter_supported: bool = Field(description="Whether applications can ask for single claims.")
     request_parameter_supported: bool = Field(description="Whether the parameter `request` is supported.")
     request_uri_parameter_supported: bool = Field(description="Whether the parameter `request_uri` is supported.")
@@ -97,7 +97,7 @@ def _metadata() -> ProviderMetadataResponse:
         subject_types_supported=["public"],
         id_token_signing_alg_values_supported=["RS256"],
         claims_supported=[*PROTOCOL_CLAIMS, SESSION_EXPIRY, *sorted(USER_CLAIMS)],
-        claim_types_supported=["normal"],
+        claim_types_supported=["normal", "distributed"],
         claims_parameter_supported=True,
         request_parameter_supported=False,
         request_uri_parameter_supported=False,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from quart import Blueprint, Response
 
 from core.authentication.model.dpop import ProofUse
@@ -231,7 +231,9 @@ class ConfirmationResponse(ResponseModel):
 
 
 class IntrospectionResponse(ResponseModel):
-    """The state of a token (RFC 7662). An inactive token has no other field than `active`."""
+    """The state of a token (RFC 7662), and the claims that the application has chosen. An inactive token has only `active`."""
+
+    model_config = ConfigDict(extra="allow")
 
     active: bool = Field(description="Whether the token can be used now.")
     token_type: str | None = _if_known("`Bearer` or `DPoP` for an access token, or `refresh_token`.")

@@ -5,17 +5,20 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
+from core.authentication.model.claim_document import MAX_CLAIMS
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import (
     MAX_ATTRIBUTE_NAME_LENGTH,
     MAX_CERTIFICATE_LENGTH,
     MAX_ENTITY_ID_LENGTH,
+    AttributeFormat,
     NameIdFormat,
     SamlCertificate,
     SamlConfiguration,
     endpoint_path,
 )
 from core.kernel.roles import Capability
+from entrypoints.http.api.applications.claims import SOURCE_TEXT
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
@@ -28,8 +31,17 @@ SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
 PROVIDER = "/saml/<org_slug>/<service_slug>"
 METADATA = "application/samlmetadata+xml"
 
+NAME_FORMAT = "The URI of the format of the name. The default is the basic format, if the name has no space."
+SEPARATOR = "The text that joins several values to one. null: each value is an element of its own."
 # The use case parses the format, because it also accepts short names.
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
+
+
+class AttributeFormatRequest(RequestModel):
+    """How an attribute is written in assertions."""
+
+    name_format: Text | None = Field(default=None, description=NAME_FORMAT)
+    separator: Text | None = Field(default=None, description=SEPARATOR)
 
 
 class SamlConfigurationRequest(RequestModel):
@@ -54,10 +66,16 @@ class SamlConfigurationRequest(RequestModel):
     attribute_mapping: dict[str, Text] | None = Field(
         None,
         description=(
-            "The attribute names for the sources `email` and `id`, "
-            f"at most {MAX_ATTRIBUTE_NAME_LENGTH} characters each. The default is the names of the sources."
+            f"The attribute names by source, at most {MAX_ATTRIBUTE_NAME_LENGTH} characters each. The sources are {SOURCE_TEXT}; and "
+            "`roles`, `permissions` and `groups`. The default is `email` and `id`, with these names."
         ),
         examples=[{"email": "mail", "id": "uid"}],
+    )
+    attribute_formats: dict[str, AttributeFormatRequest] | None = Field(
+        None,
+        max_length=MAX_CLAIMS,
+        description="How attributes are written, by attribute name.",
+        examples=[{"memberOf": {"separator": ";"}}],
     )
     sign_assertions: bool = Field(True, description="Whether assertions are signed. One of the two signatures is required.")
     sign_response: bool = Field(True, description="Whether responses are signed. One of the two signatures is required.")
@@ -65,7 +83,9 @@ class SamlConfigurationRequest(RequestModel):
     def build(self) -> SamlConfiguration:
         """Return the configuration. Raises: NameIdFormatUnknown."""
         name_id_format = NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format)
-        return SamlConfiguration(**{**dict(self), "name_id_format": name_id_format})
+        formats = self.attribute_formats
+        parsed = None if not formats else {name: AttributeFormat(each.name_format, each.separator) for name, each in formats.items()}
+        return SamlConfiguration(**{**dict(self), "name_id_format": name_id_format, "attribute_formats": parsed})
 
 
 class SamlIdentityProviderResponse(ResponseModel):
@@ -75,6 +95,13 @@ class SamlIdentityProviderResponse(ResponseModel):
     metadata_url: str = Field(description="The URL of its metadata. It answers while SAML is enabled and has a certificate.")
     sso_url: str = Field(description="The URL for sign-on, with HTTP-Redirect or HTTP-POST.")
     slo_url: str = Field(description="The URL for single logout, with HTTP-Redirect or HTTP-POST.")
+
+
+class AttributeFormatResponse(ResponseModel):
+    """How an attribute is written in assertions."""
+
+    name_format: str | None = Field(description=NAME_FORMAT)
+    separator: str | None = Field(description=SEPARATOR)
 
 
 class SamlConfigurationResponse(ResponseModel):
@@ -87,6 +114,7 @@ class SamlConfigurationResponse(ResponseModel):
     slo_certificate: str | None = Field(description="The certificate (PEM) that verifies LogoutRequests of the application.")
     name_id_format: str | None = Field(description="The URN of the format of user names, or null before the first configuration.")
     attribute_mapping: dict[str, str] | None = Field(description="The attribute names by source, or null for the default names.")
+    attribute_formats: dict[str, AttributeFormatResponse] | None = Field(description="How attributes are written, by name, or null.")
     sign_assertions: bool = Field(description="Whether assertions are signed.")
     sign_response: bool = Field(description="Whether responses are signed.")
     has_certificate: bool = Field(description="Whether there is an active certificate.")

@@ -1,0 +1,119 @@
+"""The facts that decide whether a subject has a permission of an application."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.applications.api_keys import API_KEY_RECORD, KEY_IS_LIVE
+from adapters.postgres.applications.service_access import may_use
+from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.model.api_keys import ApiKeyRecord
+from core.applications.model.evaluation import Question, SubjectFacts, SubjectState
+from core.kernel.callers import ServiceContext
+
+# The user with a userName of the organization's directory, as SCIM has it: the stored one, or else the address. An
+# address counts only if its user has proved it, or a user could take the place of another one.
+BY_USER_NAME: Final = """
+    select s.user_id from scim_users s where s.org_id = v.org_id and lower(s.user_name) = lower(q.user_name)
+    union all
+    select a.id from users a join scim_users s on s.org_id = v.org_id and s.user_id = a.id
+    where a.email = lower(q.user_name) and s.user_name is null and a.email_verified_at is not null"""
+# The roles of the user at the service `v`: their number, and the first one that has the permission, which is the reason.
+ROLES: Final = """
+    select count(*) as number, min(r.slug) filter (where q.permission = any(r.permissions)) as slug, null::text as group_name
+    from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
+    where h.user_id = u.id and h.org_id = v.org_id and h.service_id = v.id"""
+# The application knows users who came to it, and those with a role there (security K-3).
+IS_KNOWN: Final = "(g.number > 0 or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id))"
+# Roles are only for confirmed members and end users, as in `Assignments.assignable`.
+IS_OF_ORGANIZATION: Final = """
+    (exists (select 1 from memberships x where x.org_id = v.org_id and x.user_id = u.id and x.confirmed_at is not null)
+     or exists (select 1 from end_users x where x.org_id = v.org_id and x.user_id = u.id))"""
+STATE: Final = f"""
+    case when not {IS_KNOWN} then 'unknown'
+         when u.deactivated_at is null and u.anonymized_at is null and {IS_OF_ORGANIZATION} and {may_use("v", "u.id")} then 'active'
+         else 'inactive' end"""
+# In the order of `to_facts`. Keep the subqueries: with joins, the planner may read all roles of a large service.
+FACTS: Final = f"""
+    q.number, {STATE},
+    exists (select 1 from service_permissions p where p.org_id = v.org_id and p.service_id = v.id and p.name = q.permission),
+    g.slug, g.group_name"""
+# The planner knows the length of an array parameter, so it would plan a statement with arrays each time. That takes
+# longer than to execute it. Most requests have one question, whose statement has no arrays.
+ONE_QUESTION: Final = """
+    cross join (select %(user_id)s::uuid as user_id, %(user_name)s::text as user_name, %(permission)s::text as permission, 1 as number) q"""
+SEVERAL_QUESTIONS: Final = """
+    left join unnest(%(user_ids)s::uuid[], %(user_names)s::text[], %(permissions)s::text[]) with ordinality
+        as q (user_id, user_name, permission, number) on true"""
+BY_ID: Final = "left join users u on u.id = q.user_id"
+BY_ID_OR_NAME: Final = f"left join users u on u.id = coalesce(q.user_id, ({BY_USER_NAME} limit 1))"
+IN_ORDER: Final = "order by q.number"
+
+
+def to_facts(row: Row) -> SubjectFacts:
+    _, state, is_declared, role, group = row
+    return SubjectFacts(SubjectState(state), is_declared, role, group)
+
+
+def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
+    """Return the facts in rows, whose columns begin at `start`. Without questions, the statement returns one row without a number."""
+    return [to_facts(row[start:]) for row in rows if row[start] is not None]
+
+
+def questions_sql(questions: Sequence[Question]) -> LiteralString:
+    """Return the joins of a service `v` with the questions, their subjects and the roles of these."""
+    has_names = any(question.user_name is not None for question in questions)
+    return f"""
+        {ONE_QUESTION if len(questions) == 1 else SEVERAL_QUESTIONS}
+        {BY_ID_OR_NAME if has_names else BY_ID} left join lateral ({ROLES}) g on true"""
+
+
+def parameters_of(questions: Sequence[Question]) -> dict[str, object]:
+    if len(questions) == 1:
+        [question] = questions
+        return {"user_id": question.user_id, "user_name": question.user_name, "permission": question.permission}
+    return {
+        "user_ids": [question.user_id for question in questions],
+        "user_names": [question.user_name for question in questions],
+        "permissions": [question.permission for question in questions],
+    }
+
+
+class Evaluations(Repository):
+    """Implements `ports.storage.applications.evaluations.EvaluationsRead`."""
+
+    async def by_key(self, key_hash: bytes, questions: Sequence[Question], now: datetime) -> tuple[ApiKeyRecord, list[SubjectFacts]] | None:
+        rows = await self._facts(
+            f"""
+            select {API_KEY_RECORD.columns}, {FACTS}
+            from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id {questions_sql(questions)}
+            where k.key_hash = %(key_hash)s and {KEY_IS_LIVE} {IN_ORDER}""",
+            questions,
+            now,
+            key_hash=key_hash,
+        )
+        return (API_KEY_RECORD.read(rows[0]), facts_of(rows, API_KEY_RECORD.width)) if rows else None
+
+    async def by_service(self, org_id: UUID, service_id: UUID, questions: Sequence[Question], now: datetime) -> list[SubjectFacts]:
+        sql = f"select {FACTS} from services v {questions_sql(questions)} where v.org_id = %(org_id)s and v.id = %(service_id)s {IN_ORDER}"
+        return facts_of(await self._facts(sql, questions, now, org_id=org_id, service_id=service_id))
+
+    async def by_credential(
+        self, client_id: UUID, credential_id: UUID, questions: Sequence[Question], now: datetime
+    ) -> tuple[ServiceContext, list[SubjectFacts]] | None:
+        rows = await self._facts(
+            f"""
+            select {CONTEXT.columns}, {FACTS}
+            from services v join organizations vo on vo.id = v.org_id {questions_sql(questions)}
+            where v.client_id = %(client_id)s and v.credential_id = %(credential_id)s and v.client_secret_hash is not null {IN_ORDER}""",
+            questions,
+            now,
+            client_id=client_id,
+            credential_id=credential_id,
+        )
+        return (CONTEXT.read(rows[0]), facts_of(rows, CONTEXT.width)) if rows else None
+
+    async def _facts(self, sql: LiteralString, questions: Sequence[Question], now: datetime, **of: object) -> list[Row]:
+        return await self._all(lambda row: row, sql, **parameters_of(questions), now=now, **of)

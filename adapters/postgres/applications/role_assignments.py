@@ -1,0 +1,67 @@
+"""The users who have roles of applications."""
+
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository, Row
+from core.applications.model.authorization import RoleHolder, RoleOfUser
+from core.kernel.values import Email, Page, PageResult
+
+HOLDERS: Final = """
+    from service_role_users h join users u on u.id = h.user_id where h.org_id = %(org_id)s and h.role_id = %(role_id)s"""
+
+
+def to_role_holder(row: Row) -> RoleHolder:
+    return RoleHolder(row[0], Email(row[1]), row[2])
+
+
+def to_role_of_user(row: Row) -> RoleOfUser:
+    return RoleOfUser(row[0], row[1], row[2], row[3], tuple(row[4]), row[5])
+
+
+class RoleAssignments(Repository):
+    """Implements `ports.storage.applications.authorization.RoleAssignments`."""
+
+    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[RoleHolder]:
+        # Emails are stored in lower case. strpos needs no escaping of wildcards.
+        listed: LiteralString = f"{HOLDERS} and strpos(u.email, %(search)s) > 0" if search else HOLDERS
+        # The outer join returns one row with the total if the page is empty.
+        sql = f"""
+            select counted.total, r.user_id, r.email, r.assigned_at
+            from (select count(*) as total {listed}) counted
+            left join (
+                select h.user_id, u.email, h.assigned_at {listed}
+                order by h.assigned_at, h.user_id limit %(limit)s offset %(offset)s) r on true
+            order by r.assigned_at, r.user_id"""
+        return await self._page(to_role_holder, sql, org_id=org_id, role_id=role_id, search=search, limit=page.limit, offset=page.offset)
+
+    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> RoleHolder | None:
+        sql = f"select h.user_id, u.email, h.assigned_at {HOLDERS} and h.user_id = %(user_id)s"
+        return await self._one(to_role_holder, sql, org_id=org_id, role_id=role_id, user_id=user_id)
+
+    async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:
+        in_service: LiteralString = "" if service_id is None else "and h.service_id = %(service_id)s"
+        sql = f"""
+            select v.slug, v.name, r.slug, r.name, r.permissions, h.assigned_at
+            from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
+            join services v on v.org_id = r.org_id and v.id = r.service_id
+            where h.org_id = %(org_id)s and h.user_id = %(user_id)s {in_service}
+            order by v.slug, r.slug"""
+        return await self._all(to_role_of_user, sql, org_id=org_id, user_id=user_id, service_id=service_id)
+
+    async def count_of_user(self, org_id: UUID, user_id: UUID) -> int:
+        sql = "select count(*) from service_role_users where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._count(sql, org_id=org_id, user_id=user_id)
+
+    async def add(self, org_id: UUID, service_id: UUID, role_id: UUID, user_id: UUID, now: datetime) -> None:
+        sql = """
+            insert into service_role_users (org_id, service_id, role_id, user_id, assigned_at)
+            values (%(org_id)s, %(service_id)s, %(role_id)s, %(user_id)s, %(now)s)"""
+        await self._run(sql, org_id=org_id, service_id=service_id, role_id=role_id, user_id=user_id, now=now)
+
+    async def remove(self, org_id: UUID, role_id: UUID, user_id: UUID) -> bool:
+        sql = """
+            delete from service_role_users
+            where org_id = %(org_id)s and role_id = %(role_id)s and user_id = %(user_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, role_id=role_id, user_id=user_id)

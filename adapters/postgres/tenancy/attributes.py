@@ -1,0 +1,91 @@
+"""The attributes of users that organizations declare, and their values."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository, Row
+from core.tenancy.model.attributes import (
+    Attribute,
+    AttributeKind,
+    AttributeMerge,
+    AttributeValues,
+    AttributeWriter,
+    OwnAttributes,
+)
+
+ATTRIBUTE: Final = Record(
+    Attribute,
+    "a",
+    kind=AttributeKind,
+    # A later release may have others.
+    writers=Column(read=lambda names: tuple(AttributeWriter(name) for name in names if name in [*AttributeWriter])),
+    merge=AttributeMerge,
+)
+INSERT: Final = ATTRIBUTE.insert("organization_attributes")
+OVERWRITES: Final = ATTRIBUTE.overwrites(without=("org_id", "name", "kind", "created_at"))
+# The organization knows the user as a member or as an end user.
+IS_KNOWN: Final = """
+    (exists (select 1 from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for key share)
+     or exists (select 1 from end_users e where e.org_id = %(org_id)s and e.user_id = %(user_id)s for key share))"""
+
+
+class Attributes(Repository):
+    """Implements `ports.storage.tenancy.attributes.Attributes`."""
+
+    async def list_declared(self, org_id: UUID) -> list[Attribute]:
+        sql = f"select {ATTRIBUTE.columns} from organization_attributes a where a.org_id = %(org_id)s order by a.position, a.name"
+        return await self._all(ATTRIBUTE.read, sql, org_id=org_id)
+
+    async def of_user(self, org_id: UUID, user_id: UUID) -> AttributeValues:
+        sql = f"""
+            select x.attributes, {ATTRIBUTE.columns}
+            from organization_attributes a left join attribute_values x on x.org_id = a.org_id and x.user_id = %(user_id)s
+            where a.org_id = %(org_id)s order by a.position, a.name"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, user_id=user_id)
+        return _to_values(rows)
+
+    async def own(self, user_id: UUID) -> list[OwnAttributes]:
+        sql = f"""
+            select o.id, o.slug, o.name, x.attributes, {ATTRIBUTE.columns}
+            from organizations o join organization_attributes a on a.org_id = o.id
+            left join attribute_values x on x.org_id = o.id and x.user_id = %(user_id)s
+            where o.id = any(array(
+                select m.org_id from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null
+                union select e.org_id from end_users e where e.user_id = %(user_id)s))
+            order by lower(o.name), o.id, a.position, a.name"""
+        by_organization = dict[UUID, list[Row]]()
+        for row in await self._all(lambda row: row, sql, user_id=user_id):
+            by_organization.setdefault(row[0], []).append(row)
+        return [
+            OwnAttributes(org_id, rows[0][1], rows[0][2], _to_values([row[3:] for row in rows])) for org_id, rows in by_organization.items()
+        ]
+
+    async def put(self, attribute: Attribute) -> None:
+        await self._run(f"{INSERT} on conflict (org_id, name) do update set {OVERWRITES}", **ATTRIBUTE.values(attribute))
+
+    async def delete(self, org_id: UUID, name: str) -> None:
+        sql = """
+            with forgotten as (
+                update attribute_values set attributes = attributes - %(name)s where org_id = %(org_id)s and attributes ? %(name)s)
+            delete from organization_attributes where org_id = %(org_id)s and name = %(name)s"""
+        await self._run(sql, org_id=org_id, name=name)
+
+    async def save_values(self, org_id: UUID, user_id: UUID, values: Mapping[str, Any], now: datetime) -> bool:
+        sql = f"""
+            insert into attribute_values (org_id, user_id, attributes, changed_at)
+            select %(org_id)s, %(user_id)s, %(values)s, %(now)s where {IS_KNOWN}
+            on conflict (org_id, user_id) do update set attributes = excluded.attributes, changed_at = excluded.changed_at
+            returning 1"""
+        return await self._exists(sql, org_id=org_id, user_id=user_id, values=Jsonb(dict(values)), now=now)
+
+
+def _to_values(rows: list[Row]) -> AttributeValues:
+    """Return the attributes in rows with the values of the user in their first column."""
+    stored = (rows[0][0] if rows else None) or {}
+    attributes = [ATTRIBUTE.read(row[1:]) for row in rows]
+    return AttributeValues(attributes, {each.name: stored[each.name] for each in attributes if each.name in stored})

@@ -1,0 +1,161 @@
+"""The groups of organizations, and their members."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
+from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.groups import Group, MemberOfGroup, NameKind, to_name_key
+
+# The token that created the group, or else the oldest one of the directory. An expired token counts: it can be replaced.
+DIRECTORY: Final = """
+    case when g.scim_token_id is not null then (
+        select t.name from scim_tokens t where t.org_id = g.org_id and t.directory_groups
+        order by t.id = g.scim_token_id desc, t.created_at, t.id limit 1) end"""
+GROUP: Final = Record(Group, "g", directory=DIRECTORY)
+INSERT: Final = """
+    insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
+    values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
+            %(updated_at)s, %(members_changed_at)s)"""
+MEMBERS_CHANGED: Final = "update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s"
+OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
+
+
+def leave_groups(users: LiteralString) -> LiteralString:
+    """Return a statement that removes former users of an organization from its groups.
+
+    `users` is a CTE with the columns org_id and user_id, of users that stopped being end users. Members, and users that
+    the directory knows, stay in the groups.
+    """
+    return f"""
+        delete from group_members i using {users} f
+        where i.org_id = f.org_id and i.user_id = f.user_id
+          and not exists (select 1 from memberships m where m.org_id = f.org_id and m.user_id = f.user_id)
+          and not exists (select 1 from scim_users s where s.org_id = f.org_id and s.user_id = f.user_id)"""
+
+
+class Groups(Repository):
+    """Implements `ports.storage.tenancy.groups.Groups`."""
+
+    async def of_org(self, org_id: UUID) -> list[Group]:
+        sql = f"select {GROUP.columns} from groups g where g.org_id = %(org_id)s order by g.name_key"
+        return await self._all(GROUP.read, sql, org_id=org_id)
+
+    async def page(self, org_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Group]:
+        matching = "and strpos(name_key, %(search)s) > 0" if search else ""
+        # The outer join returns one row with the total if the page is empty.
+        sql = f"""
+            select counted.total, {GROUP.columns}
+            from (select count(*) as total from groups where org_id = %(org_id)s {matching}) counted
+            left join (
+                select * from groups where org_id = %(org_id)s {matching}
+                order by name_key limit %(limit)s offset %(offset)s) g on true
+            order by g.name_key"""
+        return await self._page(GROUP.read, sql, org_id=org_id, search=search, limit=page.limit, offset=page.offset)
+
+    async def by_id(self, org_id: UUID, group_id: UUID) -> Group | None:
+        sql = f"select {GROUP.columns} from groups g where g.org_id = %(org_id)s and g.id = %(group_id)s"
+        return await self._one(GROUP.read, sql, org_id=org_id, group_id=group_id)
+
+    async def of_user(self, org_id: UUID, user_id: UUID) -> list[Group]:
+        sql = f"""
+            select {GROUP.columns} from group_members m join groups g on g.id = m.group_id and g.org_id = m.org_id
+            where m.org_id = %(org_id)s and m.user_id = %(user_id)s order by g.name_key"""
+        return await self._all(GROUP.read, sql, org_id=org_id, user_id=user_id)
+
+    async def ids(self, org_id: UUID, group_ids: Collection[UUID]) -> set[UUID]:
+        sql = "select id from groups where org_id = %(org_id)s and id = any(%(group_ids)s)"
+        return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_ids=list(group_ids)))
+
+    async def count(self, org_id: UUID) -> int:
+        return await self._count("select count(*) from groups where org_id = %(org_id)s", org_id=org_id)
+
+    async def members(self, org_id: UUID, group_id: UUID, page: Page, *, search: str | None = None) -> PageResult[MemberOfGroup]:
+        # Without a search, the total is the kept count, and only the members of the page and those before it are read.
+        # Emails are stored in lower case. strpos needs no escaping of wildcards.
+        members = "from group_members m join users u on u.id = m.user_id where m.org_id = %(org_id)s and m.group_id = %(group_id)s"
+        matching = f"{members} and strpos(u.email, %(search)s) > 0"
+        kept: LiteralString = "select member_count as total from groups g where g.org_id = %(org_id)s and g.id = %(group_id)s"
+        total = f"select count(*) as total {matching}" if search else kept
+        sql = f"""
+            select counted.total, p.* from ({total}) counted
+            left join (
+                select m.user_id, u.email, m.added_at {matching if search else members}
+                order by m.user_id limit %(limit)s offset %(offset)s) p on true
+            order by p.user_id"""
+        return await self._page(
+            lambda row: MemberOfGroup(row[0], Email(row[1]), row[2]),
+            sql,
+            org_id=org_id,
+            group_id=group_id,
+            search=search,
+            limit=page.limit,
+            offset=page.offset,
+        )
+
+    async def member_ids(self, org_id: UUID, group_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
+        later = "" if after is None else "and user_id > %(after)s"
+        sql = f"select user_id from group_members where {OF_GROUP} {later} order by user_id limit %(limit)s"
+        return await self._all(lambda row: row[0], sql, org_id=org_id, group_id=group_id, after=after, limit=limit)
+
+    async def present(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
+        those = "" if user_ids is None else "and user_id = any(%(user_ids)s)"
+        sql = f"select user_id from group_members where {OF_GROUP} {those}"
+        return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids or ())))
+
+    async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
+        sql = """
+            select group_id, array_agg(user_id) from group_members
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) group by group_id"""
+        return dict(await self._all(lambda row: (row[0], set(row[1])), sql, org_id=org_id, user_ids=list(user_ids)))
+
+    async def same_names(self, org_id: UUID, name_key: str) -> list[tuple[NameKind, UUID]]:
+        # Organization and services are compared here: their names have no column for it, and they are few.
+        sql = """
+            select 'organization', id, name from organizations where id = %(org_id)s
+            union all select 'service', id, name from services where org_id = %(org_id)s and access_policy = 'assigned'
+            union all select 'group', id, name from groups where org_id = %(org_id)s and name_key = %(name_key)s"""
+        rows = await self._all(lambda row: (NameKind(row[0]), row[1], str(row[2])), sql, org_id=org_id, name_key=name_key)
+        return [(kind, id_) for kind, id_, name in rows if to_name_key(name) == name_key]
+
+    async def add(self, group: Group) -> None:
+        await self._run(INSERT, **GROUP.values(group), name_key=group.name_key)
+
+    async def save(self, group: Group) -> None:
+        sql = """
+            update groups set name = %(name)s, name_key = %(name_key)s, description = %(description)s, external_id = %(external_id)s,
+                updated_at = %(updated_at)s
+            where org_id = %(org_id)s and id = %(id)s"""
+        await self._run(sql, **GROUP.values(group), name_key=group.name_key)
+
+    async def remove(self, org_id: UUID, group_id: UUID) -> None:
+        sql = f"""
+            with members as (delete from group_members where {OF_GROUP})
+            delete from groups where org_id = %(org_id)s and id = %(group_id)s"""
+        await self._run(sql, org_id=org_id, group_id=group_id)
+
+    async def add_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> set[UUID]:
+        await self._write(MEMBERS_CHANGED, org_id=org_id, group_id=group_id, now=now)
+        sql = """
+            insert into group_members (org_id, group_id, user_id, added_at)
+            select %(org_id)s, %(group_id)s, u.id, %(now)s from users u where u.id = any(%(user_ids)s) and u.anonymized_at is null
+            on conflict do nothing
+            returning user_id"""
+        rows = await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids), now=now)
+        return set(rows)
+
+    async def remove_members(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+        await self._write(MEMBERS_CHANGED, org_id=org_id, group_id=group_id, now=now)
+        sql = f"delete from group_members where {OF_GROUP} and user_id = any(%(user_ids)s)"
+        await self._run(sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids))
+
+    async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID], *, keep_in_directory: bool = False) -> None:
+        by_hand = """
+            and exists (select 1 from groups g where g.id = m.group_id and g.org_id = m.org_id and g.scim_token_id is null)"""
+        sql = f"""
+            delete from group_members m
+            where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s) {by_hand if keep_in_directory else ""}"""
+        await self._write(sql, org_id=org_id, user_ids=list(user_ids))

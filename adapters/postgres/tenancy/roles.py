@@ -1,0 +1,119 @@
+"""Roles of organizations."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+from uuid import UUID
+
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository, Row
+from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
+from core.tenancy.model.roles import MAX_HOLDERS, HolderKind, OrganizationRole, RoleHolder, RoleHolders, RoleSlugTaken, in_catalog_order
+
+
+def _to_capabilities(names: Sequence[str]) -> frozenset[Capability]:
+    # A later release may have stored others.
+    return frozenset(Capability(name) for name in names if name in CUSTOMIZABLE)
+
+
+ROLE: Final = Record(OrganizationRole, "g", slug=RoleName, capabilities=Column(read=_to_capabilities, write=in_catalog_order))
+INSERT: Final = ROLE.insert("organization_roles")
+SELECT: Final = f"select {ROLE.columns} from organization_roles g where g.org_id = %(org_id)s"
+# One query for each kind, so that each uses the index of its ids of roles.
+HOLDERS: Final = f"""
+    with held as (
+        select 1 as rank, 'member' as kind, m.user_id as id, m.email as name from memberships m
+        where m.org_id = %(org_id)s and m.role_id = %(role_id)s
+        union all
+        select 2, 'invitation', i.id, i.email from invitations i
+        where i.org_id = %(org_id)s and i.role_id = %(role_id)s and i.status = 'pending' and i.expires_at > %(now)s
+        union all
+        select 3, 'service_account', a.id, a.name from service_accounts a
+        where a.org_id = %(org_id)s and a.role_id = %(role_id)s)
+    select h.kind, h.id, h.name, c.members, c.invitations, c.service_accounts
+    from held h cross join (
+        select count(*) filter (where rank = 1) as members, count(*) filter (where rank = 2) as invitations,
+               count(*) filter (where rank = 3) as service_accounts from held) c
+    order by h.rank, h.name, h.id limit {MAX_HOLDERS}"""
+
+_WITH_ROLE: Final = "select a.id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s"
+GIVERS: Final = f"""
+    select m.user_id from memberships m
+    where m.org_id = %(org_id)s and m.role = %(slug)s and (
+        m.user_id in (select i.invited_by from invitations i where i.org_id = %(org_id)s and i.status = 'pending')
+        or m.user_id in (select a.owner_id from service_accounts a where a.org_id = %(org_id)s)
+        or m.user_id in (select c.created_by from credentials c where c.org_id = %(org_id)s))
+    union
+    select m.user_id from memberships m
+    where m.org_id = %(org_id)s and m.user_id in (
+        select i.invited_by from invitations i where i.org_id = %(org_id)s and i.role = %(slug)s and i.status = 'pending'
+        union all select a.owner_id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s
+        union all select c.created_by from credentials c where c.org_id = %(org_id)s and c.client_id in ({_WITH_ROLE}))
+    order by 1"""
+
+
+class Roles(Repository):
+    """Implements `ports.storage.tenancy.roles.Roles`."""
+
+    constraints: ClassVar = {"organization_roles_key": RoleSlugTaken}
+
+    async def find(self, org_id: UUID, name: str) -> Role | None:
+        if (built_in := find_role(name)) is not None:
+            return built_in
+        own = await self.by_slug(org_id, name)
+        return None if own is None else own.role
+
+    async def all(self, org_id: UUID) -> Sequence[Role]:
+        return [*ROLES.values(), *(own.role for own in await self.own(org_id))]
+
+    async def own(self, org_id: UUID) -> Sequence[OrganizationRole]:
+        return await self._all(ROLE.read, f"{SELECT} order by lower(g.name), g.slug", org_id=org_id)
+
+    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None:
+        return await self._one(ROLE.read, f"{SELECT} and g.slug = %(slug)s", org_id=org_id, slug=slug)
+
+    async def counts(self, org_id: UUID) -> dict[RoleName, int]:
+        sql = "select role, count(*) from memberships where org_id = %(org_id)s group by role"
+        return dict(await self._all(lambda row: (RoleName(row[0]), int(row[1])), sql, org_id=org_id))
+
+    async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
+        rows = await self._all(lambda row: row, HOLDERS, org_id=org_id, role_id=role_id, now=now)
+        return _to_holders(rows)
+
+    async def add(self, role: OrganizationRole) -> None:
+        await self._run(INSERT, **ROLE.values(role))
+
+    async def save(self, role: OrganizationRole) -> None:
+        sql = """
+            update organization_roles
+            set name = %(name)s, description = %(description)s, capabilities = %(capabilities)s, version = %(version)s,
+                updated_at = %(updated_at)s
+            where org_id = %(org_id)s and id = %(id)s"""
+        await self._run(sql, **ROLE.values(role))
+
+    async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
+        return await self._all(lambda row: row[0], GIVERS, org_id=org_id, slug=slug)
+
+    async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
+        sql = """
+            with held as materialized (
+                select id from memberships where org_id = %(org_id)s and role = %(old)s order by user_id for no key update)
+            update memberships m set role = %(new)s, promoted_by = %(promoted_by)s from held where m.id = held.id returning m.user_id"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, old=old, new=new, promoted_by=promoted_by)
+
+    async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        sql = "update invitations set role = %(new)s where org_id = %(org_id)s and role = %(old)s and status = 'pending'"
+        await self._run(sql, org_id=org_id, old=old, new=new)
+
+    async def remove(self, org_id: UUID, role_id: UUID) -> None:
+        sql = """
+            with ended as (
+                update invitations set role_id = null
+                where org_id = %(org_id)s and role_id = %(role_id)s and status <> 'pending' returning 1)
+            delete from organization_roles g where g.org_id = %(org_id)s and g.id = %(role_id)s and (select count(*) from ended) >= 0"""
+        await self._run(sql, org_id=org_id, role_id=role_id)
+
+
+def _to_holders(rows: Sequence[Row]) -> RoleHolders:
+    counts = rows[0][3:] if rows else (0, 0, 0)
+    return RoleHolders(dict(zip(HolderKind, counts, strict=True)), [RoleHolder(HolderKind(row[0]), *row[1:3]) for row in rows])

@@ -1,0 +1,63 @@
+"""The attributes of users as end users, API keys and the users themselves see them. `core.tenancy.attributes` declares them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from core.applications import api_keys
+from core.applications.model.users import EndUserNotFound, ServiceUserNotFound
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationCaller, Person, ServiceKey
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, Permission
+from core.tenancy import attributes, organizations
+from core.tenancy.model.attributes import AttributeValues, AttributeWriter, OwnAttributes
+from ports import Ports
+
+
+async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
+    """Return the attributes of an end user with their values. Raises: EndUserNotFound."""
+    async with ports.storage.reading() as read:
+        await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
+        return await read.attributes.of_user(caller.acts_in.id, user_id)
+
+
+async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
+    """Change values of an end user as an admin. None removes a value. Raises: EndUserNotFound; the errors of `attributes.change`."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
+
+
+async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
+    """Return the attributes of a user of the service of an API key. Raises: ServiceUserNotFound."""
+    org_id = caller.service.org_id
+    async with ports.storage.reading() as read:
+        await read.service_users.by_id(org_id, caller.service.id, user_id) or refuse(ServiceUserNotFound)
+        return await read.attributes.of_user(org_id, user_id)
+
+
+async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
+    """Change values of a user of the service. Raises: ServiceUserNotFound; the errors of `attributes.change`."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, ports.clock.now())
+        await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
+        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.APPLICATION, ports)
+
+
+async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:
+    """Return the caller's attributes in each organization that has any and knows the caller, by name of the organization."""
+    async with ports.storage.reading() as read:
+        return await read.attributes.own(caller.user_id)
+
+
+async def change_own(ports: Ports, caller: Person, org_slug: str, changes: Mapping[str, Any]) -> AttributeValues:
+    """Change own values in an organization. Raises: OrganizationNotFound; the errors of `attributes.change`."""
+    own = {each.org_slug: each.org_id for each in await list_own(ports, caller)}
+    org_id = own.get(org_slug) or refuse(OrganizationNotFound)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
+        if org_id not in [each.org_id for each in await tx.attributes.own(caller.user_id)]:
+            raise OrganizationNotFound  # the user left it in between
+        return await attributes.change(tx, org_id, caller.user_id, changes, AttributeWriter.USER, ports)

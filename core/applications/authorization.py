@@ -1,0 +1,263 @@
+"""Permissions and roles of applications. Each change is a change of the whole document, in one transaction.
+
+Members change them, and so do programs with an API key of the service, such as a build pipeline.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from core.applications import api_keys, events, services
+from core.applications.model.api_keys import ApiKeyInvalid
+from core.applications.model.authorization import (
+    MAX_SHOWN_HOLDERS,
+    Authorization,
+    AuthorizationChanged,
+    AuthorizationDocument,
+    AuthorizationResult,
+    DeclaredPermission,
+    DeclaredPermissionNotFound,
+    EmptyRoleUpdate,
+    PermissionExists,
+    RoleDefinition,
+    ServiceRoleExists,
+    ServiceRoleInUse,
+    ServiceRoleNotFound,
+    SlugOfOrganizationRole,
+    StoredRole,
+    changes_between,
+    check_permission_name,
+    check_role_slug,
+)
+from core.applications.model.services import Service, ServiceNotFound
+from core.kernel.callers import OrganizationCaller, ServiceKey
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, Permission
+from core.kernel.values import KEEP, Email, Keep, new_id, provided
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+Edit = Callable[[AuthorizationDocument], AuthorizationDocument]
+AuthorizationCaller = OrganizationCaller | ServiceKey
+OWN_SERVICE: Final = ""  # in place of the slug, if an API key acts on its own service
+
+
+async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> Authorization:
+    """Return the permissions and roles of a service, which may have none. Raises: ServiceNotFound, ApiKeyInvalid."""
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        return await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
+
+
+async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[Authorization, Mapping[str, int]]:
+    """Return the permissions and roles of a service, and the number of users of each role, by slug. Raises: ServiceNotFound."""
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        authorization = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
+        return authorization, await read.authorizations.count_holders(service.org_id, service.id)
+
+
+async def find_role_of_service(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, int]:
+    """Return a role of a service, and the number of its users. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    authorization, counts = await get_with_counts(ports, caller, slug)
+    return authorization.stored_role(role_slug) or refuse(ServiceRoleNotFound), counts.get(role_slug, 0)
+
+
+async def find_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> DeclaredPermission:
+    """Return a permission that a service declares. Raises: ServiceNotFound, DeclaredPermissionNotFound."""
+    return (await get(ports, caller, slug)).document.permission(name) or refuse(DeclaredPermissionNotFound)
+
+
+async def replace_document(
+    ports: Ports,
+    caller: AuthorizationCaller,
+    slug: str,
+    document: AuthorizationDocument,
+    *,
+    versions: Collection[int] | None = None,
+    confirmed: bool = False,
+) -> AuthorizationResult:
+    """Replace all permissions and roles of a service. Nothing is written if the document is the stored one.
+
+    `versions` are those that the caller has seen; None takes any. A role that users have is deleted only
+    if the change is `confirmed`.
+
+    Raises: AuthorizationChanged, ServiceRoleInUse, SlugOfOrganizationRole, ServiceNotFound.
+    """
+    return await _change(ports, caller, slug, lambda _: document, versions=versions, confirmed=confirmed)
+
+
+async def preview(
+    ports: Ports, caller: AuthorizationCaller, slug: str, document: AuthorizationDocument, *, versions: Collection[int] | None = None
+) -> AuthorizationResult:
+    """Return the result that `replace_document` would have now, and change nothing. The version is the present one.
+
+    Raises: the errors of `replace_document`, without ServiceRoleInUse: the result says whether a confirmation is needed.
+    """
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        old = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
+        return await _compare(read, service, old, document, versions)
+
+
+async def declare_permission(ports: Ports, caller: AuthorizationCaller, slug: str, permission: DeclaredPermission) -> AuthorizationResult:
+    """Declare a permission. Raises: PermissionNameInvalid, PermissionExists, TooManyDeclaredPermissions, ServiceNotFound."""
+    check_permission_name(permission.name)
+
+    def add(old: AuthorizationDocument) -> AuthorizationDocument:
+        if old.permission(permission.name) is not None:
+            raise PermissionExists
+        return AuthorizationDocument.parse([*old.permissions, permission], old.roles)
+
+    return await _change(ports, caller, slug, add)
+
+
+async def describe_permission(
+    ports: Ports, caller: AuthorizationCaller, slug: str, name: str, description: str | None
+) -> AuthorizationResult:
+    """Change the description of a permission. Raises: DeclaredPermissionNotFound, ServiceNotFound."""
+
+    def describe(old: AuthorizationDocument) -> AuthorizationDocument:
+        old.permission(name) or refuse(DeclaredPermissionNotFound)
+        others = (each for each in old.permissions if each.name != name)
+        return AuthorizationDocument.parse([*others, DeclaredPermission(name, description)], old.roles)
+
+    return await _change(ports, caller, slug, describe)
+
+
+async def remove_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> AuthorizationResult:
+    """Remove a permission from the service and from its roles. Raises: DeclaredPermissionNotFound, ServiceNotFound."""
+
+    def remove(old: AuthorizationDocument) -> AuthorizationDocument:
+        old.permission(name) or refuse(DeclaredPermissionNotFound)
+        roles = (replace(role, permissions=tuple(each for each in role.permissions if each != name)) for role in old.roles)
+        return AuthorizationDocument.parse((each for each in old.permissions if each.name != name), roles)
+
+    return await _change(ports, caller, slug, remove)
+
+
+async def create_role(ports: Ports, caller: AuthorizationCaller, slug: str, role: RoleDefinition) -> AuthorizationResult:
+    """Add a role to a service.
+
+    Raises: ServiceRoleSlugInvalid, ServiceRoleExists, PermissionNotDeclared, ListedTwice, SlugOfOrganizationRole,
+    TooManyServiceRoles, ServiceNotFound.
+    """
+    check_role_slug(role.slug)
+
+    def add(old: AuthorizationDocument) -> AuthorizationDocument:
+        if old.role(role.slug) is not None:
+            raise ServiceRoleExists
+        return AuthorizationDocument.parse(old.permissions, [*old.roles, role])
+
+    return await _change(ports, caller, slug, add)
+
+
+async def update_role(
+    ports: Ports,
+    caller: AuthorizationCaller,
+    slug: str,
+    role_slug: str,
+    *,
+    name: str | Keep = KEEP,
+    description: str | Keep | None = KEEP,
+    permissions: tuple[str, ...] | Keep = KEEP,
+) -> AuthorizationResult:
+    """Change a role of a service. Its users get and lose the permissions at once.
+
+    Raises: EmptyRoleUpdate, ServiceRoleNotFound, PermissionNotDeclared, ListedTwice, ServiceNotFound.
+    """
+    fields = provided(name=name, description=description, permissions=permissions)
+    if not fields:
+        raise EmptyRoleUpdate
+
+    def update(old: AuthorizationDocument) -> AuthorizationDocument:
+        role = old.role(role_slug) or refuse(ServiceRoleNotFound)
+        return AuthorizationDocument.parse(old.permissions, [*(each for each in old.roles if each is not role), replace(role, **fields)])
+
+    return await _change(ports, caller, slug, update)
+
+
+async def delete_role(
+    ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, *, confirmed: bool = False
+) -> AuthorizationResult:
+    """Delete a role of a service. If users have it, the change must be `confirmed`. Raises: ServiceRoleNotFound, ServiceRoleInUse."""
+
+    def remove(old: AuthorizationDocument) -> AuthorizationDocument:
+        old.role(role_slug) or refuse(ServiceRoleNotFound)
+        return AuthorizationDocument.parse(old.permissions, (each for each in old.roles if each.slug != role_slug))
+
+    return await _change(ports, caller, slug, remove, confirmed=confirmed)
+
+
+async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> list[Email]:
+    """Return the addresses of the first users who have one of these roles, at most MAX_SHOWN_HOLDERS. Raises: ServiceNotFound."""
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        return await read.authorizations.first_holders(service.org_id, service.id, role_slugs, MAX_SHOWN_HOLDERS)
+
+
+async def _change(
+    ports: Ports,
+    caller: AuthorizationCaller,
+    slug: str,
+    edit: Edit,
+    *,
+    versions: Collection[int] | None = None,
+    confirmed: bool = False,
+) -> AuthorizationResult:
+    """Make a change of the document. Every change starts here."""
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        if isinstance(caller, ServiceKey):
+            _, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)
+        else:
+            _, service = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
+        old = await tx.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
+        result = await _compare(tx, service, old, edit(old.document), versions)
+        if result.document == old.document:
+            return result
+        if result.changes.needs_confirmation and not confirmed:
+            raise await _refuse_removal(tx, caller, service, result.changes.holders)
+        ids = {role.slug: stored.id if (stored := old.stored_role(role.slug)) else new_id() for role in result.document.roles}
+        version = await tx.authorizations.save(service.org_id, service.id, result.document, ids, now)
+        for event in events.authorization_changed(service, version, old.document, result.document, result.changes):
+            tx.record(event)
+    return replace(result, version=version)
+
+
+async def _compare(
+    read: Reading | Transaction,
+    service: Service,
+    old: Authorization,
+    document: AuthorizationDocument,
+    versions: Collection[int] | None,
+) -> AuthorizationResult:
+    """Return the result of replacing the old document by this one. Raises: AuthorizationChanged, SlugOfOrganizationRole."""
+    if versions is not None and old.version not in versions:
+        raise AuthorizationChanged
+    await _check_slugs(read, service.org_id, [role.slug for role in document.roles])
+    counts = await read.authorizations.count_holders(service.org_id, service.id)
+    return AuthorizationResult(old.version, document, changes_between(old.document, document, counts))
+
+
+async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collection[str]) -> None:
+    """Check that no role of the organization has one of these slugs: tokens list both kinds. Raises: SlugOfOrganizationRole."""
+    taken = {role.name for role in await read.roles.all(org_id)}
+    for slug in slugs:
+        if slug in taken:
+            raise SlugOfOrganizationRole(slug)
+
+
+async def _refuse_removal(tx: Transaction, caller: AuthorizationCaller, service: Service, holders: Mapping[str, int]) -> ServiceRoleInUse:
+    """Return the refusal. It names users to callers who may see end users, and never to an API key."""
+    emails: list[Email] | None = None
+    if not isinstance(caller, ServiceKey) and Capability.END_USERS_VIEW in caller.acts_in.rights:
+        emails = await tx.authorizations.first_holders(service.org_id, service.id, holders, MAX_SHOWN_HOLDERS)
+    return ServiceRoleInUse(holders, emails)
+
+
+async def _find(read: Reading | Transaction, caller: AuthorizationCaller, slug: str) -> Service:
+    if isinstance(caller, ServiceKey):
+        return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
+    return await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)

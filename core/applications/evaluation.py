@@ -1,0 +1,55 @@
+"""Answers to the question whether a subject may do something (AuthZEN Authorization API 1.0).
+
+An application asks about its own permissions only. Nothing is remembered between two requests, so a role that was
+taken away counts in no later answer.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.applications import api_keys
+from core.applications.model.evaluation import Decision, Questions, decide_all
+from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
+from core.kernel.causes import Caller
+from core.kernel.errors import OrganizationNotActive, ProgramStopped, refuse
+from core.kernel.roles import Permission
+from ports import Ports
+from ports.storage import Reading
+
+
+async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[Decision]]:
+    """Return the caller with this API key, and the decisions about the permissions of its service.
+
+    One statement reads the key, its service and the facts.
+
+    Raises: the errors of `api_keys.authenticate`.
+    """
+    now, key_hash = ports.clock.now(), api_keys.hash_of(key)
+    async with ports.storage.reading() as read:
+        record, facts = await read.evaluations.by_key(key_hash, questions.valid, now) or (None, [])
+    program = await api_keys.accept(ports, caller, record, key_hash, Permission.EVALUATE_ACCESS)
+    return program, decide_all(questions, facts)
+
+
+async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[Decision]:
+    """Return the decisions about the permissions of a service that authenticated itself. Raises: OrganizationNotActive."""
+    _require_active(service)
+    async with ports.storage.reading() as read:
+        return decide_all(questions, await read.evaluations.by_service(service.org_id, service.id, questions.valid, ports.clock.now()))
+
+
+async def answer_credential(
+    read: Reading, client_id: UUID, credential_id: UUID, questions: Questions, now: datetime
+) -> tuple[ServiceContext, list[Decision]]:
+    """Return the service that got a token for itself, and the decisions about its permissions.
+
+    Raises: ProgramStopped if the credential of the token has ended; OrganizationNotActive.
+    """
+    service, facts = await read.evaluations.by_credential(client_id, credential_id, questions.valid, now) or refuse(ProgramStopped)
+    _require_active(service)
+    return service, decide_all(questions, facts)
+
+
+def _require_active(service: ServiceContext) -> None:
+    if service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive

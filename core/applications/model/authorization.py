@@ -1,0 +1,326 @@
+"""The permissions that an application declares, and the roles that it makes of them: the document, its rules and its changes."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Self
+from uuid import UUID
+
+from core.kernel.errors import Conflict, Invalid, NotFound, PreconditionFailed
+from core.kernel.values import Email
+
+MAX_PERMISSIONS: Final = 200
+MAX_ROLES: Final = 50
+MAX_ASSIGNMENTS: Final = 500  # of one user in all applications of an organization
+MAX_PERMISSION_LENGTH: Final = 100
+MAX_SHOWN_HOLDERS: Final = 20  # users that a refusal names
+PERMISSION_PATTERN: Final = "[a-z][a-z0-9_.-]*(:[a-z][a-z0-9_.-]*)*"
+ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"
+_PERMISSION = re.compile(PERMISSION_PATTERN)
+_ROLE = re.compile(ROLE_PATTERN)
+
+
+class PermissionNameInvalid(Invalid):
+    """Use a-z, 0-9, "_", ".", "-" and ":", at most 100 characters, as in documents:write. Begin with a letter, also after each ":"."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name[:MAX_PERMISSION_LENGTH]!r} is no permission. {self.__doc__}")
+
+
+class ServiceRoleSlugInvalid(Invalid):
+    """Use a-z, 0-9, "_" and "-", at most 50 characters. Begin with a letter."""
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(f"{slug[:50]!r} is no slug of a role. {self.__doc__}")
+
+
+class ListedTwice(Invalid):
+    """A permission or a role is listed twice. List each only once."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is listed twice. List each permission and each role only once.")
+
+
+class PermissionNotDeclared(Invalid):
+    """A role has a permission that the application does not declare. Declare it, or leave it out."""
+
+    def __init__(self, role: str, permission: str) -> None:
+        super().__init__(f"The role {role} has the permission {permission}, which is not declared. Declare it, or leave it out.")
+
+
+class TooManyDeclaredPermissions(Invalid):
+    """An application can declare at most 200 permissions. Delete one that you do not need."""
+
+
+class TooManyServiceRoles(Invalid):
+    """An application can have at most 50 roles. Delete one that you do not need."""
+
+
+class TooManyRoleAssignments(Invalid):
+    """This user has 500 roles of applications in this organization, which is the limit. Take a role away first."""
+
+
+class EmptyRoleUpdate(Invalid):
+    """The request changes nothing. Send at least one field."""
+
+
+class DeclaredPermissionNotFound(NotFound):
+    """The application declares no such permission."""
+
+
+class PermissionExists(Conflict):
+    """The application declares this permission already. Choose another name."""
+
+
+class ServiceRoleNotFound(NotFound):
+    """The application has no such role."""
+
+
+class ServiceRoleExists(Conflict):
+    """The application has a role with this slug already. Choose another slug."""
+
+
+class RoleNotAssigned(NotFound):
+    """This user does not have this role."""
+
+
+class SlugOfOrganizationRole(Conflict):
+    """The organization has a role with this slug. Choose another slug for the role of the application."""
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(f"{slug} is a role of the organization. Choose another slug for the role of the application.")
+
+
+class AuthorizationChanged(PreconditionFailed):
+    """The permissions and roles were changed in the meantime. Load them again, and repeat your change."""
+
+
+class ServiceRoleInUse(Conflict):
+    """Users have a role that would be deleted. Confirm that they lose it, or take it from them first."""
+
+    code = "ROLE_IN_USE"
+
+    def __init__(self, holders: Mapping[str, int], emails: Sequence[Email] | None) -> None:
+        """`holders` are the numbers of users by slug. `emails` are the first ones, or None if the caller may not see them."""
+        roles = ", ".join(f"{slug} ({number:,} user{'' if number == 1 else 's'})" for slug, number in holders.items())
+        further = " and others" if emails is not None and MAX_SHOWN_HOLDERS <= len(emails) < sum(holders.values()) else ""
+        users = "" if emails is None else f" Users: {', '.join(emails)}{further}."
+        advice = "Confirm that they lose it, or take it from them first."
+        super().__init__(f"Users have a role that would be deleted: {roles}.{users} {advice}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPermission:
+    """A permission that an application declares, such as `documents:write`."""
+
+    name: str
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleDefinition:
+    """A role of an application, as the document has it."""
+
+    slug: str
+    name: str
+    description: str | None = None
+    permissions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationDocument:
+    """The permissions and roles of an application, sorted by name and slug."""
+
+    permissions: tuple[DeclaredPermission, ...] = ()
+    roles: tuple[RoleDefinition, ...] = ()
+
+    @classmethod
+    def parse(cls, permissions: Iterable[DeclaredPermission], roles: Iterable[RoleDefinition]) -> Self:
+        """Return the document in canonical order.
+
+        Raises: PermissionNameInvalid, ServiceRoleSlugInvalid, ListedTwice, TooManyDeclaredPermissions, TooManyServiceRoles,
+        PermissionNotDeclared.
+        """
+        document = cls(
+            tuple(sorted(permissions, key=lambda each: each.name)),
+            tuple(sorted((_sorted(role) for role in roles), key=lambda each: each.slug)),
+        )
+        document._check()
+        return document
+
+    def _check(self) -> None:
+        names = [permission.name for permission in self.permissions]
+        for name in names:
+            check_permission_name(name)
+        for role in self.roles:
+            check_role_slug(role.slug)
+        for listed in (names, [role.slug for role in self.roles], *(role.permissions for role in self.roles)):
+            for name, times in Counter(listed).items():
+                if times > 1:
+                    raise ListedTwice(name)
+        if len(names) > MAX_PERMISSIONS:
+            raise TooManyDeclaredPermissions
+        if len(self.roles) > MAX_ROLES:
+            raise TooManyServiceRoles
+        declared = set(names)
+        for role in self.roles:
+            for name in role.permissions:
+                if name not in declared:
+                    raise PermissionNotDeclared(role.slug, name)
+
+    def role(self, slug: str) -> RoleDefinition | None:
+        """Return the role with this slug, or None."""
+        return next((role for role in self.roles if role.slug == slug), None)
+
+    def permission(self, name: str) -> DeclaredPermission | None:
+        """Return the permission with this name, or None."""
+        return next((permission for permission in self.permissions if permission.name == name), None)
+
+
+def _sorted(role: RoleDefinition) -> RoleDefinition:
+    return RoleDefinition(role.slug, role.name, role.description, tuple(sorted(role.permissions)))
+
+
+def check_permission_name(name: str) -> None:
+    """Check the name of a permission. Raises: PermissionNameInvalid."""
+    if len(name) > MAX_PERMISSION_LENGTH or not _PERMISSION.fullmatch(name):
+        raise PermissionNameInvalid(name)
+
+
+def check_role_slug(slug: str) -> None:
+    """Check the slug of a role. Raises: ServiceRoleSlugInvalid."""
+    if not _ROLE.fullmatch(slug):
+        raise ServiceRoleSlugInvalid(slug)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRole:
+    """A stored role of an application. Times are UTC."""
+
+    id: UUID
+    definition: RoleDefinition
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """The stored permissions and roles of an application. `version` is the number of changes so far."""
+
+    version: int
+    document: AuthorizationDocument
+    roles: tuple[StoredRole, ...] = ()
+
+    def stored_role(self, slug: str) -> StoredRole | None:
+        """Return the stored role with this slug, or None."""
+        return next((role for role in self.roles if role.definition.slug == slug), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleUpdate:
+    """The change of a role that stays. `user_count` is the number of users who have it."""
+
+    slug: str
+    fields: tuple[str, ...]  # of `name` and `description`
+    permissions_added: tuple[str, ...]
+    permissions_removed: tuple[str, ...]
+    user_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRemoval:
+    """A role that is deleted, and the number of users who lose it."""
+
+    slug: str
+    user_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationChanges:
+    """The difference between two documents. Names and slugs are sorted."""
+
+    permissions_added: tuple[str, ...] = ()
+    permissions_updated: tuple[str, ...] = ()
+    permissions_removed: tuple[str, ...] = ()
+    roles_added: tuple[str, ...] = ()
+    roles_updated: tuple[RoleUpdate, ...] = ()
+    roles_removed: tuple[RoleRemoval, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether the documents differ."""
+        return self.of_permissions or bool(self.roles_added or self.roles_updated or self.roles_removed)
+
+    @property
+    def of_permissions(self) -> bool:
+        """Whether a permission is added, changed or removed."""
+        return bool(self.permissions_added or self.permissions_updated or self.permissions_removed)
+
+    @property
+    def holders(self) -> Mapping[str, int]:
+        """Return the numbers of users who lose a role, by slug."""
+        return {removal.slug: removal.user_count for removal in self.roles_removed if removal.user_count}
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """Whether users lose a role."""
+        return bool(self.holders)
+
+
+def changes_between(old: AuthorizationDocument, new: AuthorizationDocument, user_counts: Mapping[str, int]) -> AuthorizationChanges:
+    """Return the changes that turn the old document into the new one. `user_counts` are those of the old roles, by slug."""
+    old_permissions, new_permissions = ({each.name: each for each in document.permissions} for document in (old, new))
+    old_roles, new_roles = ({each.slug: each for each in document.roles} for document in (old, new))
+    return AuthorizationChanges(
+        permissions_added=tuple(name for name in new_permissions if name not in old_permissions),
+        permissions_updated=tuple(name for name, each in new_permissions.items() if old_permissions.get(name, each) != each),
+        permissions_removed=tuple(name for name in old_permissions if name not in new_permissions),
+        roles_added=tuple(slug for slug in new_roles if slug not in old_roles),
+        roles_updated=tuple(
+            _update_of(old_roles[slug], role, user_counts.get(slug, 0))
+            for slug, role in new_roles.items()
+            if old_roles.get(slug, role) != role
+        ),
+        roles_removed=tuple(RoleRemoval(slug, user_counts.get(slug, 0)) for slug in old_roles if slug not in new_roles),
+    )
+
+
+def _update_of(old: RoleDefinition, new: RoleDefinition, user_count: int) -> RoleUpdate:
+    return RoleUpdate(
+        slug=new.slug,
+        fields=tuple(name for name in ("name", "description") if getattr(old, name) != getattr(new, name)),
+        permissions_added=tuple(name for name in new.permissions if name not in old.permissions),
+        permissions_removed=tuple(name for name in old.permissions if name not in new.permissions),
+        user_count=user_count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationResult:
+    """The document after a change, or after one that was only tried, and the changes that led to it."""
+
+    version: int
+    document: AuthorizationDocument
+    changes: AuthorizationChanges
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHolder:
+    """A user who has a role of an application. Times are UTC."""
+
+    user_id: UUID
+    email: Email
+    assigned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOfUser:
+    """A role of an application that a user has. Times are UTC."""
+
+    service_slug: str
+    service_name: str
+    slug: str
+    name: str
+    permissions: tuple[str, ...]
+    assigned_at: datetime

@@ -1,0 +1,131 @@
+"""The users who have roles of applications. Members give and take roles, and so do programs with an API key of the service.
+
+An API key acts only on users of its service (security K-3). Members act on all users of the organization.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from core.applications import access, api_keys, events, services
+from core.applications.authorization import AuthorizationCaller
+from core.applications.model.authorization import (
+    MAX_ASSIGNMENTS,
+    RoleHolder,
+    RoleNotAssigned,
+    RoleOfUser,
+    ServiceRoleNotFound,
+    StoredRole,
+    TooManyRoleAssignments,
+)
+from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.users import AssigneeNotFound, EndUserNotFound, ServiceUserNotFound
+from core.kernel.callers import OrganizationCaller, ServiceKey
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, Permission
+from core.kernel.values import Email, Page, PageResult
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+async def list_holders(
+    ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, page: Page, *, search: str | None = None
+) -> PageResult[RoleHolder]:
+    """Return a page of the users who have a role. `search` is a part of an email address. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    text = Email.parse_part(search or "") or None
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        role = await _find_role(read, service, role_slug)
+        return await read.role_assignments.page(service.org_id, role.id, page, search=text)
+
+
+async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, user_id: UUID) -> RoleHolder:
+    """Return a user who has the role. Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        role = await _find_role(read, service, role_slug)
+        return await read.role_assignments.find(service.org_id, role.id, user_id) or refuse(RoleNotAssigned)
+
+
+async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
+    """Return the roles of a user in all services of the organization. Raises: EndUserNotFound."""
+    async with ports.storage.reading() as read:
+        await read.assignments.assignable(caller.acts_in.id, [user_id]) or refuse(EndUserNotFound)
+        return await read.role_assignments.of_user(caller.acts_in.id, user_id)
+
+
+async def list_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> list[RoleOfUser]:
+    """Return the roles of a user in the service of the key. Raises: ServiceUserNotFound."""
+    service = caller.service
+    async with ports.storage.reading() as read:
+        await read.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
+        return await read.role_assignments.of_user(service.org_id, user_id, service.id)
+
+
+async def assign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, user_id: UUID) -> None:
+    """Give a user a role of a service. Nothing changes if they have it.
+
+    For a member, the user must be a confirmed member or end user of the organization. For an API key,
+    the user must be a user of its service.
+
+    Raises: ServiceNotFound, ServiceRoleNotFound, AssigneeNotFound, ServiceUserNotFound, TooManyRoleAssignments.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        service = await _lock_service(tx, caller, slug, now)
+        role = await _find_role(tx, service, role_slug)
+        await _lock_user(tx, caller, service, user_id)
+        if await tx.role_assignments.find(service.org_id, role.id, user_id) is not None:
+            return
+        if await tx.role_assignments.count_of_user(service.org_id, user_id) >= MAX_ASSIGNMENTS:
+            raise TooManyRoleAssignments
+        await tx.role_assignments.add(service.org_id, service.id, role.id, user_id, now)
+        tx.record(events.role_assigned(service, user_id, role.definition))
+
+
+async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, email: Email) -> UUID:
+    """Give the user with this address a role, as `assign` does. Return their id.
+
+    The refusal is the same for an address without an account.
+    """
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        await _find_role(read, service, role_slug)
+        account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
+    await assign(ports, caller, slug, role_slug, account.id)
+    return account.id
+
+
+async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, user_id: UUID) -> None:
+    """Take a role of a service from a user.
+
+    Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned; ServiceUserNotFound for an API key.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        service = await _lock_service(tx, caller, slug, now)
+        role = await _find_role(tx, service, role_slug)
+        if isinstance(caller, ServiceKey):
+            await _lock_user(tx, caller, service, user_id)
+        if not await tx.role_assignments.remove(service.org_id, role.id, user_id):
+            raise RoleNotAssigned
+        tx.record(events.role_unassigned(service, user_id, role.definition))
+
+
+async def _lock_service(tx: Transaction, caller: AuthorizationCaller, slug: str, now: datetime) -> Service:
+    if isinstance(caller, ServiceKey):
+        return (await api_keys.lock_organization_for(tx, caller, Permission.WRITE_ROLES, now))[1]
+    return (await services.lock_organization_for(tx, caller, slug, Capability.SERVICE_ROLES_ASSIGN))[1]
+
+
+async def _lock_user(tx: Transaction, caller: AuthorizationCaller, service: Service, user_id: UUID) -> None:
+    """Lock the account of a user who can get a role. Raises: AssigneeNotFound, ServiceUserNotFound."""
+    if isinstance(caller, ServiceKey):
+        # Checked before the lock, so that a key cannot lock accounts that do not use its service.
+        await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
+        await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+    else:
+        await access.lock_assignee(tx, service.org_id, user_id)
+
+
+async def _find_role(read: Reading | Transaction, service: Service, role_slug: str) -> StoredRole:
+    return await read.authorizations.find_role(service.org_id, service.id, role_slug) or refuse(ServiceRoleNotFound)

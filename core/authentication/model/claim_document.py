@@ -1,0 +1,255 @@
+"""The claims document of an application: which claims its tokens have, and where their values come from.
+
+`claim_rules` builds claims by it. An application without a document gets the standard claims.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
+from core.kernel.errors import Invalid
+from core.kernel.values import is_printable, is_visible
+from core.tenancy.model.attributes import SOURCE_PREFIX
+
+MAX_CLAIMS: Final = 50  # of one document
+MAX_CLAIM_NAME: Final = 100
+MAX_PREFIX: Final = 50
+MAX_SOURCES: Final = 5  # of one claim
+MAX_FIXED_BYTES: Final = 1024  # of all fixed values as JSON
+MAX_TEXT: Final = 1000
+Document = Mapping[str, Any]  # of JSON: the form of the claims in the API and in the database
+LIST_CLAIMS: Final = ("roles", "permissions", "groups")
+# A mapping can replace these claims. The others state facts of Gatehouse itself, such as a verified address.
+REPLACEABLE: Final = frozenset(CLAIMS_OF_SCOPE[Scope.PROFILE]) - {"updated_at"}
+MAPPED_SCOPES: Final = (Scope.PROFILE, Scope.EMAIL, Scope.ORG, Scope.ROLES, Scope.PERMISSIONS, Scope.GROUPS)
+# Claims of access tokens and of introspection, and of OpenID Connect Core sections 3.3.2.11 and 5.6.2.
+_FURTHER_PROTOCOL_CLAIMS: Final = (
+    *("jti", "nbf", "token_use", "token_type", "client_id", "scope", "cnf", "act", "may_act", "active", "username", "events"),
+    *("service", "credential_id", "impersonator", "impersonation_session", "sub_jwk", "c_hash", "s_hash"),
+    *("_claim_names", "_claim_sources", *(f"{name}_omitted" for name in LIST_CLAIMS), SESSION_EXPIRY),
+)
+# Compared without regard to case: some libraries read claims so.
+RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
+ATTRIBUTE: Final = SOURCE_PREFIX
+DIRECTORY: Final = "directory:"
+_ATTRIBUTE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
+# The scope that the user agrees to for a source. An attribute is covered by the scope of its claim.
+_SCOPES: Final[Mapping[str, Scope]] = {
+    "email": Scope.EMAIL,
+    "email_local_part": Scope.EMAIL,
+    "id": Scope.OPENID,
+    **dict.fromkeys(sorted(REPLACEABLE), Scope.PROFILE),
+}
+SOURCES: Final = tuple(_SCOPES)
+# The values of a directory, by SCIM name.
+DIRECTORY_VALUES: Final = (
+    *("externalId", "userName", "displayName", "formatted", "givenName", "familyName", "title", "preferredLanguage"),
+    *("locale", "timezone", "phoneNumber", "employeeNumber", "department", "manager", "managerName"),
+)
+
+
+class ClaimsInvalid(Invalid):
+    """The claims of the application are not valid."""
+
+    def __init__(self, member: str, problem: str) -> None:
+        """`member` is the name of the wrong member of the document, and `problem` a sentence about it."""
+        super().__init__(f"{member}: {problem}")
+        self.member, self.problem = member, problem
+
+
+class WhichGroups(StrEnum):
+    """The groups of a user that an application gets."""
+
+    ALL = "all"
+    ASSIGNED = "assigned"  # to the application
+
+
+class GroupValue(StrEnum):
+    """The text that stands for a group in a token."""
+
+    NAME = "name"
+    ID = "id"
+    EXTERNAL_ID = "external_id"  # of the directory; other groups are left out
+
+
+@dataclass(frozen=True, slots=True)
+class MappedClaim:
+    """A claim with the value of the first of its sources that has one. Users agree to it with the scope."""
+
+    sources: tuple[str, ...]
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimDocument:
+    """The claims of an application.
+
+    `names` has other names for standard claims, and `prefix` texts before each value of LIST_CLAIMS. `fixed`
+    are claims with the same value for all users. `access_token` names the claims that access tokens have, too.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    prefix: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, MappedClaim] = field(default_factory=dict)
+    which_groups: WhichGroups = WhichGroups.ALL
+    group_value: GroupValue = GroupValue.NAME
+    access_token: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, document: Document) -> Self:
+        """Return the claims of a document that a user wrote. Raises: ClaimsInvalid."""
+        for name, mapped in document.get("values", {}).items():
+            scopes = (Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
+            if mapped.get("scope") not in (None, *scopes):
+                raise ClaimsInvalid("values", f"The scope of {name!r} must be one of {', '.join(scopes)}.")
+        claims = cls.read(document)
+        claims._check_names()
+        claims._check_values()
+        return claims
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        """Return the claims of a stored document. Unknown members are ignored: a later release may have written them."""
+        groups = document.get("groups", {})
+        return cls(
+            names=document.get("names", {}),
+            prefix=document.get("prefix", {}),
+            fixed=document.get("fixed", {}),
+            values={
+                name: MappedClaim(tuple(mapped["sources"]), Scope(mapped.get("scope") or Scope.PROFILE))
+                for name, mapped in document.get("values", {}).items()
+            },
+            which_groups=WhichGroups(groups.get("which") or WhichGroups.ALL),
+            group_value=GroupValue(groups.get("value") or GroupValue.NAME),
+            access_token=tuple(document.get("access_token", ())),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document that `read` reads."""
+        return {
+            "names": dict(self.names),
+            "prefix": dict(self.prefix),
+            "fixed": dict(self.fixed),
+            "values": {name: {"sources": list(mapped.sources), "scope": mapped.scope.value} for name, mapped in self.values.items()},
+            "groups": {"which": self.which_groups.value, "value": self.group_value.value},
+            "access_token": list(self.access_token),
+        }
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The names of the organization's own attributes that the document uses."""
+        return frozenset(source.removeprefix(ATTRIBUTE) for source in self._sources() if source.startswith(ATTRIBUTE))
+
+    def reads(self, kind: str) -> bool:
+        """Return whether a claim has a source of this kind, which is ATTRIBUTE or DIRECTORY."""
+        return any(source.startswith(kind) for source in self._sources())
+
+    def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
+        """Return whether a claim of one of these scopes has an attribute of the organization, or a value of its directory, as a source."""
+        return any(
+            mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
+            for mapped in self.values.values()
+        )
+
+    def final_name(self, claim: str) -> str:
+        """Return the name that a standard claim has in tokens of the application."""
+        return self.names.get(claim, claim)
+
+    def _sources(self) -> Iterator[str]:
+        for mapped in self.values.values():
+            yield from mapped.sources
+
+    def _check_names(self) -> None:
+        for claim in self.names:
+            if claim not in USER_CLAIMS:
+                raise ClaimsInvalid("names", f"{claim!r} is no claim of Gatehouse. Rename only claims of scopes.")
+        for claim in self.prefix:
+            if claim not in LIST_CLAIMS:
+                raise ClaimsInvalid("prefix", f"{claim!r} has no prefix. Choose from {', '.join(LIST_CLAIMS)}.")
+        if len(self.names) + len(self.fixed) + len(self.values) > MAX_CLAIMS:
+            raise ClaimsInvalid("names", f"Together with fixed and values, name at most {MAX_CLAIMS} claims.")
+        taken = set[str]()
+        for member, name in self._final_names():
+            if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or any(map(str.isspace, name)):
+                raise ClaimsInvalid(member, f"A claim name must have 1 to {MAX_CLAIM_NAME} printable characters without spaces.")
+            if name.casefold() in RESERVED:
+                raise ClaimsInvalid(member, f"{name!r} is a claim of the protocol. Choose another name.")
+            if name.casefold() in taken:
+                raise ClaimsInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
+            taken.add(name.casefold())
+        for name in self.access_token:
+            if name not in (*LIST_CLAIMS, *self.fixed, *self.values):
+                raise ClaimsInvalid("access_token", f"{name!r} cannot be chosen. Choose from {', '.join(LIST_CLAIMS)} and your own claims.")
+        if len(set(self.access_token)) < len(self.access_token):
+            raise ClaimsInvalid("access_token", "List each claim only once.")
+
+    def _final_names(self) -> Iterator[tuple[str, str]]:
+        """Return the name of each claim in a token, with the member of the document that names it."""
+        for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
+            if claim not in self.names:
+                yield "names", claim
+        for name in self.names.values():
+            yield "names", name
+        for name in self.values:
+            if name not in REPLACEABLE:
+                yield "values", name
+        for name in self.fixed:
+            yield "fixed", name
+
+    def _check_values(self) -> None:
+        for name, text in self.prefix.items():
+            if not _is_text(text, MAX_PREFIX):
+                raise ClaimsInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
+        for name, value in self.fixed.items():
+            if not _is_value(value):
+                raise ClaimsInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")
+        if len(json.dumps(dict(self.fixed), ensure_ascii=False).encode()) > MAX_FIXED_BYTES:
+            raise ClaimsInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
+        for name, mapped in self.values.items():
+            if not 0 < len(mapped.sources) <= MAX_SOURCES or len(set(mapped.sources)) < len(mapped.sources):
+                raise ClaimsInvalid("values", f"Name 1 to {MAX_SOURCES} different sources of {name!r}.")
+            for source in mapped.sources:
+                check_source(source, "values")
+
+
+def is_source(source: str) -> bool:
+    """Return whether there is such a source of values."""
+    try:
+        check_source(source, "")
+    except ClaimsInvalid:
+        return False
+    return True
+
+
+def check_source(source: str, member: str) -> None:
+    """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimsInvalid."""
+    name = source.partition(":")[2]
+    if source.startswith(ATTRIBUTE):
+        if not _ATTRIBUTE_NAME.fullmatch(name):
+            raise ClaimsInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
+    elif source.startswith(DIRECTORY):
+        if name not in DIRECTORY_VALUES:
+            raise ClaimsInvalid(member, f"{source!r} is unknown. A directory has {', '.join(DIRECTORY_VALUES)}.")
+    elif source not in SOURCES:
+        raise ClaimsInvalid(member, f"{source!r} is unknown. Choose from {', '.join(SOURCES)}, {DIRECTORY}<name> and {ATTRIBUTE}<name>.")
+
+
+def scope_of(source: str) -> Scope | None:
+    """Return the scope that a user agrees to for this source, or None if that of the claim is enough."""
+    return _SCOPES.get(source)
+
+
+def _is_text(value: object, most: int) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= most and is_printable(value) and is_visible(value)
+
+
+def _is_value(value: object) -> bool:
+    if isinstance(value, list):
+        return 0 < len(value) <= MAX_CLAIMS and all(_is_text(each, MAX_TEXT) for each in value)
+    return (isinstance(value, bool | int) and -(2**53) < value < 2**53) or _is_text(value, MAX_TEXT)

@@ -1,0 +1,187 @@
+"""The claims about a user in ID tokens, access tokens, userinfo and introspection, by the claims document of the application.
+
+Sources: OpenID Connect Core sections 5.3 to 5.6, RFC 9068 section 2.2.3, RFC 7662 section 2.2.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.authentication.model.claim_document import (
+    ATTRIBUTE,
+    DIRECTORY,
+    LIST_CLAIMS,
+    REPLACEABLE,
+    ClaimDocument,
+    GroupValue,
+    MappedClaim,
+    WhichGroups,
+    scope_of,
+)
+from core.authentication.model.openid import NO_FURTHER_FACTS, GroupFact, OpenIdGrant, Scope, UserFacts, claims_of
+
+# Of the list claims and the application's own claims together, in an ID token or access token. Longer tokens than 8 KiB are
+# refused (security J-7), and have no room in a cookie or a header.
+MAX_BYTES: Final = 4096
+MAX_GROUPS: Final = 200  # in an ID token or access token
+_SOURCE: Final = "userinfo"  # the name of the source in `_claim_sources`
+_NO_DOCUMENT: Final = ClaimDocument()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSelection:
+    """The claims that an answer has.
+
+    `names` are standard names, and `scopes` those whose mapped claims it has, too. `agreed` are all scopes that the user agreed
+    to: a value of another scope is left out.
+    """
+
+    names: frozenset[str]
+    scopes: frozenset[Scope]
+    agreed: frozenset[Scope]
+    has_fixed: bool = True
+
+
+def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict[str, Any]:
+    """Return the claims about the user in an ID token. `userinfo` is the URL where the client finds claims that are too large."""
+    of_scopes = facts.scopes_in_id_token
+    scopes = frozenset(grant.scope) if of_scopes else frozenset[Scope]()
+    selection = ClaimSelection(grant.id_token_claims(of_scopes=of_scopes), scopes, grant.consent_scopes)
+    claims = _build(facts, selection)
+    if facts.further is NO_FURTHER_FACTS:
+        return claims
+    omitted = list(_too_large(claims, _document_of(facts)).values())
+    if omitted:
+        claims = {name: value for name, value in claims.items() if name not in omitted}
+        claims |= {"_claim_names": dict.fromkeys(omitted, _SOURCE), "_claim_sources": {_SOURCE: {"endpoint": userinfo}}}
+    return claims
+
+
+def userinfo_claims(facts: UserFacts, grant: OpenIdGrant) -> dict[str, Any]:
+    """Return the claims about the user at the userinfo endpoint. Nothing is too large there."""
+    return _build(facts, ClaimSelection(grant.userinfo_claims, frozenset(grant.scope), grant.consent_scopes))
+
+
+def access_token_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
+    """Return the claims about the user in an access token: those that the application has chosen, of granted scopes."""
+    claims = introspection_claims(facts, grant)
+    if facts is None or not claims:
+        return claims
+    for name, final_name in _too_large(claims, _document_of(facts)).items():
+        del claims[final_name]
+        claims[f"{name}_omitted"] = True
+    return claims
+
+
+def introspection_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
+    """Return the claims of `access_token_claims`, without a limit of their size."""
+    if facts is None or facts.further.document is None or Scope.OPENID not in grant.scope:
+        return {}
+    document = _document_of(facts)
+    selection = ClaimSelection(claims_of(grant.scope), frozenset(grant.scope), grant.consent_scopes)
+    chosen = {document.final_name(name) for name in document.access_token}
+    return {name: value for name, value in _build(facts, selection).items() if name in chosen}
+
+
+def value_of(source: str, facts: UserFacts) -> Any:
+    """Return the value of a source, or None. Addresses that are not verified count as none."""
+    if source.startswith(ATTRIBUTE):
+        return facts.further.attributes.get(source.removeprefix(ATTRIBUTE))
+    if source.startswith(DIRECTORY):
+        return directory_value(facts.further.directory, source.removeprefix(DIRECTORY))
+    match source:
+        case "id":
+            return None if facts.user_id is None else str(facts.user_id)
+        case "email":
+            return str(facts.email) if facts.email_verified else None
+        case "email_local_part":
+            return facts.email.rpartition("@")[0] if facts.email_verified else None
+    return facts.claims(frozenset({source})).get(source)
+
+
+def directory_value(directory: Mapping[str, Any], name: str) -> Any:
+    """Return what a directory sent about a user, as a text, or None."""
+    match name:
+        case "manager" | "managerName":
+            manager = directory.get("manager") or {}
+            return manager.get("value" if name == "manager" else "displayName")
+        case "phoneNumber":
+            numbers = directory.get("phoneNumbers") or [{}]
+            return next((number for number in numbers if number.get("primary")), numbers[0]).get("value")
+    return directory.get(name)
+
+
+def group_texts(groups: Collection[GroupFact], which: WhichGroups, value: GroupValue) -> list[str]:
+    """Return the texts that stand for these groups, each once."""
+    chosen = (group for group in groups if which is WhichGroups.ALL or group.is_assigned)
+    match value:
+        case GroupValue.ID:
+            texts = [str(group.id) for group in chosen]
+        case GroupValue.EXTERNAL_ID:
+            texts = [group.external_id for group in chosen if group.external_id is not None]
+        case _:
+            texts = [group.name for group in chosen]
+    return list(dict.fromkeys(texts))
+
+
+def list_of(name: str, facts: UserFacts) -> list[str]:
+    """Return the values of a list claim, as the claims document of the application asks for them."""
+    values: list[str] = _of_list(name, facts.claims(frozenset({name}))[name], _document_of(facts), facts)
+    return values
+
+
+def _build(facts: UserFacts, selection: ClaimSelection) -> dict[str, Any]:
+    if facts.further.document is None:
+        return facts.claims(selection.names)
+    document, claims = _document_of(facts), dict[str, Any]()
+    for name, value in facts.claims(selection.names).items():
+        if name not in document.values:
+            claims[document.final_name(name)] = _of_list(name, value, document, facts)
+    for name, mapped in document.values.items():
+        is_chosen = name in selection.names if name in REPLACEABLE else mapped.scope in selection.scopes
+        if is_chosen and (value := _first_value(mapped, facts, selection.agreed)) is not None:
+            claims[document.final_name(name)] = value
+    return {**document.fixed, **claims}
+
+
+def _of_list(name: str, value: Any, document: ClaimDocument, facts: UserFacts) -> Any:
+    if name not in LIST_CLAIMS:
+        return value
+    if name == "groups":
+        value = group_texts(facts.further.groups, document.which_groups, document.group_value)
+    prefix = document.prefix.get(name, "")
+    return [prefix + text for text in value]
+
+
+def _first_value(mapped: MappedClaim, facts: UserFacts, agreed: frozenset[Scope]) -> Any:
+    for source in mapped.sources:
+        scope = scope_of(source)
+        if (scope is None or scope in agreed) and (value := value_of(source, facts)) not in (None, "", []):
+            return value
+    return None
+
+
+def _too_large(claims: Mapping[str, Any], document: ClaimDocument) -> dict[str, str]:
+    """Return the claims that a token leaves out, by standard name: the largest first, until the others fit."""
+    names = {name: document.final_name(name) for name in (*LIST_CLAIMS, *document.values)}
+    sizes = {name: _size(claims[final_name]) for name, final_name in names.items() if final_name in claims}
+    omitted = list[str]()
+    if "groups" in sizes and len(claims[names["groups"]]) > MAX_GROUPS:
+        omitted.append("groups")
+        del sizes["groups"]
+    left = MAX_BYTES - sum(_size(value) for name, value in claims.items() if name in document.fixed)
+    while sum(sizes.values()) > left:
+        largest = max(sizes, key=lambda name: sizes[name])
+        omitted.append(largest)
+        del sizes[largest]
+    return {name: names[name] for name in omitted}
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _document_of(facts: UserFacts) -> ClaimDocument:
+    document = facts.further.document
+    return _NO_DOCUMENT if document is None else ClaimDocument.read(document)

@@ -1,0 +1,94 @@
+"""The claims of applications: their documents, and a preview of the claims before and after a change."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from core.applications import events, services
+from core.applications.model.claims import NO_STORED_CLAIMS, ClaimsChanged, StoredClaims
+from core.applications.model.services import Service
+from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimsInvalid, Document
+from core.authentication.model.openid import Scope
+from core.federation import sign_in_preview
+from core.federation.model.sign_in import OpenIdPreview
+from core.kernel.callers import Member, OrganizationCaller
+from core.kernel.roles import Capability
+from ports import Ports
+from ports.storage import Transaction
+
+ALL_SCOPES = "openid profile email org roles permissions groups"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsPreview:
+    """What the application would receive for the caller, before and after a change. None without a redirect URI."""
+
+    before: OpenIdPreview | None
+    after: OpenIdPreview | None
+
+
+async def get(ports: Ports, caller: OrganizationCaller, service_slug: str) -> StoredClaims:
+    """Return the claims document of an application. It is empty if nothing was saved. Raises: ServiceNotFound."""
+    service = await services.find(ports, caller, service_slug)
+    async with ports.storage.reading() as read:
+        return await read.service_claims.find(service.org_id, service.id) or NO_STORED_CLAIMS
+
+
+async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, document: Document, version: int) -> StoredClaims:
+    """Replace the claims document of an application, and return it. New tokens have the new claims.
+
+    `version` is that of the document that the caller has seen.
+
+    Raises: ServiceNotFound; ClaimsInvalid; ClaimsChanged.
+    """
+    claims, now = ClaimDocument.parse(document), ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
+        await _require_attributes(tx, service.org_id, claims)
+        old = await tx.service_claims.find(service.org_id, service.id) or NO_STORED_CLAIMS
+        if old.version != version:
+            raise ClaimsChanged
+        new = replace(old, document=claims.document)
+        if old.version and new.document == old.document:
+            return old
+        kinds = [kind.rstrip(":") for kind in (ATTRIBUTE, DIRECTORY) if claims.reads(kind)]
+        new_version = await tx.service_claims.put(service.org_id, service.id, new.document, kinds, now)
+        tx.record(events.claims_updated(service, old.document, new.document))
+    return replace(new, version=new_version, changed_at=now)
+
+
+async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
+    """Remove the claims document of an application. It gets the standard claims again. Raises: ServiceNotFound."""
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
+        old = await tx.service_claims.find(service.org_id, service.id)
+        if old is not None and await tx.service_claims.remove(service.org_id, service.id):
+            tx.record(events.claims_updated(service, old.document, {}))
+
+
+async def shows_kept_facts(ports: Ports, service: Service, scopes: Collection[Scope]) -> bool:
+    """Return whether one of these scopes gives the application an attribute of its organization, or a value of the directory."""
+    async with ports.storage.reading() as read:
+        stored = await read.service_claims.find(service.org_id, service.id)
+    return stored is not None and ClaimDocument.read(stored.document).shows_kept_facts(scopes)
+
+
+async def preview(
+    ports: Ports, base_url: str, caller: Member, service_slug: str, document: Document, scope: str = ALL_SCOPES
+) -> ClaimsPreview:
+    """Return the claims that the application gets for the caller now, and with this document. Nothing is stored or signed.
+
+    Raises: ClaimsInvalid; the errors of `sign_in_preview.preview`.
+    """
+    claims = ClaimDocument.parse(document)
+    before = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope)
+    after = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope, document=claims.document)
+    return ClaimsPreview(before.openid, after.openid)
+
+
+async def _require_attributes(tx: Transaction, org_id: UUID, claims: ClaimDocument) -> None:
+    """Check that the organization has declared the attributes of the document. Raises: ClaimsInvalid."""
+    if names := claims.attribute_names:
+        unknown = names - {attribute.name for attribute in await tx.attributes.list_declared(org_id)}
+        if unknown:
+            raise ClaimsInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")

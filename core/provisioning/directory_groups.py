@@ -1,0 +1,160 @@
+"""SCIM groups that directories create. A directory sees them if *directory groups* is switched on for its token.
+
+All directories of an organization share them: a new token continues where a revoked one ended.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from core.kernel.callers import ScimClient
+from core.kernel.values import KEEP, Batches
+from core.provisioning import tokens as scim_tokens
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.groups import (
+    BATCH_SIZE,
+    AssigneeUnknown,
+    GroupChanges,
+    GroupKind,
+    GroupNameMissing,
+    GroupNotFound,
+    ScimGroup,
+    matches_group,
+    named_member_ids,
+)
+from core.tenancy import groups
+from core.tenancy.model.groups import Group
+from ports import Ports
+from ports.storage import Transaction
+
+
+def to_scim_group(group: Group) -> ScimGroup:
+    """Return the group as a directory sees it."""
+    return ScimGroup(
+        id=group.id,
+        name=group.name,
+        external_id=group.external_id,
+        created_at=group.created_at,
+        updated_at=max(group.updated_at, group.members_changed_at),
+        kind=GroupKind.DIRECTORY,
+    )
+
+
+def _of_directory(group: Group | None) -> Group:
+    """Return the group. Raises: GroupNotFound if there is none, or an admin created it."""
+    if group is None or group.scim_token_id is None:
+        raise GroupNotFound
+    return group
+
+
+async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
+    """Return the groups that match the filter, by name. Without the switch there are none."""
+    if not caller.directory_groups:
+        return []
+    async with ports.storage.reading() as read:
+        found = [to_scim_group(group) for group in await read.groups.of_org(caller.org_id) if group.scim_token_id is not None]
+        if filter_ is None:
+            return found
+        ids = named_member_ids(filter_)
+        members = await read.groups.with_members(caller.org_id, ids) if ids else {}
+    return [group for group in found if matches_group(filter_, group, members.get(group.id, ()))]
+
+
+async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup | None:
+    """Return the group, or None if there is none that the directory may see."""
+    if not caller.directory_groups:
+        return None
+    async with ports.storage.reading() as read:
+        group = await read.groups.by_id(caller.org_id, group_id)
+    return None if group is None or group.scim_token_id is None else to_scim_group(group)
+
+
+def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> Batches[UUID]:
+    """Return the ids of the group's members in order, those of deactivated users included."""
+
+    async def read_batch(last: UUID | None, count: int) -> Sequence[UUID]:
+        async with ports.storage.reading() as read:
+            return await read.groups.member_ids(caller.org_id, group_id, last, count)
+
+    return Batches(read_batch, size=BATCH_SIZE)
+
+
+async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> ScimGroup:
+    """Create a group with its members.
+
+    Raises: GroupNameMissing, GroupNameTaken, TooManyGroups, GroupFull, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
+    """
+    if changes.name is KEEP:
+        raise GroupNameMissing
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
+        await tx.send_deferred()
+        org_id = locked_organization().id
+        external_id = None if changes.external_id is KEEP else changes.external_id
+        new = groups.new_group(org_id, changes.name, now, external_id=external_id, scim_token_id=caller.token_id)
+        group = await groups.add(tx, new)
+        joining = await _known_users(tx, org_id, changes.provisioned.added, changes)
+        return to_scim_group(await groups.change_members(tx, group, joining, (), now))
+
+
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
+    """Change the name and the external id of a group, and add and remove members: all of it or nothing.
+
+    Without a replacement of all members, the cost does not grow with the group. A user that the directory
+    deactivated stays in the group, and can be added to it. They get nothing by it until they are activated.
+
+    Raises: GroupNotFound, GroupNameTaken, GroupFull, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
+    """
+    now, members = ports.clock.now(), changes.provisioned
+    async with ports.storage.transaction(by=caller) as tx:
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
+        found = await tx.groups.by_id(caller.org_id, group_id)
+        org_id, old = locked_organization().id, _of_directory(found)
+        group = await groups.save(
+            tx,
+            old,
+            replace(
+                old,
+                name=old.name if changes.name is KEEP else changes.name,
+                external_id=old.external_id if changes.external_id is KEEP else changes.external_id,
+            ),
+            now,
+        )
+        named = None if members.replace_all else members.added | members.removed
+        present = await tx.groups.present(org_id, group.id, named) if named is None or named else set[UUID]()
+        leaving = present - members.added if members.replace_all else present & members.removed
+        joining = await _known_users(tx, org_id, members.added - present, changes)
+        return to_scim_group(await groups.change_members(tx, group, joining, leaving, now))
+
+
+async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
+    """Delete a group. Its users lose the access that only the group gave.
+
+    Raises: GroupNotFound, ScimTokenInvalid, OrganizationNotActive.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now, creates_groups=True)
+        found = await tx.groups.by_id(caller.org_id, group_id)
+        locked_organization()
+        await groups.remove(tx, _of_directory(found), now)
+
+
+async def _known_users(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], changes: GroupChanges) -> set[UUID]:
+    """Return those of these ids that are users of the organization, or that its directory knows.
+
+    Ids of groups are added to those that the changes ignore.
+
+    Raises: AssigneeUnknown for other ids.
+    """
+    if not user_ids:
+        return set()
+    users = await tx.assignments.assignable(org_id, user_ids)
+    if others := set(user_ids) - users:
+        users |= {member.user_id for member in await tx.scim_users.group_members(org_id, others)}
+    if others := set(user_ids) - users:
+        if others - await tx.groups.ids(org_id, others):
+            raise AssigneeUnknown
+        changes.nested.extend(map(str, others))
+    return users

@@ -1,0 +1,124 @@
+"""The attributes of users that an organization declares, and their values.
+
+`core.applications.attributes` has the values as end users and API keys see them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.tenancy import events, organizations
+from core.tenancy.model.attributes import (
+    MAX_ATTRIBUTES,
+    SOURCE_PREFIX,
+    Attribute,
+    AttributeInUse,
+    AttributeNameTaken,
+    AttributeNotFound,
+    AttributeValues,
+    AttributeWriter,
+    TooManyAttributes,
+)
+from core.tenancy.model.members import MemberNotFound
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def list_declared(ports: Ports, caller: OrganizationCaller) -> Sequence[Attribute]:
+    """Return the attributes of the caller's organization, in their order."""
+    async with ports.storage.reading() as read:
+        return await read.attributes.list_declared(caller.acts_in.id)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute:
+    """Return an attribute of the caller's organization. Raises: AttributeNotFound."""
+    declared = await list_declared(ports, caller)
+    return next((attribute for attribute in declared if attribute.name == name), None) or refuse(AttributeNotFound)
+
+
+async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute) -> Attribute:
+    """Declare an attribute, as the last one of the organization.
+
+    Raises: AttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid, AttributeNameTaken, TooManyAttributes.
+    """
+    attribute.checked()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        declared = await tx.attributes.list_declared(organization.id)
+        if any(other.name == attribute.name for other in declared):
+            raise AttributeNameTaken
+        if len(declared) >= MAX_ATTRIBUTES:
+            raise TooManyAttributes
+        new = replace(attribute, position=max((other.position for other in declared), default=0) + 1)
+        await tx.attributes.put(new)
+        tx.record(events.attribute_created(new))
+    return new
+
+
+async def update(ports: Ports, caller: OrganizationCaller, name: str, changes: Mapping[str, Any]) -> Attribute:
+    """Change the label, the writers, the merge rule or the position of an attribute, by field. The values stay.
+
+    Raises: AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        old = await _find(tx, organization.id, name)
+        new = replace(old, **changes).checked()
+        if new != old:
+            await tx.attributes.put(new)
+            tx.record(events.attribute_updated(old, new))
+    return new
+
+
+async def delete(ports: Ports, caller: OrganizationCaller, name: str) -> None:
+    """Delete an attribute with all its values. Raises: AttributeNotFound, AttributeInUse."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
+        attribute = await _find(tx, organization.id, name)
+        application = await tx.service_claims.service_with_source(organization.id, f"{SOURCE_PREFIX}{name}")
+        if application is not None:
+            raise AttributeInUse(application)
+        await tx.attributes.delete(organization.id, name)
+        tx.record(events.attribute_deleted(attribute))
+
+
+async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> AttributeValues:
+    """Return the attributes of a member with their values. Raises: MemberNotFound."""
+    async with ports.storage.reading() as read:
+        if not await read.members.exists(caller.acts_in.id, user_id):
+            raise MemberNotFound
+        return await read.attributes.of_user(caller.acts_in.id, user_id)
+
+
+async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
+    """Change values of a member as an admin. None removes a value.
+
+    Raises: MemberNotFound; the errors of `AttributeValues.change`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        if not await tx.members.exists(organization.id, user_id):
+            raise MemberNotFound
+        return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
+
+
+async def change(
+    tx: Transaction, org_id: UUID, user_id: UUID, changes: Mapping[str, Any], writer: AttributeWriter, ports: Ports
+) -> AttributeValues:
+    """Change values of a user of a locked organization, and return all of them. Raises: the errors of `AttributeValues.change`."""
+    old = await tx.attributes.of_user(org_id, user_id)
+    new = replace(old, values=old.change(changes, writer))
+    names = sorted(name for name in changes if old.values.get(name) != new.values.get(name))
+    if names:
+        await tx.attributes.save_values(org_id, user_id, new.values, ports.clock.now())
+        tx.record(events.attributes_changed(org_id, user_id, names, writer))
+    return new
+
+
+async def _find(tx: Transaction, org_id: UUID, name: str) -> Attribute:
+    declared = await tx.attributes.list_declared(org_id)
+    return next((attribute for attribute in declared if attribute.name == name), None) or refuse(AttributeNotFound)

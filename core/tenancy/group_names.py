@@ -1,0 +1,22 @@
+"""The names that an organization, its services for assigned users, and its groups share: a directory sees all of them as groups."""
+
+from uuid import UUID
+
+from core.tenancy.model.groups import GroupNameTaken, NameKind, NameOfGroup, to_name_key
+from ports.storage import Transaction
+
+
+async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID | None = None) -> None:
+    """Check that a group of a locked organization may have this name. `of` is the id of the group, if it exists.
+
+    Raises: GroupNameTaken.
+    """
+    for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
+        if id_ != of:
+            raise GroupNameTaken(kind)
+
+
+async def require_no_group_named(tx: Transaction, org_id: UUID, name: str) -> None:
+    """Check that a locked organization, or one of its services for assigned users, may have this name. Raises: NameOfGroup."""
+    if any(kind is NameKind.GROUP for kind, _ in await tx.groups.same_names(org_id, to_name_key(name))):
+        raise NameOfGroup

@@ -1,0 +1,246 @@
+"""The groups of an organization: their names, their members, and the access that ends with a group.
+
+Admins change the groups that they created. A directory changes its own (`core.provisioning.directory_groups`).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
+from core.tenancy import events, organizations
+from core.tenancy.group_names import require_free_name
+from core.tenancy.model.groups import (
+    MAX_GROUP_MEMBERS,
+    MAX_GROUPS,
+    MEMBERS_PER_EVENT,
+    Group,
+    GroupFull,
+    GroupUserNotFound,
+    ManagedByDirectory,
+    MemberOfGroup,
+    NoGroupChanges,
+    NotInGroup,
+    OrganizationGroupNotFound,
+    TooManyGroups,
+    to_name_key,
+)
+from core.tenancy.model.members import require_power_over
+from ports import Ports
+from ports.storage import Transaction
+
+
+async def list_page(ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None) -> PageResult[Group]:
+    """Return a page of the organization's groups by name. `search` is a part of the name, in any case."""
+    async with ports.storage.reading() as read:
+        return await read.groups.page(caller.acts_in.id, page, search=to_name_key((search or "").strip()) or None)
+
+
+async def list_all(ports: Ports, caller: OrganizationCaller) -> Sequence[Group]:
+    """Return all groups of the organization by name."""
+    async with ports.storage.reading() as read:
+        return await read.groups.of_org(caller.acts_in.id)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Group:
+    """Return a group. Raises: OrganizationGroupNotFound."""
+    async with ports.storage.reading() as read:
+        return await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+
+
+async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Sequence[Group]:
+    """Return the groups of the organization that the user is in, by name."""
+    async with ports.storage.reading() as read:
+        return await read.groups.of_user(caller.acts_in.id, user_id)
+
+
+async def list_members(
+    ports: Ports, caller: OrganizationCaller, group_id: UUID, page: Page, *, search: str | None = None
+) -> PageResult[MemberOfGroup]:
+    """Return a page of the users in a group. `search` is a part of an email address. Raises: OrganizationGroupNotFound."""
+    text = Email.parse_part(search or "") or None
+    async with ports.storage.reading() as read:
+        group = await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        return await read.groups.members(group.org_id, group.id, page, search=text)
+
+
+async def create(ports: Ports, caller: OrganizationCaller, name: str, description: str | None = None) -> Group:
+    """Create a group without members. Raises: TooManyGroups, GroupNameTaken."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.GROUPS_MANAGE)
+        return await add(tx, new_group(organization.id, name, ports.clock.now(), description=description))
+
+
+async def update(
+    ports: Ports, caller: OrganizationCaller, group_id: UUID, *, name: str | Keep = KEEP, description: str | Keep | None = KEEP
+) -> Group:
+    """Change the name or the description of a group, and return the group.
+
+    Raises: NoGroupChanges, OrganizationGroupNotFound, ManagedByDirectory, GroupNameTaken.
+    """
+    changes = provided(name=name, description=description)
+    if not changes:
+        raise NoGroupChanges
+    async with ports.storage.transaction(by=caller) as tx:
+        old = await _lock_own_group(tx, caller, group_id)
+        return await save(tx, old, replace(old, **changes), ports.clock.now())
+
+
+async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> None:
+    """Delete a group. Users lose the access that only the group gave. Raises: OrganizationGroupNotFound, ManagedByDirectory."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await remove(tx, await _lock_own_group(tx, caller, group_id), ports.clock.now())
+
+
+async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
+    """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, GroupUserNotFound, GroupFull.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        group = await _lock_own_group(tx, caller, group_id, user_id)
+        # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
+        # organization is locked, no other transaction removes one of its users.
+        await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
+        present = await tx.groups.present(group.org_id, group.id, [user_id])
+        await change_members(tx, group, {user_id} - present, set(), ports.clock.now())
+
+
+async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id: UUID, email: Email) -> UUID:
+    """Add the user with this address to a group, as `add_member` does. Return their id.
+
+    The refusal is the same for an address without an account.
+    """
+    async with ports.storage.reading() as read:
+        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        account = await read.accounts.by_email(email) or refuse(GroupUserNotFound)
+    await add_member(ports, caller, group_id, account.id)
+    return account.id
+
+
+async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
+    """Remove a user from a group. They lose the access that only the group gave.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, NotInGroup.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        group = await _lock_own_group(tx, caller, group_id, user_id)
+        await tx.groups.present(group.org_id, group.id, [user_id]) or refuse(NotInGroup)
+        await change_members(tx, group, set(), {user_id}, ports.clock.now())
+
+
+async def _lock_own_group(tx: Transaction, caller: OrganizationCaller, group_id: UUID, user_id: UUID | None = None) -> Group:
+    """Lock the organization, and return a group that admins manage. The caller has power over the user who joins or leaves it.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights.
+    """
+    organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
+    group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
+    if group.directory is not None:
+        raise ManagedByDirectory(group.directory)
+    membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
+    if membership is not None:
+        require_power_over(authority, membership)
+    return group
+
+
+# Changes in a locked organization, by an admin or by the directory
+
+
+def new_group(
+    org_id: UUID,
+    name: str,
+    now: datetime,
+    *,
+    description: str | None = None,
+    external_id: str | None = None,
+    scim_token_id: UUID | None = None,
+) -> Group:
+    """Return a group without members, which is not stored yet."""
+    return Group(
+        id=new_id(),
+        org_id=org_id,
+        name=name,
+        description=description,
+        external_id=external_id,
+        scim_token_id=scim_token_id,
+        directory=None,
+        member_count=0,
+        created_at=now,
+        updated_at=now,
+        members_changed_at=now,
+    )
+
+
+async def add(tx: Transaction, group: Group) -> Group:
+    """Add a new group, and return it. Raises: TooManyGroups, GroupNameTaken."""
+    if await tx.groups.count(group.org_id) >= MAX_GROUPS:
+        raise TooManyGroups
+    await require_free_name(tx, group.org_id, group.name)
+    await tx.groups.add(group)
+    tx.record(events.group_created(group))
+    return group
+
+
+async def save(tx: Transaction, old: Group, new: Group, now: datetime) -> Group:
+    """Store a changed group, and return it. Nothing is written if nothing changed. Raises: GroupNameTaken."""
+    if new == old:
+        return old
+    if new.name != old.name:
+        await require_free_name(tx, new.org_id, new.name, of=new.id)
+    new = replace(new, updated_at=now)
+    await tx.groups.save(new)
+    tx.record(events.group_updated(old, new))
+    return new
+
+
+async def remove(tx: Transaction, group: Group, now: datetime) -> None:
+    """Delete a group. Its members lose the access that only the group gave."""
+    services = await tx.assignments.services_of_group(group.org_id, group.id)
+    members = await tx.groups.present(group.org_id, group.id, None) if services else set()
+    if members:
+        await tx.scim_users.lock(group.org_id, members)
+    await tx.groups.remove(group.org_id, group.id)
+    await _end_access(tx, group, services, members, now)
+    tx.record(events.group_deleted(group))
+
+
+async def change_members(tx: Transaction, group: Group, joining: Collection[UUID], leaving: Collection[UUID], now: datetime) -> Group:
+    """Add and remove users of a group, and return the group. The cost depends on these users, and not on the group's size.
+
+    The caller has checked who may join, and that the leaving users are members. Users who leave lose the
+    access that only the group gave, with their sessions of OpenID Connect.
+
+    Raises: GroupFull.
+    """
+    if not joining and not leaving:
+        return group
+    if group.member_count + len(joining) - len(leaving) > MAX_GROUP_MEMBERS:
+        raise GroupFull
+    # Lock order: the accounts before the counter of the group and before sessions. An anonymization that is in
+    # progress ends first, and its account is not added.
+    await tx.scim_users.lock(group.org_id, [*joining, *leaving])
+    if leaving:
+        await tx.groups.remove_members(group.org_id, group.id, leaving, now)
+        await _end_access(tx, group, await tx.assignments.services_of_group(group.org_id, group.id), leaving, now)
+    joined = await tx.groups.add_members(group.org_id, group.id, joining, now) if joining else set()
+    for batch in _batches(joined):
+        tx.record(events.group_members_added(group, batch))
+    for batch in _batches(leaving):
+        tx.record(events.group_members_removed(group, batch))
+    return replace(group, member_count=group.member_count + len(joined) - len(leaving), members_changed_at=now)
+
+
+def _batches(user_ids: Collection[UUID]) -> list[list[UUID]]:
+    in_order = sorted(user_ids)
+    return [in_order[start : start + MEMBERS_PER_EVENT] for start in range(0, len(in_order), MEMBERS_PER_EVENT)]
+
+
+async def _end_access(tx: Transaction, group: Group, services: Collection[UUID], user_ids: Collection[UUID], now: datetime) -> None:
+    """End the sessions at these services of users who may no longer use them."""
+    if services and user_ids:
+        await tx.organization_sessions.end_without_access(group.org_id, services, user_ids, now)

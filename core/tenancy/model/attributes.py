@@ -1,0 +1,227 @@
+"""The attributes of users that an organization declares: their kinds, writers and values."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.values import is_printable, is_visible
+
+MAX_ATTRIBUTES: Final = 50  # of one organization
+MAX_LABEL: Final = 100
+MAX_TEXT: Final = 500  # characters of a text
+MAX_ITEMS: Final = 50  # of a list
+MAX_ITEM: Final = 100  # characters of an item
+MAX_BYTES: Final = 16384  # of all values of a user as JSON
+MAX_NUMBER: Final = 2**53  # larger numbers are not exact in JavaScript
+SOURCE_PREFIX: Final = "attribute:"  # of the names of attributes, among other sources of claims
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
+
+
+class AttributeNotFound(NotFound):
+    """The organization has no attribute with this name."""
+
+
+class AttributeNameTaken(Conflict):
+    """The organization already has an attribute with this name. Choose another name."""
+
+
+class AttributeNameInvalid(Invalid):
+    """The name of an attribute starts with a letter a to z. Up to 49 letters, digits and underscores follow, as in cost_center."""
+
+
+class AttributeLabelInvalid(Invalid):
+    """The label of an attribute must have 1 to 100 printable characters."""
+
+
+class AttributeMergeInvalid(Invalid):
+    """Only lists can be merged by union, and only numbers and dates by least or greatest. Choose first."""
+
+
+class TooManyAttributes(Conflict):
+    """The organization already has the maximum number of attributes. Delete one first."""
+
+    audited = True
+
+    def __init__(self) -> None:
+        super().__init__(f"The organization already has the maximum of {MAX_ATTRIBUTES} attributes. Delete one first.")
+
+
+class AttributeInUse(Conflict):
+    """An application uses this attribute in its claims. Change the claims first."""
+
+    def __init__(self, application: str) -> None:
+        super().__init__(f"The application {application} uses this attribute in its claims or SAML attributes. Change these first.")
+
+
+class AttributeValueInvalid(Invalid):
+    """The value does not fit the attribute."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        """`problem` is a sentence about the value of the attribute with this name."""
+        super().__init__(f"{name}: {problem}")
+        self.member = name
+
+
+class AttributeNotWritable(Forbidden):
+    """You may not change this attribute. Ask an admin of the organization."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"You may not change the attribute {name}. Ask an admin of the organization.")
+
+
+class AttributeKind(StrEnum):
+    """The kind of an attribute's values."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    DATE = "date"
+    LIST = "list"  # of texts
+
+
+class AttributeWriter(StrEnum):
+    """A party that may change the values of an attribute."""
+
+    USER = "user"
+    ADMIN = "admin"
+    APPLICATION = "application"  # with an API key
+
+
+class AttributeMerge(StrEnum):
+    """The rule for a user without an own value, whose groups have several."""
+
+    FIRST = "first"  # of the groups in the order of their names
+    UNION = "union"
+    LEAST = "least"
+    GREATEST = "greatest"
+
+
+_MERGES: Final[Mapping[AttributeMerge, Sequence[AttributeKind]]] = {
+    AttributeMerge.FIRST: tuple(AttributeKind),
+    AttributeMerge.UNION: (AttributeKind.LIST,),
+    AttributeMerge.LEAST: (AttributeKind.NUMBER, AttributeKind.DATE),
+    AttributeMerge.GREATEST: (AttributeKind.NUMBER, AttributeKind.DATE),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """An attribute of users that an organization has declared. The name and the kind never change. The time is UTC."""
+
+    org_id: UUID
+    name: str
+    label: str
+    kind: AttributeKind
+    writers: tuple[AttributeWriter, ...]
+    merge: AttributeMerge = AttributeMerge.FIRST
+    position: int = 0  # in lists
+    created_at: datetime
+
+    def checked(self) -> "Attribute":
+        """Return the attribute if it is valid. Raises: AttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid."""
+        if not _NAME.fullmatch(self.name):
+            raise AttributeNameInvalid
+        if not _is_line(self.label, MAX_LABEL):
+            raise AttributeLabelInvalid
+        if self.kind not in _MERGES[self.merge]:
+            raise AttributeMergeInvalid
+        return self
+
+    def check(self, value: object) -> None:
+        """Check a value. Raises: AttributeValueInvalid."""
+        problem = _PROBLEMS[self.kind]
+        if not _FITS[self.kind](value):
+            raise AttributeValueInvalid(self.name, problem)
+
+    def merge_values(self, values: Iterable[Any]) -> Any:
+        """Return the value of a user whose groups have these values, in the order of the groups' names. None: there is none."""
+        present = [value for value in values if value is not None]
+        if not present:
+            return None
+        match self.merge:
+            case AttributeMerge.UNION:
+                return list(dict.fromkeys(item for value in present for item in value))[:MAX_ITEMS]
+            case AttributeMerge.LEAST:
+                return min(present)
+            case AttributeMerge.GREATEST:
+                return max(present)
+        return present[0]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeValues:
+    """The declared attributes of an organization, and the values of one user by name."""
+
+    attributes: Sequence[Attribute]
+    values: Mapping[str, Any]
+
+    def change(self, changes: Mapping[str, Any], writer: AttributeWriter) -> dict[str, Any]:
+        """Return the new values after these changes by a writer. None removes a value.
+
+        Raises: AttributeNotFound, AttributeNotWritable, AttributeValueInvalid.
+        """
+        declared = {attribute.name: attribute for attribute in self.attributes}
+        for name, value in changes.items():
+            attribute = declared.get(name)
+            if attribute is None:
+                raise AttributeValueInvalid(name, "The organization has no attribute with this name. Declare it first.")
+            if writer not in attribute.writers:
+                raise AttributeNotWritable(name)
+            if value is not None:
+                attribute.check(value)
+        merged = {**self.values, **changes}
+        new = {name: value for name, value in merged.items() if value is not None}
+        if len(json.dumps(new, ensure_ascii=False).encode()) > MAX_BYTES:
+            raise AttributeValueInvalid(next(iter(changes)), f"All values of a user may have {MAX_BYTES} bytes. Shorten one of them.")
+        return new
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAttributes:
+    """The attributes of a user in one of their organizations."""
+
+    org_id: UUID
+    org_slug: str
+    organization: str
+    values: AttributeValues
+
+
+def _is_line(value: object, most: int) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= most and is_printable(value) and is_visible(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_NUMBER < value < MAX_NUMBER
+
+
+def _is_date(value: object) -> bool:
+    try:
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_ITEMS and all(_is_line(item, MAX_ITEM) for item in value)
+
+
+_FITS: Final = {
+    AttributeKind.TEXT: lambda value: _is_line(value, MAX_TEXT),
+    AttributeKind.NUMBER: _is_number,
+    AttributeKind.BOOLEAN: lambda value: isinstance(value, bool),
+    AttributeKind.DATE: _is_date,
+    AttributeKind.LIST: _is_list,
+}
+_PROBLEMS: Final = {
+    AttributeKind.TEXT: f"Write a text of 1 to {MAX_TEXT} printable characters.",
+    AttributeKind.NUMBER: "Write a number.",
+    AttributeKind.BOOLEAN: "Write true or false.",
+    AttributeKind.DATE: "Write a date as in 2026-12-31.",
+    AttributeKind.LIST: f"List at most {MAX_ITEMS} texts of 1 to {MAX_ITEM} printable characters.",
+}

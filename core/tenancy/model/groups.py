@@ -1,0 +1,120 @@
+"""The groups of an organization, and the rules of their names."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.values import Email
+
+MAX_GROUPS: Final = 1000  # of one organization
+MAX_GROUP_MEMBERS: Final = 200_000
+MEMBERS_PER_EVENT: Final = 1000
+
+
+class OrganizationGroupNotFound(NotFound):
+    """This group does not exist."""
+
+
+class NotInGroup(NotFound):
+    """This user is not a member of the group."""
+
+
+class GroupUserNotFound(NotFound):
+    """This user is neither an end user nor a confirmed member of the organization. Invite them, and add them when they have joined."""
+
+
+class NoGroupChanges(Invalid):
+    """The request changes nothing. Send a name or a description."""
+
+
+class TooManyGroups(Invalid):
+    """The organization has the maximum number of groups. Delete a group first."""
+
+    audited = True
+    scim_type = None
+
+    def __init__(self) -> None:
+        super().__init__(f"The organization already has the maximum of {MAX_GROUPS:,} groups. Delete one that you no longer need.")
+
+
+class GroupFull(Invalid):
+    """The group has the maximum number of members. Remove a member first."""
+
+    scim_type = None
+
+    def __init__(self) -> None:
+        super().__init__(f"A group can have at most {MAX_GROUP_MEMBERS:,} members. Divide the users among several groups.")
+
+
+class NameKind(StrEnum):
+    """The things of an organization that share their names: a directory sees all of them as groups."""
+
+    ORGANIZATION = "organization"
+    SERVICE = "service"  # with the policy `assigned`
+    GROUP = "group"
+
+
+class GroupNameTaken(Conflict):
+    """The organization, a group or an application for assigned users already has this name. Choose another name."""
+
+    def __init__(self, kind: NameKind) -> None:
+        owners = {
+            NameKind.ORGANIZATION: "The organization itself",
+            NameKind.SERVICE: "An application that only assigned users may use",
+            NameKind.GROUP: "Another group",
+        }
+        super().__init__(f"{owners[kind]} already has this name. Choose another name. Case does not count.")
+
+
+class NameOfGroup(Conflict):
+    """A group of the organization already has this name. Choose another name, or rename the group first. Case does not count."""
+
+
+class ManagedByDirectory(Conflict):
+    """Your directory manages this group. Change it there."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"The directory {directory} manages this group. Change the group there.")
+
+
+class NotManagedByDirectory(Forbidden):
+    """An admin created this group, so that a directory cannot change it. Create a group with another name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of users of an organization. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    name: str
+    description: str | None
+    external_id: str | None  # from the directory
+    scim_token_id: UUID | None  # the token that created it, which may be revoked; None: an admin created it
+    directory: str | None  # the name of the token of the directory that manages it now; None: admins manage it
+    member_count: int
+    created_at: datetime
+    updated_at: datetime
+    members_changed_at: datetime
+
+    @property
+    def name_key(self) -> str:
+        """Return the name without regard to case, which is unique in the organization."""
+        return to_name_key(self.name)
+
+
+def to_name_key(name: str) -> str:
+    """Return the name as it is compared with others."""
+    return name.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOfGroup:
+    """A user in a group. The time is UTC."""
+
+    user_id: UUID
+    email: Email
+    added_at: datetime

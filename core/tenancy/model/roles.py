@@ -1,0 +1,241 @@
+"""The roles that an organization defines itself, the catalog of capabilities, and their refusals."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+from uuid import UUID
+
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role
+from core.kernel.values import SlugReserved
+
+MAX_ROLES: Final = 50  # of an organization, without the built-in ones
+MAX_HOLDERS: Final = 20  # that a refusal and a page name
+_SLUG: Final = re.compile("[a-z][a-z0-9_-]{0,49}")
+
+# The capabilities that a role can have, in the order of the pages. Each sentence completes "Holders of the role can ...".
+SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
+    {
+        Capability.ORGANIZATION_MANAGE: "Change the name, the branding and the settings of the organization.",
+        Capability.MEMBERS_VIEW: "See the members, their roles, and the roles of the organization.",
+        Capability.MEMBERS_MANAGE: "Invite and remove members, and help them with their sign-in.",
+        Capability.ROLES_MANAGE: "Create, change and delete roles, and give them to members.",
+        Capability.GROUPS_MANAGE: "Create, change and delete groups, and change their members.",
+        Capability.BILLING_MANAGE: "Create, change and delete plans.",
+        Capability.SERVICES_VIEW: "See the applications and their settings.",
+        Capability.SERVICES_CREATE: "Create applications.",
+        Capability.SERVICES_MANAGE: "Change and delete applications, and replace their secrets.",
+        Capability.SERVICE_ROLES_ASSIGN: "Give and take the roles of applications.",
+        Capability.API_KEYS_VIEW: "See the API keys of applications, without their secrets.",
+        Capability.API_KEYS_MANAGE: "Create and delete API keys.",
+        Capability.END_USERS_VIEW: "See the users of the applications, their assignments and subscriptions.",
+        Capability.END_USERS_MANAGE: "Assign, block and sign out users of the applications, and help them with their sign-in.",
+        Capability.RESOURCES_VIEW: "See the API resources.",
+        Capability.RESOURCES_MANAGE: "Create, change and delete API resources, and their credentials.",
+        Capability.SERVICE_ACCOUNTS_MANAGE: "Create, change and delete service accounts with rights that the holder has, too.",
+        Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks, and see their deliveries.",
+        Capability.INTEGRATIONS_MANAGE: "Change the directory, SAML, the SIEM, the domain and the mail server.",
+        Capability.AUDIT_VIEW: "Read and export the audit log.",
+        Capability.SIGN_INS_VIEW: "Read and export the sign-in log.",
+        Capability.SIGN_IN_POLICY_MANAGE: "Change how members and users sign in.",
+        Capability.ANALYTICS_VIEW: "See figures about sign-ins.",
+    }
+)
+
+
+class OrganizationRoleNotFound(NotFound):
+    """This role does not exist in the organization."""
+
+
+class RoleSlugInvalid(Invalid):
+    """A role has a slug of 1 to 50 lower-case letters, digits, hyphens and underscores. It begins with a letter."""
+
+
+class RoleSlugTaken(Conflict):
+    """The organization has a role with this slug already. Choose another slug."""
+
+
+class RoleSlugOfApplication(RoleSlugTaken):
+    """An application of the organization has a role with this slug, and tokens list both kinds. Choose another slug."""
+
+    def __init__(self, application: str) -> None:
+        super().__init__(f"The application {application} has a role with this slug, and tokens list both kinds. Choose another slug.")
+
+
+class TooManyRoles(Invalid):
+    """The organization has 50 roles of its own already. Delete one that is no longer used."""
+
+
+class CapabilityUnknown(Invalid):
+    """These capabilities do not exist, or no role can have them: NAMES. Leave them out."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        named = ", ".join(sorted(name[:50] for name in names))
+        super().__init__(f"These capabilities do not exist, or no role of an organization can have them: {named}. Leave them out.")
+
+
+class RoleAboveOwn(Forbidden):
+    """This role has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
+class BuiltInRole(Invalid):
+    """The roles owner, admin and member are built in, and cannot be changed or deleted. Create a role of your own instead."""
+
+
+class NoRoleChanges(Invalid):
+    """The request changes nothing. Send at least one of name, description and capabilities."""
+
+
+class RoleChanged(Conflict):
+    """Another request has changed this role. Load it again, and repeat your change."""
+
+
+class ReplacementMissing(Invalid):
+    """This role has holders. Name the role that they get instead in the parameter replacement."""
+
+
+class RoleWidenedByProgram(Forbidden):
+    """A service account cannot add rights to a role that has holders. Create another role, or do it as a user."""
+
+    audited = True
+
+
+class HolderKind(StrEnum):
+    """The kinds of rows that have a role."""
+
+    MEMBER = "member"
+    INVITATION = "invitation"  # pending
+    SERVICE_ACCOUNT = "service_account"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHolder:
+    """A member, a pending invitation or a service account with a role. `name` is the address, or the name of the account."""
+
+    kind: HolderKind
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleHolders:
+    """The number of holders of a role by their kind, and the first MAX_HOLDERS of them."""
+
+    counts: Mapping[HolderKind, int]
+    first: Sequence[RoleHolder]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def more(self) -> int:
+        return self.total - len(self.first)
+
+
+class RoleInUse(Conflict):
+    """This role has holders. Look at them, and repeat the request with confirm=true."""
+
+    code = "ROLE_IN_USE"
+
+    def __init__(self, holders: RoleHolders) -> None:
+        super().__init__()
+        first = [{"kind": holder.kind.value, "id": str(holder.id), "name": holder.name} for holder in holders.first]
+        self.fields: Mapping[str, Any] = {"holders": {kind.value: holders.counts.get(kind, 0) for kind in HolderKind}, "first": first}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRole:
+    """A role to create. An empty slug stands for the first free one that resembles the name."""
+
+    name: str
+    slug: str = ""
+    description: str = ""
+    capabilities: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrganizationRole:
+    """A role that an organization has defined. Times are UTC.
+
+    Its holders have the capabilities, and see the organization. `version` counts the changes.
+    """
+
+    id: UUID
+    org_id: UUID
+    slug: RoleName
+    name: str
+    description: str
+    capabilities: frozenset[Capability]
+    created_at: datetime
+    updated_at: datetime
+    version: int = 1
+
+    @property
+    def role(self) -> Role:
+        return custom_role(self.slug, self.name, self.capabilities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRole:
+    """A role, built in or the organization's, with the number of its members. Built-in roles have no id, version and times."""
+
+    role: Role
+    description: str
+    members: int
+    own: OrganizationRole | None = None
+
+    @property
+    def name(self) -> RoleName:
+        return self.role.name
+
+
+# What the built-in roles are for, on pages and in the API
+_BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
+    {
+        OWNER: "The one member with all rights, also to delete the organization.",
+        ADMIN: "Manages everything but the roles of members and the ownership.",
+        MEMBER: "Sees the organization, its members and its applications.",
+    }
+)
+
+
+def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, int]) -> list[ListedRole]:
+    """Return the built-in roles and these, with the number of their members."""
+    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, 0)) for name, role in ROLES.items()]
+    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, 0), own=each) for each in own]
+    return [*built_in, *others]
+
+
+def is_slug(text: str) -> bool:
+    """Return whether a role of an organization can have this slug."""
+    return _SLUG.fullmatch(text) is not None and text not in ROLES
+
+
+def parse_slug(text: str) -> RoleName:
+    """Return the slug of a new role. Raises: RoleSlugInvalid, SlugReserved; RoleSlugTaken if it is the name of a built-in role."""
+    if text in ROLES:
+        raise RoleSlugTaken
+    if text == "new":  # the path of the page that creates a role
+        raise SlugReserved
+    if not _SLUG.fullmatch(text):
+        raise RoleSlugInvalid
+    return RoleName(text)
+
+
+def parse_capabilities(names: Collection[str]) -> Rights:
+    """Return the capabilities with these names, which a role of an organization can have. Raises: CapabilityUnknown."""
+    if unknown := frozenset(names) - CUSTOMIZABLE:
+        raise CapabilityUnknown(unknown)
+    return frozenset(map(Capability, names))
+
+
+def in_catalog_order(capabilities: Collection[Capability]) -> list[Capability]:
+    """Return the capabilities in the order of `SENTENCES`."""
+    return [capability for capability in SENTENCES if capability in capabilities]

@@ -1,0 +1,231 @@
+"""The roles that an organization defines itself: creating, changing and deleting them (security R-10).
+
+No member creates, changes or deletes a role with a right that they do not have.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from core.kernel.callers import Member, OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_give, needs_roles_manage
+from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
+from core.tenancy import events, members, organizations
+from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
+from core.tenancy.model.roles import (
+    MAX_ROLES,
+    BuiltInRole,
+    HolderKind,
+    ListedRole,
+    NewRole,
+    NoRoleChanges,
+    OrganizationRole,
+    OrganizationRoleNotFound,
+    ReplacementMissing,
+    RoleAboveOwn,
+    RoleChanged,
+    RoleHolders,
+    RoleInUse,
+    RoleSlugOfApplication,
+    RoleSlugTaken,
+    RoleWidenedByProgram,
+    TooManyRoles,
+    is_slug,
+    list_roles,
+    parse_capabilities,
+    parse_slug,
+)
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleChanges:
+    """The new values of a role. Fields that are KEEP stay as they are.
+
+    With a `version`, the change is refused if the role has been changed since. `confirmed`: the caller has seen the
+    holders who lose rights.
+    """
+
+    name: str | Keep = KEEP
+    description: str | Keep = KEEP
+    capabilities: Collection[str] | Keep = KEEP
+    version: int | None = None
+    confirmed: bool = False
+
+
+async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]:
+    """Return the built-in roles and those of the organization, with the number of their members."""
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        own, counts = await read.roles.own(org_id), await read.roles.counts(org_id)
+    return list_roles(own, counts)
+
+
+async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ListedRole:
+    """Return a role, built in or the organization's. Raises: OrganizationRoleNotFound."""
+    return next((role for role in await list_all(ports, caller) if role.name == slug), None) or refuse(OrganizationRoleNotFound)
+
+
+async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Role]:
+    """Return all roles of the organization, for lists to choose from."""
+    async with ports.storage.reading() as read:
+        return await read.roles.all(caller.acts_in.id)
+
+
+async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
+    """Return a role of the organization with its holders. Raises: BuiltInRole, OrganizationRoleNotFound."""
+    async with ports.storage.reading() as read:
+        role = await _find_own(read, caller.acts_in.id, slug)
+        return role, await read.roles.holders(role.org_id, role.id, ports.clock.now())
+
+
+async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
+    """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleAboveOwn, TooManyRoles."""
+    if request.slug:
+        return await _create(ports, caller, request, parse_slug(request.slug))
+
+    async def with_slug(slug: str) -> OrganizationRole:
+        return await _create(ports, caller, request, parse_slug(slug if slug[0].isalpha() else f"role-{slug}"[:50]))
+
+    return await create_with_free_slug(request.name, "role", with_slug, RoleSlugTaken)
+
+
+async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, slug: RoleName) -> OrganizationRole:
+    now, capabilities = ports.clock.now(), parse_capabilities(request.capabilities)
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        if not capabilities <= rights:
+            raise RoleAboveOwn
+        if len(await tx.roles.own(organization.id)) >= MAX_ROLES:
+            raise TooManyRoles
+        if (application := await tx.authorizations.application_with_role(organization.id, slug)) is not None:
+            raise RoleSlugOfApplication(application)
+        role = OrganizationRole(
+            id=new_id(),
+            org_id=organization.id,
+            slug=slug,
+            name=request.name,
+            description=request.description,
+            capabilities=capabilities,
+            created_at=now,
+            updated_at=now,
+        )
+        await tx.roles.add(role)
+        tx.record(events.role_created(role))
+    return role
+
+
+async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: RoleChanges) -> OrganizationRole:
+    """Change a role. Its holders have the new rights from their next request on.
+
+    Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a
+    confirmation, no right is taken from holders. A service account adds no rights to a role with holders, because
+    they would stay when the account is gone.
+
+    Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
+    RoleWidenedByProgram, RoleInUse.
+    """
+    if changes.name is KEEP and changes.description is KEEP and changes.capabilities is KEEP:
+        raise NoRoleChanges
+    capabilities = None if isinstance(changes.capabilities, Keep) else parse_capabilities(changes.capabilities)
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        old = await _find_own(tx, organization.id, slug)
+        if changes.version not in (None, old.version):
+            raise RoleChanged
+        new = replace(
+            old,
+            name=old.name if isinstance(changes.name, Keep) else changes.name,
+            description=old.description if isinstance(changes.description, Keep) else changes.description,
+            capabilities=old.capabilities if capabilities is None else capabilities,
+        )
+        if not old.capabilities | new.capabilities <= rights:
+            raise RoleAboveOwn
+        if new == old:
+            return old
+        holders = await tx.roles.holders(organization.id, old.id, now)
+        if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
+            raise RoleWidenedByProgram
+        if holders.total and not changes.confirmed and not old.capabilities <= new.capabilities:
+            raise RoleInUse(holders)
+        new = replace(new, version=old.version + 1, updated_at=now)
+        givers = await tx.roles.givers(organization.id, old.slug)
+        await tx.roles.save(new)
+        tx.record(events.role_updated(old, new))
+        if new.capabilities != old.capabilities:
+            await _replace_of_programs(tx, organization.id, old.role, new.role, now)
+            await _void_grants(tx, organization.id, givers, old.role.rights, new.role.rights, now)
+    return new
+
+
+async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False) -> None:
+    """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
+
+    Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
+    RoleUnknown, OwnershipNotAssignable.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.ROLES_MANAGE)
+        old = await _find_own(tx, organization.id, slug)
+        if not old.capabilities <= authority.rights:
+            raise RoleAboveOwn
+        if authority.role == old.slug:
+            raise CannotChangeOwnRole
+        holders = await tx.roles.holders(organization.id, old.id, now)
+        if holders.total and not confirmed:
+            raise RoleInUse(holders)
+        if holders.total and replacement is None:
+            raise ReplacementMissing
+        # Without a holder, invitations that have passed their expiry can still have the role.
+        new = require_assignable(await tx.roles.find(organization.id, MEMBER if replacement is None else replacement))
+        if new.name == old.slug:
+            raise ReplacementMissing
+        if not may_give(authority.rights, new):
+            raise RoleAboveOwn
+        givers = await tx.roles.givers(organization.id, old.slug)
+        by_program = caller.actor_id if needs_roles_manage(new.name) and not isinstance(caller, Member) else None
+        for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
+            tx.record(events.user_role_updated(organization.id, user_id, old.slug, new.name))
+        await tx.roles.replace_of_invitations(organization.id, old.slug, new.name)
+        await _replace_of_programs(tx, organization.id, old.role, new, now)
+        await tx.roles.remove(organization.id, old.id)
+        tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
+        await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
+
+
+async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> OrganizationRole:
+    if slug in ROLES:
+        raise BuiltInRole
+    if not is_slug(slug):
+        raise OrganizationRoleNotFound
+    return await read.roles.by_slug(org_id, slug) or refuse(OrganizationRoleNotFound)
+
+
+async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
+    """Give the service accounts with a role another one, or the new state of the same one, with what follows from it (security R-4).
+
+    They lose the granted capabilities that the new role does not have. What they gave ends, if they can no longer give it.
+    Their owners and the makers of their credentials are for `void_grants`.
+    """
+    for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
+        kept = granted & new.rights
+        await tx.service_accounts.set_role(org_id, account_id, new.name, kept, now)
+        if loses_promotion(old.rights, granted, new.rights, kept):
+            await members.void_promotions(tx, org_id, account_id, now)
+    for account_id in await tx.service_accounts.inviting_above(org_id, new.name):
+        for invitation in await tx.invitations.cancel_from(org_id, account_id, [new.name], now):
+            tx.record(events.invitation_revoked(invitation))
+
+
+async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
+    """End what members gave by the rights that a role had, or to a role that has other rights now (security R-4)."""
+    for user_id in givers:
+        await members.void_grants(tx, org_id, user_id, now)
+    # The answers of the sign-in policy about its holders counted them as admins, or as members.
+    if is_admin(old) != is_admin(new):
+        await tx.sign_in_policies.renew(org_id)

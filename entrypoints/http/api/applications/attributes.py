@@ -1,0 +1,143 @@
+"""API of the attributes of users: of end users, of the signed-in user, and of the users of a service."""
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.applications import attributes
+from core.kernel.api_scopes import Area
+from core.kernel.roles import Capability, Permission
+from core.kernel.sign_in_age import SignInAge
+from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, AttributeWriter, OwnAttributes
+from entrypoints.http.api.applications.service_users import existing_service_user
+from entrypoints.http.api.tenancy.attributes import (
+    KIND,
+    LABEL,
+    NAME,
+    VALUES,
+    AttributeValuesRequest,
+    AttributeValuesResponse,
+    Value,
+    to_values,
+)
+from entrypoints.http.base.context import acting, acting_key, ports, signed_in
+from entrypoints.http.edge.access import member, person, service_key
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.signatures import before_body
+
+routes = Blueprint("user_attributes", __name__)
+
+
+@before_body
+async def existing_end_user(org_slug: str, user_id: UUID) -> None:
+    """Answer 404 if `<user_id>` is not an end user of the organization."""
+    await attributes.of_end_user(ports(), acting(), user_id)
+
+
+@routes.get("/api/organizations/<org_slug>/users/<user_id>/attributes")
+@member(Capability.END_USERS_VIEW)
+async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
+    """Get the attributes of an end user."""
+    return to_values(await attributes.of_end_user(ports(), acting(), user_id))
+
+
+@routes.patch("/api/organizations/<org_slug>/users/<user_id>/attributes")
+@member(Capability.END_USERS_MANAGE, outlives=True)
+@existing_end_user
+async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
+    """Change attributes of an end user.
+
+    An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
+    """
+    return to_values(await attributes.change_of_end_user(ports(), acting(), user_id, data.values))
+
+
+@routes.get("/api/service/users/<user_id>/attributes")
+@service_key(Permission.READ_USERS)
+async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
+    """Get the attributes of a user of the service."""
+    return to_values(await attributes.of_service_user(ports(), acting_key(), user_id))
+
+
+@routes.patch("/api/service/users/<user_id>/attributes")
+@service_key(Permission.WRITE_USERS)
+@existing_service_user
+@refuses(403)
+async def change_of_service_user(user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
+    """Change attributes of a user of the service.
+
+    An API key may change those with the writer `application`. 403 for others.
+    """
+    return to_values(await attributes.change_of_service_user(ports(), acting_key(), user_id, data.values))
+
+
+class OwnAttributeResponse(ResponseModel):
+    """An attribute of the signed-in user."""
+
+    name: str = Field(description=NAME)
+    label: str = Field(description=LABEL)
+    kind: AttributeKind = Field(description=KIND)
+    value: Any = Field(description="The value, or null if there is none.")
+    is_writable: bool = Field(description="Whether the user may change it.")
+
+
+class OrganizationAttributesResponse(ResponseModel):
+    """The attributes of the signed-in user in one organization."""
+
+    organization: str = Field(description="The slug of the organization.")
+    name: str = Field(description="The name of the organization.")
+    attributes: list[OwnAttributeResponse] = Field(description="The attributes, by position.")
+
+
+class OwnAttributesResponse(ResponseModel):
+    """The attributes of the signed-in user."""
+
+    organizations: list[OrganizationAttributesResponse] = Field(
+        description="The organizations that have attributes, and have the user as a confirmed member or as a user of their applications."
+    )
+
+
+class OwnAttributeValuesRequest(RequestModel):
+    """The organization, and the values to change there."""
+
+    organization: Text = Field(description="The slug of the organization.", examples=["acme"])
+    values: dict[Text, Value] = Field(min_length=1, max_length=MAX_ATTRIBUTES, description=VALUES, examples=[{"nickname": "Ada"}])
+
+
+def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
+    values = own.values.values
+    return OrganizationAttributesResponse(
+        organization=own.org_slug,
+        name=own.organization,
+        attributes=[
+            OwnAttributeResponse(
+                name=each.name,
+                label=each.label,
+                kind=each.kind,
+                value=values.get(each.name),
+                is_writable=AttributeWriter.USER in each.writers,
+            )
+            for each in own.values.attributes
+        ],
+    )
+
+
+@routes.get("/api/user/attributes")
+@person(area=Area.ACCOUNT)
+async def list_own() -> OwnAttributesResponse:
+    """List your attributes in the organizations that you belong to."""
+    return OwnAttributesResponse(organizations=[_to_own(each) for each in await attributes.list_own(ports(), signed_in())])
+
+
+@routes.patch("/api/user/attributes")
+@person(outlives=True, sign_in=SignInAge.ANY, area=Area.ACCOUNT)
+@refuses(403, 404)
+async def change_own(data: OwnAttributeValuesRequest) -> AttributeValuesResponse:
+    """Change your attributes in an organization.
+
+    You may change those that the organization lets you write. 404 if you do not belong to the organization, or it has no attributes.
+    """
+    return to_values(await attributes.change_own(ports(), signed_in(), data.organization, data.values))

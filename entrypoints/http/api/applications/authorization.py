@@ -1,0 +1,379 @@
+"""The permissions and roles of a service, as one document and one by one, managed by members."""
+
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema
+from quart import Blueprint
+
+from core.applications import authorization
+from core.applications.authorization import AuthorizationCaller
+from core.applications.model.authorization import (
+    MAX_PERMISSION_LENGTH,
+    MAX_PERMISSIONS,
+    MAX_ROLES,
+    PERMISSION_PATTERN,
+    ROLE_PATTERN,
+    Authorization,
+    AuthorizationDocument,
+    AuthorizationResult,
+    DeclaredPermission,
+    RoleDefinition,
+    StoredRole,
+)
+from core.kernel.roles import Capability
+from core.kernel.values import KEEP
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
+from entrypoints.http.edge.queries import Flag, Query
+from entrypoints.http.edge.signatures import before_body, returns
+from entrypoints.http.edge.versions import expected_versions, version_headers
+
+routes = Blueprint("authorization", __name__)
+
+SERVICE = "/api/organizations/<org_slug>/services/<service_slug>"
+NAME_OF_PERMISSION = "The name of the permission, such as `documents:write`."
+DESCRIPTION_OF_PERMISSION = "What the permission allows, for the admins who make roles; null without."
+SLUG_OF_ROLE = "The name of the role in tokens and URLs. It cannot be changed, and is not one of the organization's roles."
+DESCRIPTION_OF_ROLE = "What the role is for, for the admins who give it; null without."
+PERMISSIONS_OF_ROLE = "The permissions that the role gives. The service declares each of them."
+
+# Plain strings, because the use case names the one that is wrong.
+PermissionName = Annotated[
+    Text, WithJsonSchema({"type": "string", "pattern": f"^{PERMISSION_PATTERN}$", "maxLength": MAX_PERMISSION_LENGTH})
+]
+RoleSlug = Annotated[Text, WithJsonSchema({"type": "string", "pattern": f"^{ROLE_PATTERN}$"})]
+PermissionNames = Annotated[list[PermissionName], Field(max_length=MAX_PERMISSIONS)]
+
+
+class DeclaredPermissionRequest(RequestModel):
+    """A permission of a service."""
+
+    name: PermissionName = Field(description=NAME_OF_PERMISSION, examples=["documents:write"])
+    description: Description | None = Field(default=None, description=DESCRIPTION_OF_PERMISSION, examples=["Change documents"])
+
+
+class RoleDefinitionRequest(RequestModel):
+    """A role of a service."""
+
+    slug: RoleSlug = Field(description=SLUG_OF_ROLE, examples=["editor"])
+    name: Name = Field(description="The name of the role on pages.", examples=["Editor"])
+    description: Description | None = Field(default=None, description=DESCRIPTION_OF_ROLE)
+    permissions: PermissionNames = Field(default=[], description=PERMISSIONS_OF_ROLE, examples=[["documents:write"]])
+
+    def build(self) -> RoleDefinition:
+        """Return the role."""
+        return RoleDefinition(self.slug, self.name, self.description, tuple(self.permissions))
+
+
+class AuthorizationRequest(RequestModel):
+    """All permissions and roles of a service. They replace the previous ones. The order does not matter."""
+
+    permissions: Annotated[list[DeclaredPermissionRequest], Field(max_length=MAX_PERMISSIONS)] = Field(
+        description="The permissions that the service declares, at most 200."
+    )
+    roles: Annotated[list[RoleDefinitionRequest], Field(max_length=MAX_ROLES)] = Field(
+        description="The roles that the service makes of its permissions, at most 50."
+    )
+
+    def build(self) -> AuthorizationDocument:
+        """Return the document. Raises: the errors of `AuthorizationDocument.parse`."""
+        return AuthorizationDocument.parse(
+            (DeclaredPermission(each.name, each.description) for each in self.permissions), (role.build() for role in self.roles)
+        )
+
+
+class DeclaredPermissionResponse(ResponseModel):
+    """A permission that the service declares."""
+
+    name: str = Field(description=NAME_OF_PERMISSION)
+    description: str | None = Field(description=DESCRIPTION_OF_PERMISSION)
+
+
+class RoleDefinitionResponse(ResponseModel):
+    """A role of the service, as the document has it."""
+
+    slug: str = Field(description=SLUG_OF_ROLE)
+    name: str = Field(description="The name of the role on pages.")
+    description: str | None = Field(description=DESCRIPTION_OF_ROLE)
+    permissions: list[str] = Field(description=PERMISSIONS_OF_ROLE)
+
+
+class AuthorizationResponse(ResponseModel):
+    """All permissions and roles of the service. It can be sent back with `PUT`."""
+
+    version: int = Field(description="The number of changes so far. The `ETag` has it, too.")
+    permissions: list[DeclaredPermissionResponse] = Field(description="The permissions, sorted by name.")
+    roles: list[RoleDefinitionResponse] = Field(description="The roles, sorted by slug.")
+
+
+class RoleUpdateResponse(ResponseModel):
+    """A role that changes."""
+
+    slug: str = Field(description="The slug of the role.")
+    fields: list[str] = Field(description="The fields that change: `name` and `description`.")
+    permissions_added: list[str] = Field(description="The permissions that its users get.")
+    permissions_removed: list[str] = Field(description="The permissions that its users lose.")
+    user_count: int = Field(description="The number of users who have the role.")
+
+
+class RoleRemovalResponse(ResponseModel):
+    """A role that is deleted."""
+
+    slug: str = Field(description="The slug of the role.")
+    user_count: int = Field(description="The number of users who lose the role.")
+
+
+class AuthorizationChangesResponse(ResponseModel):
+    """The difference to the previous document."""
+
+    permissions_added: list[str] = Field(description="The permissions that are new.")
+    permissions_updated: list[str] = Field(description="The permissions with another description.")
+    permissions_removed: list[str] = Field(description="The permissions that are no longer declared.")
+    roles_added: list[str] = Field(description="The slugs of the roles that are new.")
+    roles_updated: list[RoleUpdateResponse] = Field(description="The roles that change.")
+    roles_removed: list[RoleRemovalResponse] = Field(description="The roles that are deleted.")
+    needs_confirmation: bool = Field(description="Whether users lose a role. Then the change needs `confirm=true`.")
+
+
+class AuthorizationResultResponse(AuthorizationResponse):
+    """All permissions and roles of the service after the change, and what changed. After a dry run, `version` is the present one."""
+
+    dry_run: bool = Field(description="Whether nothing was changed, because the request asked for a dry run.")
+    changes: AuthorizationChangesResponse = Field(description="The difference to the previous document.")
+
+
+class AuthorizationQuery(Query):
+    """The way in which the document is replaced."""
+
+    dry_run: Flag = Field(default=False, description="Whether to answer what would change, and change nothing.")
+    confirm: Flag = Field(default=False, description="Whether roles may be deleted that users have. These users lose them.")
+
+
+class ConfirmationQuery(Query):
+    """The confirmation of a deletion."""
+
+    confirm: Flag = Field(default=False, description="Whether a role may be deleted that users have. These users lose it.")
+
+
+async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
+    """Return the response with the permissions and roles of a service."""
+    found = await authorization.get(ports(), caller, slug)
+    return to_authorization_response(found), 200, version_headers(found.version)
+
+
+def to_authorization_response(found: Authorization) -> AuthorizationResponse:
+    """Return the response with these permissions and roles."""
+    document = found.document
+    return AuthorizationResponse.of(
+        document,
+        version=found.version,
+        permissions=DeclaredPermissionResponse.list_of(document.permissions),
+        roles=RoleDefinitionResponse.list_of(document.roles),
+    )
+
+
+async def replace_authorization(
+    caller: AuthorizationCaller, slug: str, query: AuthorizationQuery, data: AuthorizationRequest
+) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
+    """Replace the permissions and roles of a service, or only say what would change, and return the response."""
+    document, versions = data.build(), expected_versions()
+    if query.dry_run:
+        result = await authorization.preview(ports(), caller, slug, document, versions=versions)
+    else:
+        result = await authorization.replace_document(ports(), caller, slug, document, versions=versions, confirmed=query.confirm)
+    return _to_result_response(result, dry_run=query.dry_run), 200, version_headers(result.version)
+
+
+def _to_result_response(result: AuthorizationResult, *, dry_run: bool) -> AuthorizationResultResponse:
+    return AuthorizationResultResponse(
+        version=result.version,
+        permissions=DeclaredPermissionResponse.list_of(result.document.permissions),
+        roles=RoleDefinitionResponse.list_of(result.document.roles),
+        dry_run=dry_run,
+        changes=AuthorizationChangesResponse.of(result.changes),
+    )
+
+
+@routes.get(f"{SERVICE}/authorization")
+@member(Capability.SERVICES_VIEW)
+@has_version
+async def get(org_slug: str, service_slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
+    """Get the permissions and roles of a service.
+
+    The response can be changed and sent back with `PUT`, with its `ETag` in `If-Match`.
+    """
+    return await get_authorization(acting(), service_slug)
+
+
+@routes.put(f"{SERVICE}/authorization")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@takes_version
+@refuses(409)
+@existing_service
+async def replace(
+    org_slug: str, service_slug: str, query_args: AuthorizationQuery, data: AuthorizationRequest
+) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
+    """Replace the permissions and roles of a service.
+
+    A build pipeline can send the same document each time: without a difference, nothing changes.
+    With `dry_run=true` the answer says what would change. Users of a role that stays get and lose
+    its permissions at once. To delete a role that users have, send `confirm=true`.
+    """
+    return await replace_authorization(acting(), service_slug, query_args, data)
+
+
+# One by one
+
+
+@before_body
+async def existing_permission(service_slug: str, permission_name: str, **_: object) -> None:
+    """Answer 404 if the service declares no permission `<permission_name>`."""
+    await authorization.find_permission(ports(), acting(), service_slug, permission_name)
+
+
+@routes.post(f"{SERVICE}/permissions")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@refuses(409)
+@existing_service
+@returns(201)
+async def declare_permission(org_slug: str, service_slug: str, data: DeclaredPermissionRequest) -> DeclaredPermissionResponse:
+    """Declare a permission of a service.
+
+    No role has it yet.
+    """
+    permission = DeclaredPermission(data.name, data.description)
+    await authorization.declare_permission(ports(), acting(), service_slug, permission)
+    return DeclaredPermissionResponse.of(permission)
+
+
+class DeclaredPermissionUpdateRequest(RequestModel):
+    """The new description of a permission."""
+
+    description: Description | None = Field(description=DESCRIPTION_OF_PERMISSION)
+
+
+@routes.patch(f"{SERVICE}/permissions/<permission_name>")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@existing_permission
+async def describe_permission(
+    org_slug: str, service_slug: str, permission_name: str, data: DeclaredPermissionUpdateRequest
+) -> DeclaredPermissionResponse:
+    """Change the description of a permission.
+
+    The name cannot be changed, because the code of the application checks it.
+    """
+    await authorization.describe_permission(ports(), acting(), service_slug, permission_name, data.description)
+    return DeclaredPermissionResponse(name=permission_name, description=data.description)
+
+
+@routes.delete(f"{SERVICE}/permissions/<permission_name>")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@describes({204: "The permission is no longer declared, and no role has it."})
+async def remove_permission(org_slug: str, service_slug: str, permission_name: str) -> None:
+    """Remove a permission from a service.
+
+    It is taken from all roles of the service.
+    """
+    await authorization.remove_permission(ports(), acting(), service_slug, permission_name)
+
+
+class ServiceRoleResponse(RoleDefinitionResponse):
+    """A role of the service."""
+
+    user_count: int = Field(description="The number of users who have the role.")
+    created_at: Timestamp = Field(description="The time at which the role was created, in UTC.")
+    updated_at: Timestamp = Field(description="The time of the last change of the role, in UTC.")
+
+
+def to_role_response(role: StoredRole, user_count: int) -> ServiceRoleResponse:
+    """Return the response for a stored role."""
+    return ServiceRoleResponse.of(role.definition, user_count=user_count, created_at=role.created_at, updated_at=role.updated_at)
+
+
+class ServiceRoleListResponse(ResponseModel):
+    """All roles of a service."""
+
+    roles: list[ServiceRoleResponse] = Field(description="The roles, sorted by slug.")
+
+
+@routes.get(f"{SERVICE}/roles")
+@member(Capability.SERVICES_VIEW)
+async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListResponse:
+    """List the roles of a service.
+
+    Each role has the number of its users.
+    """
+    found, counts = await authorization.get_with_counts(ports(), acting(), service_slug)
+    return ServiceRoleListResponse(roles=[to_role_response(role, counts.get(role.definition.slug, 0)) for role in found.roles])
+
+
+@routes.post(f"{SERVICE}/roles")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@refuses(409)
+@existing_service
+@returns(201)
+async def create_role(org_slug: str, service_slug: str, data: RoleDefinitionRequest) -> ServiceRoleResponse:
+    """Create a role of a service.
+
+    Its permissions must be declared.
+    """
+    await authorization.create_role(ports(), acting(), service_slug, data.build())
+    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, data.slug))
+
+
+@before_body
+async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
+    """Answer 404 if the service has no role `<role_slug>`."""
+    await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug)
+
+
+@routes.get(f"{SERVICE}/roles/<role_slug>")
+@member(Capability.SERVICES_VIEW)
+async def get_role(org_slug: str, service_slug: str, role_slug: str) -> ServiceRoleResponse:
+    """Get a role of a service.
+
+    The response has the number of its users.
+    """
+    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+
+
+class RoleDefinitionUpdateRequest(RequestModel):
+    """The fields of the role to change, at least one."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name = optional(description="The name of the role on pages.")
+    description: Description | None = optional(description=DESCRIPTION_OF_ROLE)
+    permissions: PermissionNames = optional(description="The permissions that the role gives. They replace the previous ones.")
+
+
+@routes.patch(f"{SERVICE}/roles/<role_slug>")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@existing_role
+async def update_role(org_slug: str, service_slug: str, role_slug: str, data: RoleDefinitionUpdateRequest) -> ServiceRoleResponse:
+    """Change a role of a service.
+
+    Its users get and lose the permissions at once. The slug cannot be changed.
+    """
+    names: object = data.permissions
+    permissions = tuple(names) if isinstance(names, list) else KEEP
+    await authorization.update_role(
+        ports(), acting(), service_slug, role_slug, name=data.name, description=data.description, permissions=permissions
+    )
+    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+
+
+@routes.delete(f"{SERVICE}/roles/<role_slug>")
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@refuses(409)
+@describes({204: "The role is deleted, and no user has it."})
+async def delete_role(org_slug: str, service_slug: str, role_slug: str, query_args: ConfirmationQuery) -> None:
+    """Delete a role of a service.
+
+    If users have the role, the answer is 409 and names the first of them. With `confirm=true` they
+    lose it.
+    """
+    await authorization.delete_role(ports(), acting(), service_slug, role_slug, confirmed=query_args.confirm)

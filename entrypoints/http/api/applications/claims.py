@@ -1,0 +1,188 @@
+"""API of the claims of applications."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.applications.model.claims import StoredClaims
+from core.authentication.model.claim_document import (
+    DIRECTORY_VALUES,
+    LIST_CLAIMS,
+    MAX_CLAIMS,
+    SOURCES,
+    ClaimDocument,
+    GroupValue,
+    WhichGroups,
+)
+from core.authentication.model.openid import Scope
+from core.federation import claims
+from core.federation.model.sign_in import OpenIdPreview
+from core.kernel.roles import Capability
+from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.api.applications.sign_in_preview import OpenIdPreviewResponse
+from entrypoints.http.base.context import acting, acting_member, app_context, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.openapi import describes, refuses
+
+routes = Blueprint("claims", __name__)
+
+CLAIMS: Final = "/api/organizations/<org_slug>/services/<service_slug>/claims"
+SOURCE_TEXT: Final = (
+    f"{', '.join(f'`{source}`' for source in SOURCES)}; `attribute:` with the name of an attribute of the organization; `directory:` with "
+    f"one of {', '.join(f'`{name}`' for name in DIRECTORY_VALUES)}"
+)
+NAMES: Final = "Other names of standard claims in the tokens of the application, such as `cognito:groups` for `groups`."
+PREFIX: Final = f"A text before each value of {', '.join(f'`{name}`' for name in LIST_CLAIMS)}."
+FIXED: Final = "Claims with the same value for all users: a text, a whole number, true or false, or a list of texts."
+VALUES: Final = "Own claims, and claims of the scope `profile` that get another value, such as `preferred_username`."
+GROUPS: Final = "The groups in the claim `groups`."
+WHICH: Final = "`all`, or those that the application is `assigned` to."
+GROUP_VALUE: Final = "What stands for a group: its `name`, `id`, or `external_id`."
+ACCESS_TOKEN: Final = f"The claims that access tokens have, too: {', '.join(f'`{name}`' for name in LIST_CLAIMS)}, and your own claims."
+SOURCES_OF_CLAIM: Final = f"The sources of the value. The first one that has a value counts. They are {SOURCE_TEXT}."
+SCOPE_OF_CLAIM: Final = "The scope that gives the claim. The default is `profile`."
+
+
+class MappedClaimRequest(RequestModel):
+    """A claim and the sources of its value."""
+
+    sources: list[Text] = Field(max_length=MAX_CLAIMS, description=SOURCES_OF_CLAIM, examples=[["preferred_username", "email_local_part"]])
+    scope: Annotated[Scope, Field(strict=False)] | None = Field(default=None, description=SCOPE_OF_CLAIM)
+
+
+class GroupClaimRequest(RequestModel):
+    """The groups in tokens, and the text that stands for each."""
+
+    which: Annotated[WhichGroups, Field(strict=False)] = Field(
+        default=WhichGroups.ALL, description="`all`, or those that the application is `assigned` to."
+    )
+    value: Annotated[GroupValue, Field(strict=False)] = Field(
+        default=GroupValue.NAME, description="What stands for a group: its `name`, `id`, or `external_id`."
+    )
+
+
+class ClaimsDocumentRequest(RequestModel):
+    """The claims of an application. A member that you leave out is empty."""
+
+    names: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=NAMES, examples=[{"groups": "cognito:groups"}])
+    prefix: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=PREFIX, examples=[{"groups": "oidc:"}])
+    fixed: dict[Text, bool | int | Text | list[Text]] = Field(
+        default_factory=dict, max_length=MAX_CLAIMS, description=FIXED, examples=[{"tenant": "acme"}]
+    )
+    values: dict[Text, MappedClaimRequest] = Field(default_factory=dict, max_length=MAX_CLAIMS, description=VALUES)
+    groups: GroupClaimRequest = Field(default_factory=GroupClaimRequest, description=GROUPS)
+    access_token: list[Text] = Field(default_factory=list, max_length=MAX_CLAIMS, description=ACCESS_TOKEN, examples=[["roles"]])
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The claims, without the other members of a request."""
+        return self.model_dump(mode="json", include=set(ClaimsDocumentRequest.model_fields))
+
+
+class ClaimsRequest(ClaimsDocumentRequest):
+    """The claims of an application. They replace the earlier ones."""
+
+    version: int = Field(ge=0, description="The `version` of the claims that you change. 0 if there were none.")
+
+
+class ClaimsPreviewRequest(ClaimsDocumentRequest):
+    """The claims to try, and the scopes that the application would ask for."""
+
+    scope: Text = Field(default=claims.ALL_SCOPES, max_length=500, description="The scopes to ask for, separated by spaces.")
+
+
+class MappedClaimResponse(ResponseModel):
+    """A claim and the sources of its value."""
+
+    sources: list[str] = Field(description=SOURCES_OF_CLAIM)
+    scope: Scope = Field(description="The scope that gives the claim.")
+
+
+class GroupClaimResponse(ResponseModel):
+    """The groups in tokens, and the text that stands for each."""
+
+    which: WhichGroups = Field(description=WHICH)
+    value: GroupValue = Field(description=GROUP_VALUE)
+
+
+class ClaimsResponse(ResponseModel):
+    """The claims of an application."""
+
+    names: dict[str, str] = Field(description=NAMES)
+    prefix: dict[str, str] = Field(description=PREFIX)
+    fixed: dict[str, bool | int | str | list[str]] = Field(description=FIXED)
+    values: dict[str, MappedClaimResponse] = Field(description=VALUES)
+    groups: GroupClaimResponse = Field(description=GROUPS)
+    access_token: list[str] = Field(description=ACCESS_TOKEN)
+    version: int = Field(description="The version, which a change has to name. 0 if nothing was saved.")
+    changed_at: Timestamp | None = Field(description="The time of the last change, in UTC, or null if nothing was saved.")
+
+
+class TestedSignInResponse(OpenIdPreviewResponse):
+    """What the application would receive for you."""
+
+    access_token: dict[str, Any] | None = Field(description="The claims about you in access tokens; null like `id_token`.")
+
+
+class ClaimsPreviewResponse(ResponseModel):
+    """What the application would receive for you, before and after the change. null without a redirect URI."""
+
+    before: TestedSignInResponse | None = Field(description="With the claims that are saved now.")
+    after: TestedSignInResponse | None = Field(description="With the claims of the request.")
+
+
+def _to_response(stored: StoredClaims) -> ClaimsResponse:
+    document = ClaimDocument.read(stored.document).document
+    return ClaimsResponse(**document, version=stored.version, changed_at=stored.changed_at)
+
+
+def _to_tested(preview: OpenIdPreview | None) -> TestedSignInResponse | None:
+    return None if preview is None else TestedSignInResponse.of(preview)
+
+
+@routes.get(CLAIMS)
+@member(Capability.SERVICES_VIEW)
+async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
+    """Get the claims of a service.
+
+    Without saved claims, its tokens have the standard claims.
+    """
+    return _to_response(await claims.get(ports(), acting(), service_slug))
+
+
+@routes.put(CLAIMS)
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@existing_service
+@refuses(409)
+async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> ClaimsResponse:
+    """Replace the claims of a service.
+
+    New tokens and answers of the userinfo endpoint have them. Sessions continue. 409 if another request changed the claims since you
+    loaded them.
+    """
+    return _to_response(await claims.save(ports(), acting(), service_slug, data.document, data.version))
+
+
+@routes.delete(CLAIMS)
+@member(Capability.SERVICES_MANAGE, outlives=True)
+@existing_service
+@describes({204: "The service has the standard claims again."})
+async def remove(org_slug: str, service_slug: str) -> None:
+    """Remove the claims of a service. Its tokens have the standard claims again."""
+    await claims.remove(ports(), acting(), service_slug)
+
+
+@routes.post(f"{CLAIMS}/preview")
+@member(Capability.SERVICES_MANAGE, outlives=False, programs=Programs.NONE)
+@existing_service
+async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
+    """Preview claims of a service.
+
+    Returns what the service would receive if you signed in to it now, with the saved claims and with those of the request. Nothing is
+    stored or signed.
+    """
+    result = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, data.document, data.scope)
+    return ClaimsPreviewResponse(before=_to_tested(result.before), after=_to_tested(result.after))

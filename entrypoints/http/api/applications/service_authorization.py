@@ -1,0 +1,100 @@
+"""Service API: the permissions and roles of the service of an API key, and the roles of its users."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.applications import role_assignments
+from core.applications.authorization import OWN_SERVICE
+from core.kernel.roles import Permission
+from entrypoints.http.api.applications.authorization import (
+    AuthorizationQuery,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    AuthorizationResultResponse,
+    get_authorization,
+    replace_authorization,
+)
+from entrypoints.http.base.context import acting_key, ports
+from entrypoints.http.edge.access import service_key
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
+
+routes = Blueprint("service_authorization", __name__)
+
+
+@routes.get("/api/service/authorization")
+@service_key(Permission.READ_SERVICE)
+@has_version
+async def get() -> tuple[AuthorizationResponse, int, dict[str, str]]:
+    """Get the permissions and roles of the service.
+
+    The response can be changed and sent back with `PUT`, with its `ETag` in `If-Match`.
+    """
+    return await get_authorization(acting_key(), OWN_SERVICE)
+
+
+@routes.put("/api/service/authorization")
+@service_key(Permission.WRITE_SERVICE)
+@takes_version
+@refuses(409)
+async def replace(query_args: AuthorizationQuery, data: AuthorizationRequest) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
+    """Replace the permissions and roles of the service.
+
+    A build pipeline can send the same document each time: without a difference, nothing changes.
+    With `dry_run=true` the answer says what would change. To delete a role that users have, send
+    `confirm=true`.
+    """
+    return await replace_authorization(acting_key(), OWN_SERVICE, query_args, data)
+
+
+class ServiceUserRoleResponse(ResponseModel):
+    """A role of the user."""
+
+    slug: str = Field(description="The slug of the role.")
+    name: str = Field(description="The name of the role.")
+    permissions: list[str] = Field(description="The permissions that the role gives.")
+    assigned_at: Timestamp = Field(description="The time at which the user got the role, in UTC.")
+
+
+class ServiceUserRoleListResponse(ResponseModel):
+    """The roles that a user has in the service, and the permissions that they give together."""
+
+    roles: list[ServiceUserRoleResponse] = Field(description="The roles, sorted by slug.")
+    permissions: list[str] = Field(description="The permissions of all these roles, sorted.")
+
+
+@routes.get("/api/service/users/<user_id>/roles")
+@service_key(Permission.READ_USERS)
+async def list_of_user(user_id: UUID) -> ServiceUserRoleListResponse:
+    """List the roles of a user of the service.
+
+    The response has the permissions of all roles, too.
+    """
+    roles = await role_assignments.list_of_service_user(ports(), acting_key(), user_id)
+    permissions = sorted({permission for role in roles for permission in role.permissions})
+    return ServiceUserRoleListResponse(roles=ServiceUserRoleResponse.list_of(roles), permissions=permissions)
+
+
+@routes.put("/api/service/roles/<role_slug>/users/<user_id>")
+@service_key(Permission.WRITE_ROLES)
+@refuses(400)
+@describes({204: "The user has the role."})
+async def assign(role_slug: str, user_id: UUID) -> None:
+    """Give a user of the service a role.
+
+    Giving a role again changes nothing.
+    """
+    await role_assignments.assign(ports(), acting_key(), OWN_SERVICE, role_slug, user_id)
+
+
+@routes.delete("/api/service/roles/<role_slug>/users/<user_id>")
+@service_key(Permission.WRITE_ROLES)
+@describes({204: "The user does not have the role any longer."})
+async def unassign(role_slug: str, user_id: UUID) -> None:
+    """Take a role from a user of the service.
+
+    The user can still use the service, as far as its access settings admit them.
+    """
+    await role_assignments.unassign(ports(), acting_key(), OWN_SERVICE, role_slug, user_id)

@@ -1,0 +1,183 @@
+"""API of the attributes of users that an organization declares, and of their values for members."""
+
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.tenancy import attributes
+from core.tenancy.model.attributes import (
+    MAX_ATTRIBUTES,
+    Attribute,
+    AttributeKind,
+    AttributeMerge,
+    AttributeValues,
+    AttributeWriter,
+)
+from entrypoints.http.api.tenancy.members import existing_member
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.signatures import before_body, returns
+
+routes = Blueprint("attributes", __name__)
+
+ATTRIBUTES: Final = "/api/organizations/<org_slug>/attributes"
+NAME: Final = "The name of the attribute. It never changes."
+LABEL: Final = "The label of the attribute on pages."
+KIND: Final = "The kind of the values. A date is a text such as `2026-12-31`, and a list has texts. It never changes."
+WRITERS: Final = "Who may change the values: the `user`, an `admin`, or an `application` with an API key."
+MERGE: Final = (
+    "The value of a user without an own one, whose groups have several: that of the `first` group by name, the `union` of lists, "
+    "or the `least` or `greatest` number or date."
+)
+VALUES: Final = "The new values by name. null removes a value. Other values stay."
+Writer = Annotated[AttributeWriter, Field(strict=False)]
+Merge = Annotated[AttributeMerge, Field(strict=False)]
+Value = bool | int | float | Text | list[Text] | None
+
+
+class AttributeRequest(RequestModel):
+    """The attribute to declare."""
+
+    name: Text = Field(description=NAME, examples=["cost_center"])
+    label: Text = Field(description=LABEL, examples=["Cost center"])
+    kind: Annotated[AttributeKind, Field(strict=False)] = Field(description=KIND)
+    writers: list[Writer] = Field(default_factory=lambda: [AttributeWriter.ADMIN], max_length=4, description=WRITERS)
+    merge: Merge = Field(default=AttributeMerge.FIRST, description=MERGE)
+
+
+class AttributeUpdateRequest(RequestModel):
+    """The fields to change."""
+
+    label: Text = optional(description=LABEL)
+    writers: list[Writer] = optional(max_length=4, description=WRITERS)
+    merge: Merge = optional(description=MERGE)
+    position: int = optional(ge=0, le=10_000, description="The position in lists.")
+
+
+class AttributeResponse(ResponseModel):
+    """An attribute of the users of an organization."""
+
+    name: str = Field(description=NAME)
+    label: str = Field(description=LABEL)
+    kind: AttributeKind = Field(description=KIND)
+    writers: list[AttributeWriter] = Field(description=WRITERS)
+    merge: AttributeMerge = Field(description=MERGE)
+    position: int = Field(description="The position in lists.")
+    created_at: Timestamp = Field(description="When the attribute was declared, in UTC.")
+
+
+class AttributeListResponse(ResponseModel):
+    """The attributes of the users of an organization."""
+
+    attributes: list[AttributeResponse] = Field(description=f"The attributes by position. There are at most {MAX_ATTRIBUTES}.")
+
+
+class AttributeValuesRequest(RequestModel):
+    """The values to change."""
+
+    values: dict[Text, Value] = Field(min_length=1, max_length=MAX_ATTRIBUTES, description=VALUES, examples=[{"cost_center": "4711"}])
+
+
+class AttributeValuesResponse(ResponseModel):
+    """The values of a user."""
+
+    values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the user has none.")
+
+
+def to_attribute(data: AttributeRequest) -> Attribute:
+    """Return the attribute of a request, in the caller's organization."""
+    return Attribute(
+        org_id=acting().acts_in.id,
+        name=data.name,
+        label=data.label.strip(),
+        kind=data.kind,
+        writers=tuple(dict.fromkeys(data.writers)),
+        merge=data.merge,
+        created_at=ports().clock.now(),
+    )
+
+
+def to_changes_of(data: AttributeUpdateRequest) -> dict[str, Any]:
+    """Return the fields of a request that change."""
+    changes = data.model_dump(exclude_unset=True)
+    if "writers" in changes:
+        changes["writers"] = tuple(dict.fromkeys(data.writers))
+    if "label" in changes:
+        changes["label"] = data.label.strip()
+    return changes
+
+
+def to_values(values: AttributeValues) -> AttributeValuesResponse:
+    """Return the response with a value for each attribute."""
+    return AttributeValuesResponse(values={each.name: values.values.get(each.name) for each in values.attributes})
+
+
+@routes.get(ATTRIBUTES)
+@member(Capability.MEMBERS_VIEW)
+async def list_attributes(org_slug: str) -> AttributeListResponse:
+    """List the attributes of the organization's users."""
+    return AttributeListResponse(attributes=AttributeResponse.list_of(await attributes.list_declared(ports(), acting())))
+
+
+@routes.post(ATTRIBUTES)
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@refuses(409)
+@returns(201)
+async def create(org_slug: str, data: AttributeRequest) -> AttributeResponse:
+    """Declare an attribute of the organization's users.
+
+    Claims and SAML attributes of applications can have its values.
+    """
+    return AttributeResponse.of(await attributes.create(ports(), acting(), to_attribute(data)))
+
+
+@before_body
+async def existing_attribute(attribute_name: str, **_: object) -> None:
+    """Answer 404 if there is no attribute `<attribute_name>`."""
+    await attributes.find(ports(), acting(), attribute_name)
+
+
+@routes.patch(f"{ATTRIBUTES}/<attribute_name>")
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@existing_attribute
+async def update(org_slug: str, attribute_name: str, data: AttributeUpdateRequest) -> AttributeResponse:
+    """Change an attribute.
+
+    Its name and its kind stay, and so do the values.
+    """
+    return AttributeResponse.of(await attributes.update(ports(), acting(), attribute_name, to_changes_of(data)))
+
+
+@routes.delete(f"{ATTRIBUTES}/<attribute_name>")
+@member(Capability.ORGANIZATION_MANAGE, outlives=False)
+@refuses(409)
+@describes({204: "The attribute is deleted."})
+async def delete(org_slug: str, attribute_name: str) -> None:
+    """Delete an attribute with all its values.
+
+    409 if an application uses it in its claims or SAML attributes.
+    """
+    await attributes.delete(ports(), acting(), attribute_name)
+
+
+@routes.get("/api/organizations/<org_slug>/members/<user_id>/attributes")
+@member(Capability.MEMBERS_MANAGE)
+async def get_of_member(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
+    """Get the attributes of a member."""
+    return to_values(await attributes.of_member(ports(), acting(), user_id))
+
+
+@routes.patch("/api/organizations/<org_slug>/members/<user_id>/attributes")
+@member(Capability.MEMBERS_MANAGE, outlives=True)
+@existing_member
+async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRequest) -> AttributeValuesResponse:
+    """Change attributes of a member.
+
+    An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
+    """
+    return to_values(await attributes.change_of_member(ports(), acting(), user_id, data.values))

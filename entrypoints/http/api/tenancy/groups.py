@@ -1,0 +1,216 @@
+"""API of the groups of an organization, and of their members."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from core.tenancy import groups
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import Description, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.signatures import before_body, returns
+
+routes = Blueprint("groups", __name__)
+
+
+async def _require_group(org_slug: str, group_id: UUID) -> None:
+    await groups.find(ports(), acting(), group_id)
+
+
+existing_group = before_body(_require_group)
+
+
+class GroupRequest(RequestModel):
+    """A new group."""
+
+    name: Name = Field(
+        description="The name of the group. The organization, its groups, and its applications with the policy `assigned` have different "
+        "names, also without regard to case.",
+        examples=["Engineering"],
+    )
+    description: Description | None = Field(default=None, description="A description of the group for admins, or null.")
+
+
+class GroupUpdateRequest(RequestModel):
+    """The changes to a group. Fields that are left out stay as they are."""
+
+    name: Name = optional(description="The new name of the group.", examples=["Engineering"])
+    description: Description | None = optional(description="The new description of the group, or null for none.")
+
+
+class OrganizationGroupResponse(ResponseModel):
+    """A group of the organization."""
+
+    id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
+    description: str | None = Field(description="The description of the group, or null.")
+    external_id: str | None = Field(description="The id of the group in the directory, or null.")
+    directory: str | None = Field(
+        description="The name of the SCIM token of the directory that manages the group, or null if admins manage it. Nothing else can "
+        "change a group that a directory manages."
+    )
+    member_count: int = Field(description="The number of users in the group.")
+    created_at: Timestamp = Field(description="When the group was created.")
+    updated_at: Timestamp = Field(description="When the group itself was last changed.")
+    members_changed_at: Timestamp = Field(description="When users were last added or removed.")
+
+
+class OrganizationGroupListResponse(ResponseModel):
+    """A page of the groups."""
+
+    groups: list[OrganizationGroupResponse] = Field(description="The groups on this page, by name.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+class GroupsQuery(PageQuery):
+    """A filter for the groups."""
+
+    search: Text | None = Field(default=None, description="Return only groups with this text in their name. Case is ignored.")
+
+
+@routes.get("/api/organizations/<org_slug>/groups")
+@member(Capability.MEMBERS_VIEW)
+async def list_groups(org_slug: str, query_args: GroupsQuery) -> OrganizationGroupListResponse:
+    """List the groups of the organization.
+
+    They are the groups that admins created, and those that a directory created with *directory groups*.
+    """
+    result = await groups.list_page(ports(), acting(), query_args.page_request(), search=query_args.search)
+    return OrganizationGroupListResponse(
+        groups=OrganizationGroupResponse.list_of(result.items), pagination=query_args.pagination(result.total)
+    )
+
+
+@routes.post("/api/organizations/<org_slug>/groups")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(409)
+@returns(201)
+async def create(org_slug: str, data: GroupRequest) -> OrganizationGroupResponse:
+    """Create a group without members.
+
+    An organization can have 1,000 groups. The name must be free: 409 says which thing has it.
+    """
+    return OrganizationGroupResponse.of(await groups.create(ports(), acting(), data.name, data.description))
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>")
+@member(Capability.MEMBERS_VIEW)
+async def get(org_slug: str, group_id: UUID) -> OrganizationGroupResponse:
+    """Get a group of the organization.
+
+    `GET .../members` has its users, and `GET .../services` the services that it is assigned to.
+    """
+    return OrganizationGroupResponse.of(await groups.find(ports(), acting(), group_id))
+
+
+@routes.patch("/api/organizations/<org_slug>/groups/<group_id>")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(409)
+@existing_group
+async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> OrganizationGroupResponse:
+    """Change the name or the description of a group.
+
+    409: another thing has the name, or a directory manages the group.
+    """
+    return OrganizationGroupResponse.of(await groups.update(ports(), acting(), group_id, **data.model_dump(exclude_unset=True)))
+
+
+@routes.delete("/api/organizations/<org_slug>/groups/<group_id>")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(409)
+@describes({204: "The group is deleted."})
+async def delete(org_slug: str, group_id: UUID) -> None:
+    """Delete a group.
+
+    Its users stay in the organization. They lose the access to applications that only the group gave, at once. 409: a
+    directory manages the group.
+    """
+    await groups.delete(ports(), acting(), group_id)
+
+
+class GroupMemberResponse(ResponseModel):
+    """A user in a group."""
+
+    user_id: UUID = Field(description="The id of the user.")
+    email: str = Field(description="The email address of the user.")
+    added_at: Timestamp = Field(description="When the user was added to the group.")
+
+
+class GroupMemberListResponse(ResponseModel):
+    """A page of the users in a group."""
+
+    members: list[GroupMemberResponse] = Field(description="The users on this page, ordered by id.")
+    pagination: Pagination = Field(description="The position of this page in the list.")
+
+
+class GroupMembersQuery(PageQuery):
+    """A filter for the users in a group."""
+
+    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>/members")
+@member(Capability.END_USERS_VIEW)
+async def list_members(org_slug: str, group_id: UUID, query_args: GroupMembersQuery) -> GroupMemberListResponse:
+    """List the users in a group.
+
+    This needs the right to see end users, because they can be in groups.
+    """
+    result = await groups.list_members(ports(), acting(), group_id, query_args.page_request(), search=query_args.search)
+    return GroupMemberListResponse(members=GroupMemberResponse.list_of(result.items), pagination=query_args.pagination(result.total))
+
+
+class GroupMemberRequest(RequestModel):
+    """The user to add."""
+
+    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
+
+
+class AddedUserResponse(ResponseModel):
+    """The user that is now in the group."""
+
+    user_id: UUID = Field(description="The id of the user.")
+
+
+@routes.post("/api/organizations/<org_slug>/groups/<group_id>/members")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(409)
+@existing_group
+async def add_member_by_email(org_slug: str, group_id: UUID, data: GroupMemberRequest) -> AddedUserResponse:
+    """Add a user to a group by email address.
+
+    The rules of `PUT` apply. An address without an account is refused like a user who does not belong to the
+    organization.
+    """
+    return AddedUserResponse(user_id=await groups.add_member_by_email(ports(), acting(), group_id, Email(data.email)))
+
+
+@routes.put("/api/organizations/<org_slug>/groups/<group_id>/members/<user_id>")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(400, 409)
+@describes({204: "The user is in the group."})
+async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
+    """Add a user to a group.
+
+    The user must be an end user or a confirmed member of the organization. Adding a user again changes nothing. A user
+    leaves the groups when their membership ends. 409: a directory manages the group.
+    """
+    await groups.add_member(ports(), acting(), group_id, user_id)
+
+
+@routes.delete("/api/organizations/<org_slug>/groups/<group_id>/members/<user_id>")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@refuses(409)
+@describes({204: "The user is no longer in the group."})
+async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
+    """Remove a user from a group.
+
+    They lose the access to applications that only the group gave, and their sessions of OpenID Connect at these
+    applications end. 409: a directory manages the group.
+    """
+    await groups.remove_member(ports(), acting(), group_id, user_id)

@@ -1,0 +1,199 @@
+"""API of the roles of an organization, and the catalog of capabilities."""
+
+from typing import Annotated
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.kernel.values import Keep
+from core.tenancy import roles
+from core.tenancy.model.roles import SENTENCES, ListedRole, NewRole, in_catalog_order
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import anyone, member
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.queries import Flag, Query
+from entrypoints.http.edge.signatures import before_body, returns
+
+routes = Blueprint("roles", __name__)
+
+RoleDescription = Annotated[Text, Field(max_length=200)]
+CAPABILITIES = "The capabilities that the role gives. You need all of them yourself. `GET /api/capabilities` lists them."
+
+
+class CapabilityResponse(ResponseModel):
+    """A capability that a role can give."""
+
+    name: Capability = Field(description="The name of the capability.")
+    description: str = Field(description="What members with the capability can do.")
+
+
+class CapabilityListResponse(ResponseModel):
+    """The capabilities that roles of organizations can give."""
+
+    capabilities: list[CapabilityResponse] = Field(description="The capabilities, in the order of the console.")
+
+
+@routes.get("/api/capabilities")
+@anyone
+async def list_capabilities() -> CapabilityListResponse:
+    """List the capabilities that the roles of an organization can give.
+
+    `organization.own` is missing: an organization has one owner, and the ownership is transferred. Every role lets its
+    holders see the organization (`organization.view`).
+    """
+    return CapabilityListResponse(capabilities=[CapabilityResponse(name=name, description=text) for name, text in SENTENCES.items()])
+
+
+class OrganizationRoleRequest(RequestModel):
+    """A new role."""
+
+    slug: Text = Field(
+        default="",
+        description="The name of the role in the API: 1 to 50 lower-case letters, digits, hyphens and underscores, with a letter first. It "
+        "never changes. Without it, one that resembles the name.",
+        examples=["billing-manager"],
+    )
+    name: Name = Field(description="The name of the role on pages and in emails.", examples=["Billing manager"])
+    description: RoleDescription = Field(default="", description="What the role is for.")
+    capabilities: Texts = Field(description=CAPABILITIES, examples=[["members.view", "billing.manage"]])
+
+
+class OrganizationRoleUpdateRequest(RequestModel):
+    """The fields of a role to change."""
+
+    model_config = AT_LEAST_ONE_FIELD
+
+    name: Name | Keep = optional(description="The name of the role on pages and in emails.")
+    description: RoleDescription | Keep = optional(description="What the role is for.")
+    capabilities: Texts | Keep = optional(description=f"{CAPABILITIES} They replace the previous ones.")
+    version: int | None = Field(default=None, description="The version that you have seen: 409 if the role has changed since.")
+
+
+class OrganizationRoleResponse(ResponseModel):
+    """A role, built in or the organization's."""
+
+    slug: str = Field(description="The name of the role in the API.", examples=["billing-manager"])
+    name: str = Field(description="The name of the role on pages and in emails.")
+    description: str = Field(description="What the role is for.")
+    built_in: bool = Field(description="Whether every organization has the role. Then it cannot be changed.")
+    capabilities: list[str] = Field(description="The capabilities that the role gives, without `organization.view`.")
+    members: int = Field(description="The number of members with the role.")
+    version: int | None = Field(description="The version of the role, which grows with each change. Null if it is built in.")
+    created_at: Timestamp | None = Field(description="When the role was created, or null if it is built in.")
+    updated_at: Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
+
+
+class OrganizationRoleListResponse(ResponseModel):
+    """The roles of an organization."""
+
+    roles: list[OrganizationRoleResponse] = Field(description="The built-in roles, then those of the organization by name.")
+
+
+def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
+    own = listed.own
+    return OrganizationRoleResponse(
+        slug=listed.name,
+        name=listed.role.label,
+        description=listed.description,
+        built_in=own is None,
+        capabilities=[*in_catalog_order(listed.role.rights), *(listed.role.rights & {Capability.ORGANIZATION_OWN})],
+        members=listed.members,
+        version=None if own is None else own.version,
+        created_at=None if own is None else own.created_at,
+        updated_at=None if own is None else own.updated_at,
+    )
+
+
+@before_body
+async def existing_role(role_name: str, **_: object) -> None:
+    """Answer 404 if there is no role `<role_name>`."""
+    await roles.find(ports(), acting(), role_name)
+
+
+@routes.get("/api/organizations/<org_slug>/roles")
+@member(Capability.MEMBERS_VIEW)
+async def list_roles(org_slug: str) -> OrganizationRoleListResponse:
+    """List the roles of the organization.
+
+    The built-in roles come first. There are at most 50 others.
+    """
+    return OrganizationRoleListResponse(roles=[_to_response(role) for role in await roles.list_all(ports(), acting())])
+
+
+@routes.post("/api/organizations/<org_slug>/roles")
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@refuses(409)
+@returns(201)
+async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRoleResponse:
+    """Create a role.
+
+    You can give it to members, in invitations and to service accounts. Its slug stands wherever the API has a
+    role. No role can give `organization.own`.
+    """
+    request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
+    created = await roles.create(ports(), acting(), request)
+    return _to_response(ListedRole(role=created.role, description=created.description, members=0, own=created))
+
+
+@routes.get("/api/organizations/<org_slug>/roles/<role_name>")
+@member(Capability.MEMBERS_VIEW)
+async def get(org_slug: str, role_name: str) -> OrganizationRoleResponse:
+    """Get a role, built in or the organization's.
+
+    The version lets you change it only if no other request has changed it since.
+    """
+    return _to_response(await roles.find(ports(), acting(), role_name))
+
+
+class ConfirmQuery(Query):
+    """Whether the caller has seen the holders of the role."""
+
+    confirm: Flag = Field(default=False, description="`true`: change the role although it has holders. The refusal names them.")
+
+
+@routes.patch("/api/organizations/<org_slug>/roles/<role_name>")
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@refuses(409)
+@existing_role
+async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
+    """Change a role.
+
+    Its holders have the new rights from their next request on. If you take a right away from a role that has holders,
+    the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send `confirm=true`. Then
+    pending invitations, roles and credentials that holders gave with this right end. You need every right of the role,
+    before and after the change. A service account cannot add rights to a role that has holders.
+    """
+    changes = roles.RoleChanges(
+        name=data.name,
+        description=data.description,
+        capabilities=data.capabilities,
+        version=data.version,
+        confirmed=query_args.confirm,
+    )
+    await roles.update(ports(), acting(), role_name, changes)
+    return _to_response(await roles.find(ports(), acting(), role_name))
+
+
+class RoleDeletionQuery(ConfirmQuery):
+    """The role that the holders get instead."""
+
+    replacement: Text | None = Field(
+        default=None, description="The role that the holders get instead: `admin`, `member` or a slug. Required if the role has holders."
+    )
+
+
+@routes.delete("/api/organizations/<org_slug>/roles/<role_name>")
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
+@refuses(400, 409)
+@describes({204: "The role is deleted."})
+async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
+    """Delete a role.
+
+    If it has holders, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send
+    `confirm=true` and a `replacement`. Members, pending invitations and service accounts get the replacement. You need every
+    right of both roles, and cannot delete the role that you have yourself.
+    """
+    await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

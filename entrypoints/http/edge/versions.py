@@ -1,0 +1,22 @@
+"""Versions of resources in `ETag` and `If-Match` (RFC 9110 sections 8.8.3 and 13.1.1)."""
+
+from collections.abc import Collection
+
+from quart import request
+
+
+def version_headers(version: int) -> dict[str, str]:
+    """Return the header with the version of the resource in the response."""
+    return {"ETag": f'"{version}"'}
+
+
+def expected_versions() -> Collection[int] | None:
+    """Return the versions in `If-Match` of the current request, or None if the request takes any.
+
+    A tag that is not one of ours, or a weak one, matches no version.
+    """
+    header = request.headers.get("If-Match")
+    if header is None or header.strip() == "*":
+        return None
+    tags = request.if_match.as_set()
+    return frozenset(int(tag) for tag in tags if tag.isascii() and tag.isdigit() and len(tag) <= 10)

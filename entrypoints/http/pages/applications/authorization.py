@@ -1,0 +1,345 @@
+"""The pages of the permissions and roles of an application: lists, forms, and the document with its dry run."""
+
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.applications import authorization, services
+from core.applications.model import authorization as model
+from core.applications.model.authorization import AuthorizationDocument, AuthorizationResult, DeclaredPermission
+from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
+from entrypoints.http.api.applications.authorization import (
+    AuthorizationRequest,
+    AuthorizationResponse,
+    DeclaredPermissionRequest,
+    DeclaredPermissionUpdateRequest,
+    RoleDefinitionRequest,
+    RoleDefinitionUpdateRequest,
+    to_authorization_response,
+)
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.bodies import BodyInvalid, decode
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.validation import FieldsInvalid, validate
+from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count, sentence
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional
+
+routes = Blueprint("authorization_pages", __name__)
+
+PAGE: Final = f"{APPLICATION}/authorization"
+ROLE: Final = f"{PAGE}/roles/<role_slug>"
+PERMISSIONS: Final = f"{PAGE}/permissions"
+PERMISSION: Final = f"{PERMISSIONS}/<permission_name>"
+DOCUMENT: Final = f"{PAGE}/document"
+API: Final = f"{SERVICE}/authorization"
+ROLE_API: Final = f"{SERVICE}/roles/<role_slug>"
+PERMISSION_API: Final = f"{SERVICE}/permissions/<permission_name>"
+BOX: Final = "permission:"  # begins the name of the checkbox of a permission
+MOST_BOXES: Final = 80  # a form has at most 100 fields; with more permissions, a role has a text area
+ROLE_FIELDS: Final[Fields] = {
+    **dict.fromkeys((model.ServiceRoleSlugInvalid, model.ServiceRoleExists, model.SlugOfOrganizationRole), "slug"),
+    **dict.fromkeys((model.PermissionNotDeclared, model.ListedTwice), "permissions"),
+}
+PERMISSION_FIELDS: Final[Fields] = dict.fromkeys((model.PermissionNameInvalid, model.PermissionExists), "name")
+DOCUMENT_FIELDS: Final[Fields] = dict.fromkeys(
+    (
+        *(model.PermissionNameInvalid, model.ServiceRoleSlugInvalid, model.ListedTwice, model.PermissionNotDeclared),
+        *(model.TooManyDeclaredPermissions, model.TooManyServiceRoles, model.SlugOfOrganizationRole),
+    ),
+    "document",
+)
+
+
+def authorization_path(service_slug: str, below: str = "") -> str:
+    """Return the path of the roles of an application, or of a page below."""
+    return f"{application_path(service_slug)}/authorization{below}"
+
+
+@routes.get(PAGE)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {SERVICE}/roles")
+async def show_roles(org_slug: str, service_slug: str) -> Response:
+    """List the roles of an application, with the number of their users."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    found, counts = await authorization.get_with_counts(ports(), acting_member(), service_slug)
+    return await console_page(
+        "applications/authorization.html",
+        roles=found.document.roles,
+        counts=counts,
+        permission_count=len(found.document.permissions),
+        **application_values(service),
+    )
+
+
+# Roles
+
+
+async def _role_values(typed: Form, service_slug: str, role_slug: str | None = None) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    declared = (await authorization.get(ports(), acting_member(), service_slug)).document.permissions
+    role, user_count = None, 0
+    if role_slug is not None:
+        stored, user_count = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+        role = stored.definition
+    chosen = _chosen(typed) if typed else role.permissions if role else ()
+    stored_fields = {"name": role.name, "description": role.description or ""} if role else {}
+    return {
+        "role": role,
+        "user_count": user_count,
+        "permissions": declared,
+        "has_boxes": len(declared) <= MOST_BOXES,
+        "chosen": chosen,
+        "typed": {"permissions": "\n".join(chosen), **stored_fields, **typed},
+        **application_values(service),
+    }
+
+
+def _chosen(form: Form) -> list[str]:
+    """Return the permissions in a form: the lines of its text area, or the checked boxes."""
+    return to_lines(form["permissions"]) if "permissions" in form else checked(form, BOX)
+
+
+@routes.get(f"{PAGE}/new-role")
+@member_page(Capability.SERVICES_MANAGE)
+@shows(f"POST {SERVICE}/roles")
+async def show_new_role(org_slug: str, service_slug: str) -> Response:
+    """Show the form that creates a role."""
+    return await console_page("applications/role.html", **await _role_values({}, service_slug))
+
+
+@routes.post(f"{PAGE}/new-role")
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"POST {SERVICE}/roles")
+@refuses(409)
+@once(PAGE, "Open roles", "The role is in the list.")
+@on_refusal("applications/role.html", _role_values, ROLE_FIELDS)
+async def create_role(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Create a role."""
+    data = to_model(RoleDefinitionRequest, form, {"permissions": lambda _: _chosen(form)})
+    await authorization.create_role(ports_once(), acting_member(), service_slug, data.build())
+    return redirect_with_notice("role-created", authorization_path(service_slug, f"/roles/{data.slug}/users"))
+
+
+@routes.get(ROLE)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {ROLE_API}", f"PATCH {ROLE_API}")
+async def show_role(org_slug: str, service_slug: str, role_slug: str) -> Response:
+    """Show a role, with the form that changes it."""
+    return await console_page("applications/role.html", **await _role_values({}, service_slug, role_slug))
+
+
+@routes.post(ROLE)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"PATCH {ROLE_API}")
+@on_refusal("applications/role.html", _role_values, ROLE_FIELDS)
+async def change_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
+    """Change a role. Its users get and lose the permissions at once."""
+    data = to_model(RoleDefinitionUpdateRequest, form, {"permissions": lambda _: _chosen(form), "description": to_optional})
+    await authorization.update_role(
+        ports(),
+        acting_member(),
+        service_slug,
+        role_slug,
+        name=data.name,
+        description=data.description,
+        permissions=tuple(data.permissions),
+    )
+    return redirect_with_notice("role-saved", authorization_path(service_slug))
+
+
+@routes.get(f"{ROLE}/delete")
+@member_page(Capability.SERVICES_MANAGE)
+@shows(f"DELETE {ROLE_API}")
+async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -> Response:
+    """Ask before a role is deleted, and name its users."""
+    return await ask(await _role_deletion(service_slug, role_slug))
+
+
+async def _role_deletion(service_slug: str, role_slug: str) -> Question:
+    service = await services.find(ports(), acting_member(), service_slug)
+    stored, user_count = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    holders = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
+    effect = f"The role is taken from {count(user_count, 'user')} of {{}}." if user_count else "No user of {} has the role."
+    further = user_count - len(holders)
+    return Question(
+        verb="Delete the role",
+        target=stored.definition.name,
+        consequences=(sentence(effect, service.name),),
+        people=(*holders, *([f"and {further:,} more"] if further > 0 else [])),
+        button="Delete role",
+        keep="Keep role",
+        back=(stored.definition.name, authorization_path(service_slug, f"/roles/{role_slug}")),
+    )
+
+
+@routes.post(f"{ROLE}/delete")
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"DELETE {ROLE_API}")
+@ask_on_refusal(_role_deletion)
+async def delete_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
+    """Delete a role."""
+    await authorization.delete_role(ports(), acting_member(), service_slug, role_slug, confirmed=True)
+    return redirect_with_notice("role-deleted", authorization_path(service_slug))
+
+
+# Permissions
+
+
+async def _permission_values(typed: Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    document = (await authorization.get(ports(), acting_member(), service_slug)).document
+    return {"typed": typed, "permissions": document.permissions, **application_values(service)}
+
+
+@routes.get(PERMISSIONS)
+@member_page(Capability.SERVICES_VIEW)
+@shows(f"GET {API}", f"POST {SERVICE}/permissions")
+async def show_permissions(org_slug: str, service_slug: str) -> Response:
+    """List the permissions that an application declares."""
+    return await console_page("applications/permissions.html", **await _permission_values({}, service_slug))
+
+
+@routes.post(PERMISSIONS)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"POST {SERVICE}/permissions")
+@refuses(409)
+@on_refusal("applications/permissions.html", _permission_values, PERMISSION_FIELDS)
+async def declare_permission(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Declare a permission."""
+    data = to_model(DeclaredPermissionRequest, form)
+    await authorization.declare_permission(ports(), acting_member(), service_slug, DeclaredPermission(data.name, data.description))
+    return redirect_with_notice("permission-declared", authorization_path(service_slug, "/permissions"))
+
+
+async def _one_permission_values(typed: Form, service_slug: str, permission_name: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    permission = await authorization.find_permission(ports(), acting_member(), service_slug, permission_name)
+    return {"permission": permission, "typed": typed or {"description": permission.description}, **application_values(service)}
+
+
+@routes.get(PERMISSION)
+@member_page(Capability.SERVICES_MANAGE)
+@shows(f"PATCH {PERMISSION_API}")
+async def show_permission(org_slug: str, service_slug: str, permission_name: str) -> Response:
+    """Show the form that changes the description of a permission."""
+    return await console_page("applications/permission.html", **await _one_permission_values({}, service_slug, permission_name))
+
+
+@routes.post(PERMISSION)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"PATCH {PERMISSION_API}")
+@on_refusal("applications/permission.html", _one_permission_values)
+async def change_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
+    """Change the description of a permission."""
+    data = to_model(DeclaredPermissionUpdateRequest, form, {"description": to_optional})
+    await authorization.describe_permission(ports(), acting_member(), service_slug, permission_name, data.description)
+    return redirect_with_notice("permission-saved", authorization_path(service_slug, "/permissions"))
+
+
+@routes.get(f"{PERMISSION}/delete")
+@member_page(Capability.SERVICES_MANAGE)
+@shows(f"DELETE {PERMISSION_API}")
+async def show_permission_deletion(org_slug: str, service_slug: str, permission_name: str) -> Response:
+    """Ask before a permission is removed."""
+    return await ask(await _permission_deletion(service_slug, permission_name))
+
+
+async def _permission_deletion(service_slug: str, permission_name: str) -> Question:
+    await authorization.find_permission(ports(), acting_member(), service_slug, permission_name)
+    roles = (await authorization.get(ports(), acting_member(), service_slug)).document.roles
+    having = [role.name for role in roles if permission_name in role.permissions]
+    return Question(
+        verb="Remove the permission",
+        target=permission_name,
+        consequences=(
+            *(sentence("The role {} loses it.", name) for name in having),
+            *([] if having else ["No role has it."]),
+        ),
+        button="Remove permission",
+        keep="Keep permission",
+        back=("Permissions", authorization_path(service_slug, "/permissions")),
+    )
+
+
+@routes.post(f"{PERMISSION}/delete")
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"DELETE {PERMISSION_API}")
+@ask_on_refusal(_permission_deletion)
+async def remove_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
+    """Remove a permission from an application and from its roles."""
+    await authorization.remove_permission(ports(), acting_member(), service_slug, permission_name)
+    return redirect_with_notice("permission-removed", authorization_path(service_slug, "/permissions"))
+
+
+# The document
+
+
+async def _document_values(typed: Form, service_slug: str, result: AuthorizationResult | None = None) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    found = await authorization.get(ports(), acting_member(), service_slug)
+    if typed and result is None:
+        with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
+            result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(typed), versions=_to_versions(typed))
+    stored = {"document": _to_text(to_authorization_response(found)), "version": str(found.version)}
+    return {"typed": {**stored, **typed}, "result": result, **application_values(service)}
+
+
+def _to_text(response: AuthorizationResponse) -> str:
+    return json.dumps(response.model_dump(exclude={"version"}), indent=2, ensure_ascii=False)
+
+
+def _to_document(form: Form) -> AuthorizationDocument:
+    """Return the document in a form. Raises: FieldInvalid; the errors of `AuthorizationDocument.parse`."""
+    try:
+        return validate(AuthorizationRequest, decode(form.get("document", "").encode())).build()
+    except (BodyInvalid, FieldsInvalid) as error:
+        raise FieldInvalid(str(error), "document") from None
+
+
+def _to_versions(form: Form) -> list[int]:
+    text = form.get("version", "")
+    return [int(text)] if text.isascii() and text.isdigit() and len(text) < 10 else []
+
+
+@routes.get(DOCUMENT)
+@member_page(Capability.SERVICES_MANAGE)
+@shows(f"PUT {API}", f"GET {API}")
+async def show_document(org_slug: str, service_slug: str) -> Response:
+    """Show the document of all permissions and roles."""
+    return await console_page("applications/authorization_document.html", **await _document_values({}, service_slug))
+
+
+@routes.post(f"{DOCUMENT}/preview")
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"PUT {API}", answers=answers_with("The document, and what would change."))
+@refuses(409, 412)
+@on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS)
+async def preview_document(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Preview the changes of a document. Nothing is saved."""
+    result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(form), versions=_to_versions(form))
+    return await console_page("applications/authorization_document.html", **await _document_values(form, service_slug, result))
+
+
+@routes.post(DOCUMENT)
+@member_page(Capability.SERVICES_MANAGE, outlives=True)
+@accepts(f"PUT {API}")
+@refuses(409, 412)
+@on_refusal("applications/authorization_document.html", _document_values, {**DOCUMENT_FIELDS, model.ServiceRoleInUse: "confirm"})
+async def replace_document(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Replace all permissions and roles of an application."""
+    await authorization.replace_document(
+        ports(),
+        acting_member(),
+        service_slug,
+        _to_document(form),
+        versions=_to_versions(form),
+        confirmed=is_checked(form.get("confirm", "")),
+    )
+    return redirect_with_notice("authorization-saved", authorization_path(service_slug))

@@ -1,0 +1,192 @@
+"""The form of the claims of an application: its fields, its presets, and the claims that a change adds or takes away."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.authentication.model.claim_document import LIST_CLAIMS, ClaimDocument, GroupValue, WhichGroups
+from core.authentication.model.openid import PROTOCOL_CLAIMS, Scope
+from core.federation.model.sign_in import OpenIdPreview
+from entrypoints.http.pages.console_forms import Form
+from entrypoints.http.pages.form_values import FieldInvalid, to_lines
+
+USER_NAME: Final = "preferred_username"
+ACCESS: Final = "access:"  # begins the names of the checkboxes of claims in access tokens
+PREFIX: Final = "prefix_"
+STANDARD: Final = ""  # the choice of the user name that maps nothing
+OTHER: Final = "other"  # the choice for sources that the list does not have
+USER_NAMES: Final = [
+    (STANDARD, "The name that the user chose, if any"),
+    ("preferred_username, email_local_part", "The name that the user chose, or the part before the @"),
+    ("email_local_part", "The part of the email address before the @"),
+    ("email", "The email address"),
+    ("directory:userName, email", "The user name of the directory, or the email address"),
+    (OTHER, "As below, in the own values"),
+]
+WHICH: Final = [(WhichGroups.ALL.value, "All groups of the user"), (WhichGroups.ASSIGNED.value, "Only groups that it is assigned to")]
+VALUES: Final = [
+    (GroupValue.NAME.value, "The name"),
+    (GroupValue.ID.value, "The id"),
+    (GroupValue.EXTERNAL_ID.value, "The id in the directory"),
+]
+# The fields of the members of a document.
+FIELDS: Final = {
+    "names": "names",
+    **{f"prefix.{name}": PREFIX + name for name in LIST_CLAIMS},
+    "fixed": "fixed",
+    "values": "values",
+    "access_token": "access_claims",
+}
+LABELS: Final = {
+    USER_NAME: "User name",
+    "names": "Other names",
+    "prefix_roles": "Before each role",
+    "prefix_permissions": "Before each permission",
+    "prefix_groups": "Before each group",
+    "fixed": "Fixed values",
+    "values": "Own values",
+    "access_claims": "Own claims in access tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPreset:
+    """The fields of the form for a product, and the settings to make there."""
+
+    name: str
+    label: str
+    fields: Mapping[str, str]
+    settings: str  # as the product writes them
+
+
+_NAMED: Final = {USER_NAME: USER_NAMES[1][0]}
+# The names of the settings are those of each product's documentation (docs/guides/claims.md).
+PRESETS: Final = (
+    ClaimPreset(
+        "grafana",
+        "Grafana",
+        _NAMED,
+        "scopes = openid profile email groups\n"
+        "login_attribute_path = preferred_username\n"
+        "groups_attribute_path = groups\n"
+        "role_attribute_path = contains(groups[*], 'grafana-admins') && 'Admin' || 'Viewer'",
+    ),
+    ClaimPreset(
+        "kubernetes",
+        "Kubernetes",
+        {},
+        "--oidc-username-claim=email\n--oidc-groups-claim=groups\n--oidc-groups-prefix=oidc:",
+    ),
+    ClaimPreset(
+        "argo-cd", "Argo CD", _NAMED, 'requestedScopes: ["openid", "profile", "email", "groups"]\npolicy.csv: g, argocd-admins, role:admin'
+    ),
+    ClaimPreset(
+        "vault", "Vault", _NAMED, 'user_claim="preferred_username"\ngroups_claim="groups"\noidc_scopes="openid,profile,email,groups"'
+    ),
+    ClaimPreset(
+        "gitlab",
+        "GitLab",
+        _NAMED,
+        'scope: ["openid", "profile", "email", "groups"]\nuid_field: "preferred_username"\ngroups_attribute: "groups"',
+    ),
+)
+
+
+def find_preset(name: str | None) -> ClaimPreset | None:
+    return next((preset for preset in PRESETS if preset.name == name), None)
+
+
+def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:
+    """Return the fields of the form for the claims of an application."""
+    values, user_name = dict(claims.values), STANDARD
+    if USER_NAME in values:
+        sources = ", ".join(values[USER_NAME].sources)
+        user_name = sources if sources in dict(USER_NAMES) else OTHER
+        if user_name != OTHER:
+            del values[USER_NAME]
+    own = [name for name in claims.access_token if name not in LIST_CLAIMS]
+    return {
+        USER_NAME: user_name,
+        "which": claims.which_groups.value,
+        "value": claims.group_value.value,
+        **{PREFIX + name: claims.prefix.get(name, "") for name in LIST_CLAIMS},
+        "names": _to_text(claims.names.items()),
+        "fixed": _to_text((name, value if isinstance(value, str) else json.dumps(value)) for name, value in claims.fixed.items()),
+        "values": _to_text(
+            (name, ", ".join(mapped.sources) + ("" if mapped.scope is Scope.PROFILE else f" ({mapped.scope})"))
+            for name, mapped in values.items()
+        ),
+        **{ACCESS + name: "yes" for name in claims.access_token if name in LIST_CLAIMS},
+        "access_claims": "\n".join(own),
+        "version": str(version),
+    }
+
+
+def to_document(form: Form) -> dict[str, Any]:
+    """Return the document that the form stands for. It is not checked yet. Raises: FieldInvalid for a line without an equals sign."""
+    values: dict[str, Any] = {}
+    for name, text in _pairs(form, "values"):
+        sources, bracket, scope = text.partition("(")
+        values[name] = {"sources": [each.strip() for each in sources.split(",") if each.strip()]}
+        if bracket:
+            values[name]["scope"] = scope.rstrip(") ").strip()
+    user_name = form.get(USER_NAME, STANDARD)
+    if user_name not in (STANDARD, OTHER):
+        values[USER_NAME] = {"sources": user_name.split(", ")}
+    return {
+        "names": dict(_pairs(form, "names")),
+        "prefix": {name: text for name in LIST_CLAIMS if (text := form.get(PREFIX + name, "").strip())},
+        "fixed": {name: _to_value(text) for name, text in _pairs(form, "fixed")},
+        "values": values,
+        "groups": {"which": form.get("which") or WhichGroups.ALL.value, "value": form.get("value") or GroupValue.NAME.value},
+        "access_token": [*(name for name in LIST_CLAIMS if ACCESS + name in form), *to_lines(form.get("access_claims", ""))],
+    }
+
+
+def changed_claims(before: OpenIdPreview | None, after: OpenIdPreview | None) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the name, the old and the new value of each claim that changes, by the token or answer that has it. No value is ""."""
+    if before is None or after is None:
+        return {}
+    parts = {
+        "ID token": (before.id_token, after.id_token),
+        "Userinfo endpoint": (before.userinfo, after.userinfo),
+        "Access token": (before.access_token, after.access_token),
+    }
+    return {label: _changes(old or {}, new or {}) for label, (old, new) in parts.items()}
+
+
+def _changes(old: Mapping[str, object], new: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    names = (name for name in dict.fromkeys((*old, *new)) if name not in PROTOCOL_CLAIMS and old.get(name) != new.get(name))
+    return [(name, _shown(old, name), _shown(new, name)) for name in names]
+
+
+def _shown(claims: Mapping[str, object], name: str) -> str:
+    return json.dumps(claims[name], ensure_ascii=False) if name in claims else ""
+
+
+def _to_text(pairs: Iterable[tuple[str, object]]) -> str:
+    return "\n".join(f"{name} = {value}" for name, value in pairs)
+
+
+def _pairs(form: Form, field: str) -> list[tuple[str, str]]:
+    """Return the name and the text of each line. Raises: FieldInvalid."""
+    pairs = list[tuple[str, str]]()
+    for line in to_lines(form.get(field, "")):
+        # A name such as https://example.com/?a=b can have an equals sign, but no space.
+        name, sign, text = line.partition(" = " if " = " in line else "=")
+        if not sign or not name.strip() or not text.strip():
+            raise FieldInvalid(f"Write each line as a name, an equals sign and a value. This line has another form: {line[:100]}", field)
+        if any(name.strip() == other for other, _ in pairs):
+            raise FieldInvalid(f"{name.strip()[:100]} has two lines. Write one.", field)
+        pairs.append((name.strip(), text.strip()))
+    return pairs
+
+
+def _to_value(text: str) -> Any:
+    """Return a boolean, a whole number or a list if the text is one in JSON, or else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | list) else text

@@ -1,0 +1,71 @@
+"""The page of the users who have a role of an application."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.applications import authorization, role_assignments, services
+from core.applications.model.authorization import TooManyRoleAssignments
+from core.applications.model.users import AssigneeNotFound
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from entrypoints.http.api.applications.role_assignments import RoleHolderRequest, RoleHoldersQuery
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.applications.applications import application_values
+from entrypoints.http.pages.applications.authorization import ROLE, ROLE_API, authorization_path
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.form_values import to_model
+
+routes = Blueprint("role_assignment_pages", __name__)
+
+USERS: Final = f"{ROLE}/users"
+API: Final = f"{ROLE_API}/users"
+FIELDS: Final[Fields] = dict.fromkeys((AssigneeNotFound, TooManyRoleAssignments), "email")
+
+
+async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHoldersQuery | None = None) -> dict[str, Any]:
+    query = query or RoleHoldersQuery()
+    service = await services.find(ports(), acting_member(), service_slug)
+    stored, _ = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    listed = await role_assignments.list_holders(
+        ports(), acting_member(), service_slug, role_slug, query.page_request(), search=query.search
+    )
+    return {
+        "typed": typed,
+        "role": stored.definition,
+        "holders": listed.items,
+        "query": query,
+        **application_values(service),
+        **neighbors(query, listed.total),
+    }
+
+
+@routes.get(USERS)
+@member_page(Capability.END_USERS_VIEW)
+@shows(f"GET {API}", f"POST {API}", f"DELETE {API}/<user_id>")
+async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_args: RoleHoldersQuery) -> Response:
+    """List the users who have a role."""
+    return await console_page("applications/role_users.html", **await _values({}, service_slug, role_slug, query_args))
+
+
+@routes.post(USERS)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@accepts(f"POST {API}")
+@on_refusal("applications/role_users.html", _values, FIELDS)
+async def assign(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
+    """Give a user a role."""
+    email = Email(to_model(RoleHolderRequest, form).email)
+    await role_assignments.assign_by_email(ports(), acting_member(), service_slug, role_slug, email)
+    return redirect_with_notice("role-assigned", authorization_path(service_slug, f"/roles/{role_slug}/users"))
+
+
+@routes.post(f"{USERS}/<user_id>/remove")
+@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@accepts(f"DELETE {API}/<user_id>")
+async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> Response:
+    """Take a role from a user."""
+    await role_assignments.unassign(ports(), acting_member(), service_slug, role_slug, user_id)
+    return redirect_with_notice("role-unassigned", authorization_path(service_slug, f"/roles/{role_slug}/users"))

@@ -1,0 +1,94 @@
+"""The pages of the attributes of an end user, and of the signed-in user."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.applications import attributes, end_users
+from core.kernel.access import OrganizationNotFound
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.sign_in_age import SignInAge
+from core.tenancy.model.attributes import AttributeWriter, OwnAttributes
+from entrypoints.http.base.context import acting_member, ports, signed_in
+from entrypoints.http.edge.access import member_page, page_session
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+
+routes = Blueprint("user_attribute_pages", __name__)
+
+OF_USER: Final = "/app/organizations/<org_slug>/users/<user_id>/attributes"
+API_OF_USER: Final = "/api/organizations/<org_slug>/users/<user_id>/attributes"
+OWN: Final = "/app/account/attributes"
+
+
+async def _user_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
+    values = await attributes.of_end_user(ports(), acting_member(), user_id)
+    email = await end_users.find_address(ports(), acting_member(), user_id)
+    return {
+        "path": organization_path(f"/users/{user_id}/attributes"),
+        "user_name": email,
+        "back": (email, organization_path(f"/users/{user_id}")),
+        "attributes_path": organization_path("/attributes"),
+        "can_save": may(Capability.END_USERS_MANAGE),
+        **attribute_values(values, AttributeWriter.ADMIN, form),
+    }
+
+
+@routes.get(OF_USER)
+@member_page(Capability.END_USERS_VIEW)
+@shows(f"GET {API_OF_USER}", f"PATCH {API_OF_USER}")
+async def show_of_end_user(org_slug: str, user_id: UUID) -> Response:
+    """Show the attributes of a user of the organization's applications."""
+    return await console_page("tenancy/user_attributes.html", **await _user_values(None, user_id))
+
+
+@routes.post(OF_USER)
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_USER}")
+@on_refusal("tenancy/user_attributes.html", _user_values, wrong_value)
+async def change_of_end_user(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Change attributes of a user of the organization's applications."""
+    values = await attributes.of_end_user(ports(), acting_member(), user_id)
+    changes = to_changes(form, values, AttributeWriter.ADMIN)
+    await attributes.change_of_end_user(ports(), acting_member(), user_id, changes)
+    return redirect_with_notice("attributes-saved", organization_path(f"/users/{user_id}/attributes"))
+
+
+async def _own_values(form: Form | None = None) -> dict[str, Any]:
+    own = await attributes.list_own(ports(), signed_in())
+    changed = None if form is None else form.get("organization")
+    return {
+        "organizations": [
+            {"slug": each.org_slug, "name": each.organization, **_fields(each, form if each.org_slug == changed else None)} for each in own
+        ]
+    }
+
+
+def _fields(own: OwnAttributes, form: Form | None) -> dict[str, Any]:
+    return attribute_values(own.values, AttributeWriter.USER, form)
+
+
+@routes.get(OWN)
+@page_session
+@describes_page({200: "The attributes."}, api=["GET /api/user/attributes", "PATCH /api/user/attributes"])
+async def show_own() -> Response:
+    """Show your attributes in your organizations."""
+    return await console_page("accounts/attributes.html", **await _own_values())
+
+
+@routes.post(OWN)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
+@accepts("PATCH /api/user/attributes")
+@refuses(404)
+@on_refusal("accounts/attributes.html", _own_values, wrong_value)
+async def change_own(form: Form) -> Response:
+    """Change your attributes in an organization."""
+    slug = form.get("organization", "")
+    own = next((each for each in await attributes.list_own(ports(), signed_in()) if each.org_slug == slug), None)
+    own = own or refuse(OrganizationNotFound)
+    await attributes.change_own(ports(), signed_in(), slug, to_changes(form, own.values, AttributeWriter.USER))
+    return redirect_with_notice("attributes-saved", OWN)

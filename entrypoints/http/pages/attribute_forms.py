@@ -1,0 +1,75 @@
+"""The fields of a form for the values of attributes: of a member, of an end user, and of the signed-in user."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from core.kernel.errors import Refusal
+from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeValueInvalid, AttributeValues, AttributeWriter
+from entrypoints.http.pages.console_forms import Form
+from entrypoints.http.pages.form_values import to_lines
+
+VALUE: Final = "attribute:"  # begins the name of the field of an attribute
+YES_OR_NO: Final = [("", "Not set"), ("true", "Yes"), ("false", "No")]
+
+
+def attribute_values(values: AttributeValues, writer: AttributeWriter, form: Form | None = None) -> dict[str, Any]:
+    """Return the values of `tenancy/_attribute_fields.html`: the fields that the writer may change, and the other attributes."""
+    stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
+    writable = [each for each in values.attributes if writer in each.writers]
+    return {
+        "writable": [(VALUE + each.name, each) for each in writable],
+        "labels": {VALUE + each.name: each.label for each in writable},
+        "others": [(each.label, stored[VALUE + each.name]) for each in values.attributes if each not in writable],
+        "typed": stored if form is None else {**stored, **form},
+        "yes_or_no": YES_OR_NO,
+    }
+
+
+def to_changes(form: Mapping[str, str], values: AttributeValues, writer: AttributeWriter) -> dict[str, Any]:
+    """Return the values that the form changes. A field that is missing keeps its value."""
+    changes = dict[str, Any]()
+    for attribute in values.attributes:
+        name = VALUE + attribute.name
+        if writer in attribute.writers and name in form:
+            value = _to_value(attribute, form[name])
+            if value != values.values.get(attribute.name):
+                changes[attribute.name] = value
+    return changes
+
+
+def wrong_value(refusal: Refusal, _: Form) -> str | None:
+    """Return the field that a refusal is about, or None."""
+    return VALUE + refusal.member if isinstance(refusal, AttributeValueInvalid) else None
+
+
+def to_text(attribute: Attribute, value: Any) -> str:
+    """Return a value as the text of a field."""
+    if value is None:
+        return ""
+    match attribute.kind:
+        case AttributeKind.LIST:
+            return "\n".join(value)
+        case AttributeKind.BOOLEAN:
+            return "true" if value else "false"
+    return str(value)
+
+
+def _to_value(attribute: Attribute, text: str) -> Any:
+    """Return the value in a field, or None for an empty one. Any other text stays one, which the attribute refuses."""
+    stripped = text.strip()
+    match attribute.kind:
+        case AttributeKind.LIST:
+            return to_lines(text) or None
+        case AttributeKind.BOOLEAN:
+            return {"true": True, "false": False}.get(stripped)
+        case AttributeKind.NUMBER if stripped:
+            return _to_number(stripped)
+    return stripped or None
+
+
+def _to_number(text: str) -> int | float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number

@@ -1,0 +1,176 @@
+"""The pages of the attributes of an organization's users, and of the values of a member."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.kernel.roles import Capability
+from core.tenancy import attributes, members
+from core.tenancy.model import attributes as model
+from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, AttributeMerge, AttributeWriter
+from entrypoints.http.api.tenancy.attributes import ATTRIBUTES as API
+from entrypoints.http.api.tenancy.attributes import AttributeRequest, AttributeUpdateRequest, to_attribute, to_changes_of
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import checked, to_model, to_number
+
+routes = Blueprint("attribute_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/attributes"
+ONE: Final = f"{LIST}/<attribute_name>"
+OF_MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>/attributes"
+API_OF_MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>/attributes"
+WRITER: Final = "writer:"  # begins the names of the checkboxes of writers
+KINDS: Final = [
+    (AttributeKind.TEXT.value, "Text"),
+    (AttributeKind.NUMBER.value, "Number"),
+    (AttributeKind.BOOLEAN.value, "Yes or no"),
+    (AttributeKind.DATE.value, "Date"),
+    (AttributeKind.LIST.value, "List of texts"),
+]
+WRITERS: Final = [
+    (WRITER + AttributeWriter.ADMIN, "Admins"),
+    (WRITER + AttributeWriter.USER, "The user"),
+    (WRITER + AttributeWriter.APPLICATION, "Applications, with an API key"),
+]
+MERGES: Final = [
+    (AttributeMerge.FIRST.value, "The value of the first group by name"),
+    (AttributeMerge.UNION.value, "All items of the lists together"),
+    (AttributeMerge.LEAST.value, "The least number or date"),
+    (AttributeMerge.GREATEST.value, "The greatest number or date"),
+]
+FIELDS: Final[Fields] = {
+    model.AttributeNameInvalid: "name",
+    model.AttributeNameTaken: "name",
+    model.AttributeLabelInvalid: "label",
+    model.AttributeMergeInvalid: "merge",
+}
+
+
+def _path(name: str = "") -> str:
+    return organization_path(f"/attributes{name and '/'}{name}")
+
+
+async def _list_values(form: Form | None) -> dict[str, Any]:
+    return {
+        "attributes": await attributes.list_declared(ports(), acting_member()),
+        "path": _path(),
+        "kinds": KINDS,
+        "merges": MERGES,
+        "writers": WRITERS,
+        "typed": {WRITER + AttributeWriter.ADMIN: "yes"} if form is None else form,
+        "most": MAX_ATTRIBUTES,
+    }
+
+
+@routes.get(LIST)
+@member_page(Capability.MEMBERS_VIEW)
+@shows(f"GET {API}", f"POST {API}")
+async def show_attributes(org_slug: str) -> Response:
+    """List the attributes of the organization's users, with the form that declares one."""
+    return await console_page("tenancy/attributes.html", **await _list_values(None))
+
+
+@routes.post(LIST)
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"POST {API}")
+@refuses(409)
+@once(LIST, "Open attributes", "The attribute is in the list.")
+@on_refusal("tenancy/attributes.html", _list_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
+    """Declare an attribute of the organization's users."""
+    data = to_model(AttributeRequest, form, {"writers": lambda _: checked(form, WRITER)})
+    await attributes.create(ports_once(), acting_member(), to_attribute(data))
+    return redirect_with_notice("attribute-declared", _path())
+
+
+async def _values(form: Form | None, attribute_name: str) -> dict[str, Any]:
+    attribute = await attributes.find(ports(), acting_member(), attribute_name)
+    typed = {
+        "label": attribute.label,
+        "merge": attribute.merge.value,
+        "position": str(attribute.position),
+        **{WRITER + writer: "yes" for writer in attribute.writers},
+    }
+    return {
+        "attribute": attribute,
+        "list_path": _path(),
+        "path": _path(attribute.name),
+        "merges": MERGES,
+        "writers": WRITERS,
+        "typed": typed if form is None or "label" not in form else form,
+    }
+
+
+@routes.get(ONE)
+@member_page(Capability.ORGANIZATION_MANAGE)
+@shows(f"PATCH {API}/<attribute_name>", f"DELETE {API}/<attribute_name>")
+async def show_attribute(org_slug: str, attribute_name: str) -> Response:
+    """Show an attribute with its settings."""
+    return await console_page("tenancy/attribute.html", **await _values(None, attribute_name))
+
+
+@routes.post(ONE)
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"PATCH {API}/<attribute_name>")
+@on_refusal("tenancy/attribute.html", _values, FIELDS)
+async def update(org_slug: str, attribute_name: str, form: Form) -> Response:
+    """Change an attribute."""
+    data = to_model(AttributeUpdateRequest, form, {"writers": lambda _: checked(form, WRITER), "position": to_number})
+    await attributes.update(ports(), acting_member(), attribute_name, to_changes_of(data))
+    return redirect_with_notice("attribute-saved", _path(attribute_name))
+
+
+@routes.post(f"{ONE}/delete")
+@member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
+@accepts(f"DELETE {API}/<attribute_name>")
+@refuses(409)
+@on_refusal("tenancy/attribute.html", _values)
+async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
+    """Delete an attribute with all its values."""
+    attribute = await attributes.find(ports(), acting_member(), attribute_name)
+    check_typed_name(form, attribute.name)
+    await attributes.delete(ports(), acting_member(), attribute.name)
+    return redirect_with_notice("attribute-deleted", _path())
+
+
+# The values of a member
+
+
+async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
+    values = await attributes.of_member(ports(), acting_member(), user_id)
+    member = (await members.find(ports(), acting_member(), user_id)).account.member
+    name = member.name or member.email
+    return {
+        "path": organization_path(f"/members/{user_id}/attributes"),
+        "user_name": name,
+        "back": (name, organization_path(f"/members/{user_id}")),
+        "attributes_path": _path(),
+        "can_save": may(Capability.MEMBERS_MANAGE),
+        **attribute_values(values, AttributeWriter.ADMIN, form),
+    }
+
+
+@routes.get(OF_MEMBER)
+@member_page(Capability.MEMBERS_MANAGE)
+@shows(f"GET {API_OF_MEMBER}", f"PATCH {API_OF_MEMBER}")
+async def show_of_member(org_slug: str, user_id: UUID) -> Response:
+    """Show the attributes of a member."""
+    return await console_page("tenancy/user_attributes.html", **await _member_values(None, user_id))
+
+
+@routes.post(OF_MEMBER)
+@member_page(Capability.MEMBERS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_MEMBER}")
+@on_refusal("tenancy/user_attributes.html", _member_values, wrong_value)
+async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response:
+    """Change attributes of a member."""
+    values = await attributes.of_member(ports(), acting_member(), user_id)
+    changes = to_changes(form, values, AttributeWriter.ADMIN)
+    await attributes.change_of_member(ports(), acting_member(), user_id, changes)
+    return redirect_with_notice("attributes-saved", organization_path(f"/members/{user_id}/attributes"))

@@ -1,0 +1,212 @@
+"""The pages of groups: the list, one with its users, the applications that it opens, and its settings."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.applications import access, services
+from core.applications.model.services import ServiceNotFound
+from core.kernel.roles import Capability
+from core.kernel.values import Email
+from core.tenancy import groups
+from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUserNotFound
+from entrypoints.http.api.tenancy.groups import GroupMemberRequest, GroupMembersQuery, GroupRequest, GroupsQuery, GroupUpdateRequest
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.applications.access import POLICIES
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import to_model, to_optional
+
+routes = Blueprint("group_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/groups"
+ONE: Final = f"{LIST}/<group_id>"
+API: Final = "/api/organizations/<org_slug>/groups"
+API_OF_ONE: Final = f"{API}/<group_id>"
+ASSIGNMENT: Final = "/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>"
+FIELDS: Final[Fields] = {GroupNameTaken: "name", GroupUserNotFound: "email", GroupFull: "email", ServiceNotFound: "service"}
+
+
+def _path(group_id: UUID, below: str = "") -> str:
+    return organization_path(f"/groups/{group_id}{below}")
+
+
+async def _find(group_id: UUID) -> Group:
+    return await groups.find(ports(), acting_member(), group_id)
+
+
+def _group_values(group: Group) -> dict[str, Any]:
+    return {
+        "group": group,
+        "path": _path(group.id),
+        "list_path": organization_path("/groups"),
+        "may_change": may(Capability.GROUPS_MANAGE) and group.directory is None,
+    }
+
+
+@routes.get(LIST)
+@member_page(Capability.MEMBERS_VIEW)
+@shows(f"GET {API}")
+async def show_groups(org_slug: str, query_args: GroupsQuery) -> Response:
+    """List the groups of an organization."""
+    listed = await groups.list_page(ports(), acting_member(), query_args.page_request(), search=query_args.search)
+    return await console_page(
+        "tenancy/groups.html",
+        groups=listed.items,
+        path=organization_path("/groups"),
+        query=query_args,
+        **neighbors(query_args, listed.total),
+    )
+
+
+async def _new_values(typed: Form) -> dict[str, Any]:
+    return {"typed": typed, "list_path": organization_path("/groups")}
+
+
+@routes.get(f"{LIST}/new")
+@member_page(Capability.GROUPS_MANAGE)
+@shows(f"POST {API}")
+async def show_form(org_slug: str) -> Response:
+    """Show the form that creates a group."""
+    return await console_page("tenancy/new_group.html", **await _new_values({}))
+
+
+@routes.post(f"{LIST}/new")
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"POST {API}")
+@once(LIST, "Open groups", "The group is in the list.")
+@on_refusal("tenancy/new_group.html", _new_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
+    """Create a group."""
+    data = to_model(GroupRequest, form, {"description": to_optional})
+    group = await groups.create(ports_once(), acting_member(), data.name, data.description)
+    return redirect_with_notice("group-created", _path(group.id))
+
+
+# The users in a group
+
+
+async def _member_values(typed: Form, group_id: UUID, query: GroupMembersQuery | None = None) -> dict[str, Any]:
+    group, query = await _find(group_id), query or GroupMembersQuery()
+    listed = await groups.list_members(ports(), acting_member(), group.id, query.page_request(), search=query.search)
+    return {**_group_values(group), "typed": typed, "members": listed.items, "query": query, **neighbors(query, listed.total)}
+
+
+@routes.get(ONE)
+@member_page(Capability.END_USERS_VIEW)
+@shows(
+    f"GET {API_OF_ONE}/members",
+    f"GET {API_OF_ONE}",
+    f"POST {API_OF_ONE}/members",
+    f"PUT {API_OF_ONE}/members/<user_id>",
+    f"DELETE {API_OF_ONE}/members/<user_id>",
+)
+async def show_group(org_slug: str, group_id: UUID, query_args: GroupMembersQuery) -> Response:
+    """Show a group with its users."""
+    return await console_page("tenancy/group.html", **await _member_values({}, group_id, query_args))
+
+
+@routes.post(f"{ONE}/members")
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"POST {API_OF_ONE}/members")
+@on_refusal("tenancy/group.html", _member_values, FIELDS)
+async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Add a user to a group."""
+    await groups.add_member_by_email(ports(), acting_member(), group_id, Email(to_model(GroupMemberRequest, form).email))
+    return redirect_with_notice("group-member-added", _path(group_id))
+
+
+@routes.post(f"{ONE}/members/<user_id>/remove")
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/members/<user_id>")
+async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> Response:
+    """Remove a user from a group."""
+    await groups.remove_member(ports(), acting_member(), group_id, user_id)
+    return redirect_with_notice("group-member-removed", _path(group_id))
+
+
+# The applications of a group
+
+
+async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
+    group = await _find(group_id)
+    assigned = await access.list_services_of_group(ports(), acting_member(), group.id)
+    batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
+    slugs = {service.slug for service in assigned}
+    others = [(str(each.service.slug), each.service.name) async for batch in batches for each in batch if each.service.slug not in slugs]
+    return {
+        **_group_values(group),
+        "typed": typed,
+        "applications": [(service, dict(POLICIES)[service.access.policy.value]) for service in assigned],
+        "others": sorted(others, key=lambda each: each[1].lower()),
+        "applications_path": organization_path("/applications"),
+    }
+
+
+@routes.get(f"{ONE}/applications")
+@member_page(Capability.END_USERS_VIEW)
+@shows(f"GET {API_OF_ONE}/services", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
+async def show_applications(org_slug: str, group_id: UUID) -> Response:
+    """Show the applications that a group is assigned to."""
+    return await console_page("tenancy/group_applications.html", **await _application_values({}, group_id))
+
+
+@routes.post(f"{ONE}/applications")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"PUT {ASSIGNMENT}")
+@on_refusal("tenancy/group_applications.html", _application_values, FIELDS)
+async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Assign a group to an application."""
+    await access.assign_group(ports(), acting_member(), form.get("service", ""), group_id)
+    return redirect_with_notice("group-assigned", _path(group_id, "/applications"))
+
+
+@routes.post(f"{ONE}/applications/<service_slug>/remove")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {ASSIGNMENT}")
+async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response:
+    """End the assignment of a group to an application."""
+    await access.unassign_group(ports(), acting_member(), service_slug, group_id)
+    return redirect_with_notice("group-unassigned", _path(group_id, "/applications"))
+
+
+# Settings
+
+
+async def _setting_values(typed: Form | None, group_id: UUID) -> dict[str, Any]:
+    group = await _find(group_id)
+    stored = {"name": group.name, "description": group.description or ""}
+    return {**_group_values(group), "typed": stored if typed is None else {**stored, **typed}}
+
+
+@routes.get(f"{ONE}/settings")
+@member_page(Capability.GROUPS_MANAGE)
+@shows(f"PATCH {API_OF_ONE}", f"GET {API_OF_ONE}", f"DELETE {API_OF_ONE}")
+async def show_settings(org_slug: str, group_id: UUID) -> Response:
+    """Show the name and the description of a group."""
+    return await console_page("tenancy/group_settings.html", **await _setting_values(None, group_id))
+
+
+@routes.post(f"{ONE}/settings")
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_ONE}")
+@on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
+async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Change the name and the description of a group."""
+    data = to_model(GroupUpdateRequest, form, {"description": to_optional})
+    await groups.update(ports(), acting_member(), group_id, **data.model_dump(exclude_unset=True))
+    return redirect_with_notice("group-saved", _path(group_id, "/settings"))
+
+
+@routes.post(f"{ONE}/delete")
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+@on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
+async def delete(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Delete a group."""
+    group = await _find(group_id)
+    check_typed_name(form, group.name)
+    await groups.delete(ports(), acting_member(), group.id)
+    return redirect_with_notice("group-deleted", organization_path("/groups"))

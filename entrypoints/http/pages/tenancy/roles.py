@@ -1,0 +1,180 @@
+"""The pages of roles: the table of all roles with their rights, a role with its holders, and the page that deletes one."""
+
+from typing import Any, Final
+
+from quart import Blueprint, Response
+
+from core.kernel.roles import Capability
+from core.kernel.values import NameUsedTooOften, SlugReserved
+from core.tenancy import roles
+from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
+from core.tenancy.model.roles import (
+    SENTENCES,
+    CapabilityUnknown,
+    NewRole,
+    ReplacementMissing,
+    RoleAboveOwn,
+    RoleInUse,
+    RoleSlugInvalid,
+    RoleSlugOfApplication,
+    RoleSlugTaken,
+)
+from entrypoints.http.api.tenancy.role_choices import giveable_options
+from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
+from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import checked, to_model
+
+routes = Blueprint("role_pages", __name__)
+
+LIST: Final = "/app/organizations/<org_slug>/roles"
+ONE: Final = f"{LIST}/<role_name>"
+API: Final = "/api/organizations/<org_slug>/roles"
+API_OF_ONE: Final = f"{API}/<role_name>"
+ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug is taken, the role has changed, or it has holders who would lose rights."}
+RIGHT: Final = "right:"  # the name of the checkbox of a capability begins with this
+FIELDS: Final[Fields] = {
+    RoleSlugInvalid: "slug",
+    RoleSlugTaken: "slug",
+    RoleSlugOfApplication: "slug",
+    SlugReserved: "slug",
+    NameUsedTooOften: "name",
+    CapabilityUnknown: "capabilities",
+    RoleAboveOwn: "capabilities",
+    RoleInUse: "confirm",
+}
+REPLACEMENT_FIELDS: Final[Fields] = {ReplacementMissing: "replacement", RoleUnknown: "replacement", OwnershipNotAssignable: "replacement"}
+
+
+def roles_path(slug: str = "", below: str = "") -> str:
+    """Return the path of the list in the caller's organization, or of the page of a role, or of a page below it."""
+    return organization_path(f"/roles/{slug}{below}" if slug else "/roles")
+
+
+async def _form_values(typed: Form) -> dict[str, Any]:
+    """Return the values of the fields. The user can check only rights that they have."""
+    own = acting_member().acts_in.rights
+    return {
+        "typed": typed,
+        "chosen": frozenset(checked(typed, RIGHT)),
+        "capabilities": SENTENCES,
+        "own": own,
+        "list_path": roles_path(),
+    }
+
+
+@routes.get(LIST)
+@member_page(Capability.MEMBERS_VIEW)
+@shows(f"GET {API}", "GET /api/capabilities")
+async def show_roles(org_slug: str) -> Response:
+    """List the roles of an organization, with a table of their rights."""
+    return await console_page(
+        "tenancy/roles.html", roles=await roles.list_all(ports(), acting_member()), capabilities=SENTENCES, path=roles_path()
+    )
+
+
+@routes.get(f"{LIST}/new")
+@member_page(Capability.ROLES_MANAGE)
+@shows(f"POST {API}")
+async def show_form(org_slug: str) -> Response:
+    """Show the form that creates a role."""
+    return await console_page("tenancy/new_role.html", **await _form_values({}))
+
+
+@routes.post(f"{LIST}/new")
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"POST {API}", answers=ANSWERS)
+@once(LIST, "Open roles", "The role is in the list.")
+@on_refusal("tenancy/new_role.html", _form_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
+    """Create a role."""
+    data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
+    request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
+    role = await roles.create(ports_once(), acting_member(), request)
+    return redirect_with_notice("role-of-members-created", roles_path(role.slug))
+
+
+async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
+    listed = await roles.find(ports(), acting_member(), role_name)
+    own = listed.own
+    stored = {"name": listed.role.label, "description": listed.description, "version": "" if own is None else str(own.version)}
+    stored |= dict.fromkeys((f"{RIGHT}{capability}" for capability in listed.role.rights), "yes")
+    return {
+        **await _form_values(stored if typed is None else typed),
+        "role": listed,
+        "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
+        "can_change": own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights,
+        "path": roles_path(role_name),
+    }
+
+
+@routes.get(ONE)
+@member_page(Capability.MEMBERS_VIEW)
+@shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
+async def show_role(org_slug: str, role_name: str) -> Response:
+    """Show a role with its rights and its holders."""
+    return await console_page("tenancy/role.html", **await _values(None, role_name))
+
+
+@routes.post(ONE)
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_ONE}", answers=ANSWERS)
+@on_refusal("tenancy/role.html", _values, FIELDS)
+async def change(org_slug: str, role_name: str, form: Form) -> Response:
+    """Change a role."""
+    data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
+    version = form.get("version", "")
+    changes = roles.RoleChanges(
+        name=data.name,
+        description=data.description,
+        capabilities=data.capabilities,
+        version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else None,
+        confirmed="confirm" in form,
+    )
+    await roles.update(ports(), acting_member(), role_name, changes)
+    return redirect_with_notice("role-of-members-saved", roles_path(role_name))
+
+
+async def _deletion(role_name: str) -> Question:
+    role, holders = await roles.find_holders(ports(), acting_member(), role_name)
+    choices = [choice for choice in await giveable_options() if choice[0] != role.slug]
+    consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
+    if holders.total:
+        consequences = [
+            f"It has {count(holders.total, 'holder')}. They get another role from their next request on. Pending invitations and "
+            "credentials that they gave end, if the other role does not allow them.",
+            *consequences,
+        ]
+    if holders.more:
+        consequences = [*consequences, f"Below are the first {len(holders.first)} of them. {holders.more:,} more have it."]
+    return Question(
+        verb="Delete the role",
+        target=role.name,
+        consequences=consequences,
+        button="Delete role",
+        keep="Keep role",
+        back=(role.name, roles_path(role.slug)),
+        choice=("replacement", "New role of its holders", choices) if holders.total else None,
+        people=[holder.name for holder in holders.first],
+    )
+
+
+@routes.get(f"{ONE}/delete")
+@member_page(Capability.ROLES_MANAGE)
+@shows(f"DELETE {API_OF_ONE}")
+async def show_deletion(org_slug: str, role_name: str) -> Response:
+    """Name the holders of a role, and ask before it is deleted."""
+    return await ask(await _deletion(role_name))
+
+
+@routes.post(f"{ONE}/delete")
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}")
+@ask_on_refusal(_deletion, REPLACEMENT_FIELDS)
+async def delete(org_slug: str, role_name: str, form: Form) -> Response:
+    """Delete a role. Its holders get another one."""
+    await roles.delete(ports(), acting_member(), role_name, replacement=form.get("replacement"), confirmed=True)
+    return redirect_with_notice("role-of-members-deleted", roles_path())

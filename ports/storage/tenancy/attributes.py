@@ -1,0 +1,37 @@
+"""Storage of the attributes of users that organizations declare."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from core.tenancy.model.attributes import Attribute, AttributeValues, OwnAttributes
+
+
+class AttributesRead(Protocol):
+    """Read access to attributes and their values."""
+
+    async def list_declared(self, org_id: UUID) -> Sequence[Attribute]:
+        """Return the attributes of the organization, by position."""
+
+    async def of_user(self, org_id: UUID, user_id: UUID) -> AttributeValues:
+        """Return the attributes of the organization, and the values of this user."""
+
+    async def own(self, user_id: UUID) -> Sequence[OwnAttributes]:
+        """Return the values of a user in each organization with attributes that the user belongs to, by its name.
+
+        The user is a confirmed member or an end user there.
+        """
+
+
+class Attributes(AttributesRead, Protocol):
+    """Write access to attributes and their values. Lock order: the organization before any of these."""
+
+    async def put(self, attribute: Attribute) -> None:
+        """Store an attribute, or replace all but its name, its kind and its time."""
+
+    async def delete(self, org_id: UUID, name: str) -> None:
+        """Delete an attribute, and its value of each user."""
+
+    async def save_values(self, org_id: UUID, user_id: UUID, values: Mapping[str, Any], now: datetime) -> bool:
+        """Replace all values of a user. Return False, and store nothing, if the user is neither a member nor an end user."""

@@ -1,0 +1,56 @@
+"""Storage of the roles of organizations."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.kernel.roles import Role, RoleName
+from core.tenancy.model.roles import OrganizationRole, RoleHolders
+
+
+class RolesRead(Protocol):
+    """Read access to roles."""
+
+    async def find(self, org_id: UUID, name: str) -> Role | None:
+        """Return the role with this name, built in or the organization's, or None. No statement is sent for built-in roles."""
+
+    async def all(self, org_id: UUID) -> Sequence[Role]:
+        """Return all roles: the built-in ones first, and those of the organization by their names."""
+
+    async def own(self, org_id: UUID) -> Sequence[OrganizationRole]:
+        """Return the roles that the organization has defined, ordered by name."""
+
+    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None: ...
+
+    async def counts(self, org_id: UUID) -> dict[RoleName, int]:
+        """Return the number of members with each role. Roles without members are left out."""
+
+    async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
+        """Return the members, pending invitations and service accounts with this role."""
+
+
+class Roles(RolesRead, Protocol):
+    """Write access to roles. Lock order: the organization before any of these."""
+
+    async def add(self, role: OrganizationRole) -> None:
+        """Add a role. Raises: RoleSlugTaken."""
+
+    async def save(self, role: OrganizationRole) -> None:
+        """Store the name, the description and the capabilities. The members, invitations and service accounts with it have them at once."""
+
+    async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
+        """Return the members who may have given something because of this role, or with it, ordered by id.
+
+        They have the role and have invited users, own service accounts or made credentials; or have invited users to
+        it; or own service accounts with it, or made their credentials.
+        """
+
+    async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
+        """Give the members with a role another one, and return them. `promoted_by` is as for `Members.set_role`."""
+
+    async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        """Let pending invitations to a role offer another one."""
+
+    async def remove(self, org_id: UUID, role_id: UUID) -> None:
+        """Delete a role without holders. Invitations that have ended keep its name."""

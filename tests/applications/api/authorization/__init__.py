@@ -1,0 +1,1 @@
+"""Permissions and roles of applications, and their users."""

@@ -1,0 +1,1 @@
+"""Questions whether a user may do something."""

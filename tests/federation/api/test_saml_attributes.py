@@ -1,0 +1,135 @@
+"""SAML attributes of further sources, and how they are written."""
+
+from typing import Any, Final
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import AttributeFormat
+from ports import Ports
+from tests.support.builders import EMAIL, Answer, add_member, run_sql
+from tests.support.refusals import BAD, refused
+from tests.support.saml import NS, add_application
+from tests.support.saml.browser import SamlBrowser
+from tests.support.services import add_service_user
+from tests.support.tenants import Tenant
+
+BASIC: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
+URI: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:uri"
+CONFIGURATION: Final = {"enabled": False, "entity_id": "https://shop.example/metadata", "acs_url": "https://shop.example/acs"}
+
+
+@pytest.fixture
+async def member(acme: Tenant, user: Account, pool: Pool) -> Account:
+    """A member with values of an attribute and of the directory."""
+    await add_member(pool, acme.org, user.id, "admin", confirmed=True)
+    declare = "insert into organization_attributes values (%s, %s, 'A', %s, '{admin}', 'first', 1, now())"
+    for name, kind in (("teams", "list"), ("level", "number"), ("active", "boolean")):
+        await run_sql(pool, declare, acme.org, name, kind)
+    values = Jsonb({"teams": ["Ops", "R&D"], "level": 3, "active": True})
+    await run_sql(pool, "insert into attribute_values values (%s, %s, %s, now())", acme.org, user.id, values)
+    await run_sql(
+        pool,
+        "insert into scim_users (org_id, user_id, provisioned, updated_at, attributes) values (%s, %s, false, now(), %s)",
+        *(acme.org, user.id, Jsonb({"department": "Research"})),
+    )
+    await run_sql(pool, "update users set name = 'Ada Lovelace' where id = %s", user.id)
+    return user
+
+
+async def attributes(browser: SamlBrowser, application: Any) -> dict[str, tuple[str, list[str]]]:
+    """Return the format and the values of each attribute of a sign-on."""
+    await browser.sign_in()
+    found = (await browser.sign_on(application)).root.iter(f"{{{NS['saml']}}}Attribute")
+    return {str(each.get("Name")): (str(each.get("NameFormat")), [str(value.text) for value in each]) for each in found}
+
+
+async def test_attributes_have_the_values_of_all_sources(
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, member: Account
+) -> None:
+    mapping = {
+        "email": "mail",
+        "name": "displayName",
+        "roles": "memberOf",
+        "groups": "groups",
+        "directory:department": "ou",
+        "directory:title": "title",
+        "attribute:teams": "teams",
+        "attribute:level": "level",
+        "attribute:active": "active",
+        "email_local_part": "user name",
+    }
+    formats = {"teams": AttributeFormat(separator="; "), "mail": AttributeFormat(name_format=URI)}
+    shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping, attribute_formats=formats)
+    await add_service_user(ports, shop.id, member.id, signed_in=False)
+    assert await attributes(browser, shop) == {
+        "mail": (URI, [EMAIL]),
+        "displayName": (BASIC, ["Ada Lovelace"]),
+        "memberOf": (BASIC, ["admin"]),
+        "ou": (BASIC, ["Research"]),
+        "teams": (BASIC, ["Ops; R&D"]),
+        "level": (BASIC, ["3"]),
+        "active": (BASIC, ["true"]),
+        "user name": ("urn:oasis:names:tc:SAML:2.0:attrname-format:unspecified", [EMAIL.partition("@")[0]]),
+    }, "an attribute without a value is left out"
+
+
+async def test_several_values_are_elements_of_one_attribute(
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, member: Account
+) -> None:
+    shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping={"attribute:teams": "teams"})
+    await add_service_user(ports, shop.id, member.id, signed_in=False)
+    assert await attributes(browser, shop) == {"teams": (BASIC, ["Ops", "R&D"])}
+
+
+async def test_too_many_values_are_refused_with_a_sentence(
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, member: Account
+) -> None:
+    shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping={"attribute:teams": "teams"})
+    await add_service_user(ports, shop.id, member.id, signed_in=False)
+    await run_sql(pool, "update attribute_values set attributes = %s", Jsonb({"teams": [f"t{number}" for number in range(501)]}))
+    await browser.sign_in()
+    page = await browser.open(await browser.start_sign_on(shop))
+    assert page.status == 403
+    assert "SAMLResponse" not in page.text
+    assert "The attribute teams has more than 500 values." in page.text
+    preview = await acme.api.get(f"{acme.path}/services/shop/sign-in-preview", token=acme.token("owner"))
+    assert preview.status == 200
+
+
+async def configure(acme: Tenant, **fields: Any) -> Answer:
+    return await acme.api.post(f"{acme.path}/services/shop/saml", {**CONFIGURATION, **fields}, token=acme.token("owner"))
+
+
+async def test_the_configuration_is_stored_and_returned(ports: Ports, pool: Pool, acme: Tenant, member: Account) -> None:
+    await add_application(ports, pool, acme.org, acme.slug)
+    mapping = {"groups": "memberOf", "attribute:teams": "teams"}
+    formats = {"memberOf": {"name_format": URI, "separator": None}, "teams": {"name_format": None, "separator": ";"}}
+    answer = await configure(acme, attribute_mapping=mapping, attribute_formats=formats)
+    assert answer.status == 200, answer.text
+    stored = (await acme.api.get(f"{acme.path}/services/shop/saml", token=acme.token("owner"))).json
+    assert (stored["attribute_mapping"], stored["attribute_formats"]) == (mapping, formats)
+    attribute = f"{acme.path}/attributes/teams"
+    assert refused(await acme.api.delete(attribute, token=acme.token("owner"))) == (409, "CONFLICT")
+    await configure(acme)
+    assert (await acme.api.delete(attribute, token=acme.token("owner"))).status == 204
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attribute_mapping": {"attribute:unknown": "x"}},
+        {"attribute_mapping": {"directory:password": "x"}},
+        {"attribute_mapping": {"password": "x"}},
+        {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"y": {}}},
+        {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"separator": ""}}},
+        {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"separator": "\n"}}},
+        {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"name_format": " "}}},
+    ],
+    ids=str,
+)
+async def test_a_wrong_mapping_is_refused(ports: Ports, pool: Pool, acme: Tenant, fields: dict[str, Any]) -> None:
+    await add_application(ports, pool, acme.org, acme.slug)
+    assert refused(await configure(acme, **fields)) == BAD

@@ -1,0 +1,241 @@
+"""Members with roles of their organization, at every route of the API of an organization.
+
+One role for each capability, and one with all but each, call the routes. A role is refused exactly where its rights do not
+suffice, and with the rights of the route it gets what the owner gets. No member gains a right, or acts on a member who has
+a right that they lack.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, custom_rights
+from core.kernel.values import new_id
+from entrypoints.http.edge.access.declaration import Access, access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.state import Changes, changes_since, mark, undo
+from tests.proof.access.table import ORG, REQUESTS, read_matrix
+from tests.proof.access.world import Tenant, World
+from tests.support.builders import run_sql
+
+pytestmark = pytest.mark.slow
+
+TABLE: Final = read_matrix()
+OWN_ROLE, OTHER_ROLE = "custom", "target"  # the slugs of the caller's role, and of that of another member
+# The rights that some routes ask for beside their own
+MORE: Final[Mapping[str, Rights]] = {
+    f"GET {ORG}/analytics/recent-logins": frozenset({Capability.END_USERS_VIEW}),
+    f"GET {ORG}/api-resources/<resource_id>/assignments": frozenset({Capability.END_USERS_VIEW}),
+}
+# Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,
+# the members are members, and the service accounts have the role admin.
+ABOUT_MEMBERS: Final = (
+    "/members/<user_id>",
+    "/directory-blocks/<user_id>",
+    "/users/<user_id>",
+    "/personal-tokens/<",
+    "/invitations",
+    "/members",
+)
+ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
+ABOUT_ROLES: Final = f"{ORG}/roles"
+# The tables with rows about users that change if someone acts on the user
+ABOUT_USERS: Final[Mapping[str, str]] = {
+    "memberships": "user_id",
+    "sessions": "user_id",
+    "account_recoveries": "user_id",
+    "group_members": "user_id",
+    "end_user_blocks": "user_id",
+    "mfa": "user_id",
+    "passkeys": "user_id",
+    "one_time_tokens": "user_id",
+    "users": "id",
+}
+# Side effects of a refusal that is recorded
+RECORDS: Final = frozenset({"audit_log", "audit_totals", "events", "siem_queue", "webhook_deliveries"})
+LACKED: Final = (
+    Capability.AUDIT_VIEW,
+    Capability.ROLES_MANAGE,
+    Capability.MEMBERS_MANAGE,
+    Capability.END_USERS_MANAGE,
+    Capability.SERVICE_ACCOUNTS_MANAGE,
+)
+
+
+async def give_role(pool: Pool, tenant: Tenant, person: str, slug: str, capabilities: Iterable[Capability]) -> None:
+    """Give a member a new role with these capabilities."""
+    org = tenant.organization.id
+    await run_sql(
+        pool,
+        "insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at) "
+        "values (%s, %s, %s, %s, '', %s, now(), now())",
+        *(new_id(), org, slug, slug, sorted(capabilities)),
+    )
+    await run_sql(pool, "update memberships set role = %s where org_id = %s and user_id = %s", slug, org, tenant.people[person].id)
+
+
+def operations(app: QuartTrio) -> Iterator[tuple[str, Access]]:
+    """Yield the rows of the table for routes that members call."""
+    views = dict(routes(app))
+    for route in TABLE:
+        access = access_of(views[without_variant(route)])
+        if access.name == "member" and access.capability is not None and TABLE[route]["owner"] not in ("401", "403*"):
+            yield route, access
+
+
+async def test_a_role_with_one_capability_opens_its_routes_only(app: QuartTrio, pool: Pool, world: World) -> None:
+    """Each role calls all routes of its capability, and one of each other capability."""
+    wrong: list[str] = []
+    for capability in sorted(CUSTOMIZABLE):
+        others = {access.capability: route for route, access in operations(app)}
+        called = [each for each in operations(app) if each[1].capability is capability or each[0] in others.values()]
+        wrong += await call_all(called, [capability], app, pool, world)
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_a_role_without_a_capability_does_not_open_its_routes(app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong: list[str] = []
+    for capability in sorted(CUSTOMIZABLE):
+        called = [(route, access) for route, access in operations(app) if access.capability is capability]
+        wrong += await call_all(called, CUSTOMIZABLE - {capability}, app, pool, world)
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_a_role_with_all_capabilities_opens_all_routes_but_those_of_the_owner(app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong = await call_all(operations(app), CUSTOMIZABLE, app, pool, world)
+    assert not wrong, "\n".join(wrong)
+
+
+async def call_all(
+    called: Iterable[tuple[str, Access]], capabilities: Collection[Capability], app: QuartTrio, pool: Pool, world: World
+) -> list[str]:
+    """Call these routes as a member with these capabilities, and return the wrong answers."""
+    wrong = []
+    await give_role(pool, world.home, "member", OWN_ROLE, capabilities)
+    base = await mark(pool)
+    for route, access in called:
+        if finding := await difference(route, access, custom_rights(capabilities), app, pool, world):
+            wrong.append(f"{route} with {len(capabilities)} capabilities, such as {min(capabilities)}: {finding}")
+        await undo(pool, base)
+    await undo(pool)
+    return wrong
+
+
+async def difference(route: str, access: Access, rights: Rights, app: QuartTrio, pool: Pool, world: World) -> str | None:
+    """Call the route as the member, and return how the answer differs from what these rights give."""
+    request, caller = REQUESTS.get(route, Request()), world.callers["member"]
+    await prepare(pool, request, caller)
+    await run_sql(pool, "delete from rates")  # a caller may write twenty entries an hour
+    before = await mark(pool)
+    answer = await call(app, route, request, caller)
+    assert access.capability is not None
+    if access.capability not in rights or not MORE.get(route, frozenset()) <= rights:
+        changes = await changes_since(pool, before)
+        changed = sorted({table for table, _ in changes.got | changes.lost} - RECORDS)
+        return (
+            None if (answer.status, changed) == (403, []) else f"{answer.status} instead of 403, and changed {changed}: {answer.text[:200]}"
+        )
+    expected = {TABLE[route][name][:3] for name in ("owner", "member")}  # of the latter, who may leave
+    if str(answer.status) in expected and answer.status != 403:
+        return None
+    if answer.status == 403 and needs_more(route, access.capability, rights):
+        return None
+    return f"{answer.status} instead of {expected}: {answer.text[:200]}"
+
+
+def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
+    """Return whether the object of the route has a right that the caller lacks."""
+    if route.endswith(("#owner", "#granted")):
+        return True
+    admin, member = ROLES[ADMIN].rights, ROLES[MEMBER].rights
+    if ABOUT_ACCOUNTS in route:
+        return not admin <= rights
+    if ABOUT_ROLES in route:
+        return not {Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW} <= rights
+    if any(part in route for part in ABOUT_MEMBERS):
+        needed = admin | {Capability.ROLES_MANAGE} if "admin" in route else member
+        return not needed <= rights or (capability is Capability.ROLES_MANAGE and not admin <= rights)
+    return False
+
+
+# Escalation
+
+
+CONFIRMATIONS: Final[Sequence[Mapping[str, str]]] = ({}, {"confirm": "true", "replacement": ADMIN})
+PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", OTHER_ROLE: "further"}
+
+
+@pytest.mark.parametrize("capability", LACKED)
+async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
+    capability: Capability, app: QuartTrio, pool: Pool, world: World
+) -> None:
+    """The caller has all rights but one. The targets are the owner, an admin, and a member whose role has this right alone."""
+    found: list[str] = []
+    rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
+    await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
+    await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
+    base = await mark(pool)
+    for route, access in operations(app):
+        if route.startswith("GET") or access.capability not in rights:
+            continue
+        for request, what in ambitions(route, world):
+            await prepare(pool, request, caller)
+            await run_sql(pool, "delete from rates")
+            before = await mark(pool)
+            answer = await call(app, route, request, caller)
+            changes = await changes_since(pool, before)
+            found += [f"{route} with {what}: {answer.status}, {each}" for each in forbidden(changes, rights, world, capability)]
+            await undo(pool, base)
+    await undo(pool)
+    assert not found, "\n".join(found[:40])
+
+
+def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
+    """Yield the request of the table, and those about each target and with each role."""
+    plain = REQUESTS.get(route, Request())
+    for role, person in PEOPLE.items():
+        if "<user_id>" in route:
+            yield replace(plain, things={**plain.things, "user_id": str(world.home.people[person].id)}), f"user_id of {role}"
+    if isinstance(plain.body, Mapping):
+        for field, value in tempting(plain.body):
+            yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
+    if "<role_name>" in route:
+        for slug in (OTHER_ROLE, OWN_ROLE, OWNER):
+            for query in CONFIRMATIONS:
+                yield replace(plain, things={**plain.things, "role_name": slug}, query=query), f"role {slug}"
+
+
+def tempting(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for role in (OWNER, ADMIN, OTHER_ROLE):
+        if "role" in body:
+            yield "role", role
+        if "invitations" in body:
+            yield "invitations", [{"email": f"{role}@new.example", "role": role}]
+    if "capabilities" in body:
+        yield "capabilities", sorted(CUSTOMIZABLE)
+    if "granted_capabilities" in body:
+        yield "granted_capabilities", sorted(CUSTOMIZABLE)
+
+
+def forbidden(changes: Changes, rights: Rights, world: World, missing: Capability) -> Iterator[str]:
+    """Yield the rows that a caller with these rights must not write."""
+    roles: dict[str, Rights] = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing])}
+    roles |= {name: role.rights for name, role in ROLES.items()}
+    people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
+    for table, row in changes.got:
+        content = json.loads(row)
+        is_given = table in ("memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
+        if is_given and not roles.get(content["role"], frozenset()) <= rights:
+            yield f"{table} gets {content['role']}"
+    for table, row in changes.lost | changes.got:
+        content = json.loads(row)
+        if table == "organization_roles" and not custom_rights(content["capabilities"]) <= rights:
+            yield f"the role {content['slug']} with {content['capabilities']}"
+        column = ABOUT_USERS.get(table)
+        if column is not None and content.get(column) in people:
+            yield f"{table} of a member with more rights"

@@ -1,0 +1,1 @@
+"""Groups of an organization."""

@@ -1,0 +1,96 @@
+"""The attributes of an organization: kinds, writers, and the values of several groups."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from core.tenancy.model.attributes import (
+    MAX_ITEMS,
+    Attribute,
+    AttributeKind,
+    AttributeLabelInvalid,
+    AttributeMerge,
+    AttributeMergeInvalid,
+    AttributeNameInvalid,
+    AttributeNotWritable,
+    AttributeValueInvalid,
+    AttributeValues,
+    AttributeWriter,
+)
+from tests.support.rows import NOW
+
+ADMIN: Final = AttributeWriter.ADMIN
+
+
+def attribute(
+    name: str = "cost_center", kind: str = "text", merge: str = "first", *writers: AttributeWriter, label: str = "L"
+) -> Attribute:
+    return Attribute(
+        org_id=UUID(int=1),
+        name=name,
+        label=label,
+        kind=AttributeKind(kind),
+        writers=writers or (ADMIN,),
+        merge=AttributeMerge(merge),
+        created_at=NOW,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("text", ["a", "ü b", "x" * 500], ["", " ", "a\n", "x" * 501, 5, True, ["a"]]),
+        ("number", [0, -1, 1.5], [True, "1", 2**60, float("inf"), float("nan"), [1]]),
+        ("boolean", [True, False], [0, "true", []]),
+        ("date", ["2026-12-31"], ["2026-02-30", "20261231", "2026-1-1", "", 20261231]),
+        ("list", [[], ["a", "b"]], ["a", [1], [""], ["a"] * (MAX_ITEMS + 1), ["x" * 101]]),
+    ],
+)
+def test_a_value_has_the_kind_of_its_attribute(kind: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        attribute(kind=kind).check(value)
+    for value in bad:
+        with pytest.raises(AttributeValueInvalid):
+            attribute(kind=kind).check(value)
+
+
+def test_an_attribute_has_a_name_a_label_and_a_merge_rule_of_its_kind() -> None:
+    for name in ("", "A", "1a", "a-b", "a b", "a" * 51, "ä"):
+        with pytest.raises(AttributeNameInvalid):
+            attribute(name).checked()
+    for label in ("", " ", "a\n", "a" * 101):
+        with pytest.raises(AttributeLabelInvalid):
+            attribute(label=label).checked()
+    for kind, merge in (("text", "union"), ("text", "least"), ("list", "greatest"), ("boolean", "least")):
+        with pytest.raises(AttributeMergeInvalid):
+            attribute(kind=kind, merge=merge).checked()
+    attribute(kind="list", merge="union").checked()
+
+
+@pytest.mark.parametrize(
+    ("kind", "merge", "values", "merged"),
+    [
+        ("text", "first", [None, "b", "a"], "b"),
+        ("list", "union", [["b", "a"], None, ["a", "c"]], ["b", "a", "c"]),
+        ("list", "first", [["b"], ["a"]], ["b"]),
+        ("number", "greatest", [1, 3, 2], 3),
+        ("date", "least", ["2026-12-31", "2026-01-01"], "2026-01-01"),
+        ("number", "least", [], None),
+        ("boolean", "first", [False, True], False),
+    ],
+)
+def test_values_of_several_groups_are_merged_by_the_rule(kind: str, merge: str, values: list[Any], merged: Any) -> None:
+    assert attribute(kind=kind, merge=merge).merge_values(values) == merged
+
+
+def test_a_writer_changes_only_its_own_attributes() -> None:
+    own = attribute("nick", "text", "first", AttributeWriter.USER)
+    values = AttributeValues([own, attribute()], {"cost_center": "1"})
+    assert values.change({"nick": "a"}, AttributeWriter.USER) == {"cost_center": "1", "nick": "a"}
+    assert values.change({"cost_center": None}, ADMIN) == {}
+    for name, writer in (("nick", ADMIN), ("cost_center", AttributeWriter.USER), ("cost_center", AttributeWriter.APPLICATION)):
+        with pytest.raises(AttributeNotWritable):
+            values.change({name: None}, writer)
+    with pytest.raises(AttributeValueInvalid):
+        values.change({"unknown": "x"}, ADMIN)
