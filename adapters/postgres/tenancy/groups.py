@@ -21,6 +21,12 @@ INSERT: Final = """
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
             %(updated_at)s, %(members_changed_at)s)"""
 MEMBERS_CHANGED: Final = "update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s"
+# The organization of a group that gets no role
+MAPS_OTHERS: Final = """
+    maps as (
+        update organizations o
+        set maps_groups = exists (select from groups g where g.org_id = o.id and g.id <> %(group_id)s and g.role is not null)
+        where o.id = %(org_id)s and o.maps_groups)"""
 OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
 
 
@@ -133,7 +139,7 @@ class Groups(Repository):
 
     async def remove(self, org_id: UUID, group_id: UUID) -> None:
         sql = f"""
-            with members as (delete from group_members where {OF_GROUP})
+            with members as (delete from group_members where {OF_GROUP}), {MAPS_OTHERS}
             delete from groups where org_id = %(org_id)s and id = %(group_id)s"""
         await self._run(sql, org_id=org_id, group_id=group_id)
 
