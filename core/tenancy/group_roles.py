@@ -4,17 +4,43 @@ A member with `roles.manage` and every right of a role lets a group give it. Whe
 stops to give the role.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import Capability, Role
+from core.kernel.values import Email
 from core.tenancy import events, grants, organizations
-from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, require_mappable
+from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, may_map, require_mappable
 from core.tenancy.model.groups import Group, GroupWithoutRole, OrganizationGroupNotFound
 from core.tenancy.model.members import require_assignable
 from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRoleChoices:
+    """The roles that a member may let a group give, and the address of the member who gave it the present one.
+
+    `mapper` is None without a role, and if they are no member any longer.
+    """
+
+    roles: Sequence[Role]
+    may_take: bool
+    mapper: Email | None
+
+
+async def load_choices(ports: Ports, caller: Member, group: Group) -> GroupRoleChoices:
+    """Return the roles that the caller may let a group give. There are none if they may not take the present one away."""
+    rights, org_id = caller.acts_in.rights, caller.acts_in.id
+    async with ports.storage.reading() as read:
+        roles = await read.roles.all(org_id)
+        mapper = None if group.mapped_by is None else await read.members.account(org_id, group.mapped_by)
+    mappable = [role for role in roles if may_map(rights, role.rights)]
+    may_take = group.role in {role.name for role in mappable}
+    choices = mappable if may_take or group.role is None else []
+    return GroupRoleChoices(choices, may_take, None if mapper is None else mapper.member.email)
 
 
 async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group:
@@ -32,7 +58,8 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
         require_mappable(rights, new_role)
         if old.role is not None:
             require_mappable(rights, await tx.roles.find(organization.id, old.role))
-        new = replace(old, role=new_role.name, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
+        new = replace(old, role=new_role.name, role_label=None if new_role.is_built_in else new_role.label)
+        new = replace(new, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
         if old.gives_role and replace(new, mapped_at=old.mapped_at) == old:
             return old
         await tx.group_roles.save(new)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.roles import role_label
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind, to_name_key
 
@@ -15,7 +16,7 @@ DIRECTORY: Final = """
     case when g.scim_token_id is not null then (
         select t.name from scim_tokens t where t.org_id = g.org_id and t.directory_groups
         order by t.id = g.scim_token_id desc, t.created_at, t.id limit 1) end"""
-GROUP: Final = Record(Group, "g", directory=DIRECTORY)
+GROUP: Final = Record(Group, "g", directory=DIRECTORY, role_label=role_label("g"))
 INSERT: Final = """
     insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,

@@ -105,6 +105,7 @@ class Group:
     updated_at: datetime
     members_changed_at: datetime
     role: RoleName | None = None  # in the organization, which the group gives to its confirmed members
+    role_label: str | None = None  # the name of this role, if the organization has defined it
     mapped_by: UUID | None = None  # the member who gave the group the role
     mapped_at: datetime | None = None
     mapping_stopped_at: datetime | None = None  # when this member lost the rights to: the group gives nothing since
