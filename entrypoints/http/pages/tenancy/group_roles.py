@@ -39,7 +39,7 @@ async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
 
 @routes.get(PAGE)
 @member_page(Capability.MEMBERS_VIEW)
-@shows(f"PUT {API}", f"DELETE {API}", f"GET {API_OF_ONE}")
+@shows(f"GET {API_OF_ONE}", f"PUT {API}", f"DELETE {API}")
 async def show_role(org_slug: str, group_id: UUID) -> Response:
     """Show the role that a group gives."""
     return await console_page("tenancy/group_role.html", **await _role_values({}, group_id))
