@@ -5,17 +5,21 @@ from typing import Any
 
 import pytest
 
+from adapters.postgres.authentication.openid import further_sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import member_rights_array
 from core.kernel.roles import MEMBER, ROLES, Capability, RoleName
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
 from core.tenancy.model.groups import GroupWithoutRole
 from core.tenancy.model.members import MemberHasMoreRights
-from tests.support.builders import Answer, add_account, add_member, add_provisioned, run_sql
+from tests.support.builders import Answer, add_account, add_member, add_provisioned, run_sql, sign_in
+from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
 from tests.support.refusals import refused
 from tests.support.scim import GroupDirectory, directory_of
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
+from tests.tenancy.api.policy.policies import save
 from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
@@ -265,6 +269,54 @@ async def test_a_mapping_stops_with_the_groups_that_gave_its_giver_the_rights(ro
     for name in ("ada", "tim", "reader"):
         assert not await roles.may_read_log(name), name
     assert [await roles.stopped(group) for group in (first, second, third)] == [False, True, True]
+
+
+async def test_a_policy_for_admins_counts_rights_by_a_group_at_once(roles: Roles, acme: Tenant) -> None:
+    """The pass of a session ends with a change of its user's roles."""
+    group = await roles.group("auditor")
+    await add_mfa(acme.ports, acme.people["owner"])
+    acme.sessions["owner"] = await sign_in(acme.ports, acme.people["owner"], acme.org, second_factor=True)
+    assert (await save(acme, {"second_factor": ["admins"]})).status == 200
+    owner, path = GroupAdmin(acme, "owner"), f"{acme.path}/members"
+    assert (await acme.api.get(path, token=acme.token("member"))).status == 200
+    await owner.add(group, acme.id("member"))
+    answer = await acme.api.get(path, token=acme.token("member"))
+    assert (answer.status, answer.json["error_code"]) == (403, "ENROLMENT_REQUIRED")
+    await owner.remove(group, acme.id("member"))
+    assert (await acme.api.get(path, token=acme.token("member"))).status == 200
+
+
+async def test_members_and_tokens_name_the_roles_of_groups_after_the_own_one(roles: Roles, acme: Tenant) -> None:
+    await roles.group("auditor", "member")
+    await roles.group("admin", "member")
+    listed = (await acme.api.get(f"{acme.path}/members", token=acme.token("owner"))).json["members"]
+    assert {each["user"]["email"]: each["membership"]["roles"] for each in listed} == {
+        "owner@acme.example": ["owner"],
+        "admin@acme.example": ["admin"],
+        "member@acme.example": ["member", "admin", "auditor"],
+    }
+    [own] = (await acme.api.get("/api/organizations", token=acme.token("member"))).json
+    assert (own["membership"]["role"], own["membership"]["roles"]) == ("member", ["member", "admin", "auditor"])
+    await add_service(acme.pool, acme.org, "store")
+    sql = f"select {further_sql('false')} from users u, services v, organizations vo, memberships m where u.email = %s and m.user_id = u.id"  # noqa: S608
+    [(facts,)] = await run_sql(acme.pool, f"{sql} and m.org_id = vo.id and v.org_id = vo.id", "member@acme.example")
+    assert facts["further_roles"] == ["admin", "auditor"]
+
+
+async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -> None:
+    group = await roles.group("auditor", "member")
+    path = f"{acme.path}/roles/auditor"
+    named = await acme.api.delete(path, token=acme.token("owner"))
+    assert (named.status, named.json["error_code"]) == (409, "ROLE_IN_USE")
+    assert (named.json["holders"]["group"], named.json["first"][0]["id"]) == (1, group)
+    await roles.define("other", ["audit.view", "webhooks.manage"])
+    assert (await acme.api.delete(f"{path}?confirm=true&replacement=other", token=acme.token("owner"))).status == 204
+    assert (await GroupAdmin(acme).get(group))["role"] == "other"
+    assert await roles.may_read_log("member")
+    entry = (await acme.log())[-1]
+    assert entry["action"] == "role.deleted"
+    changed = [each["details"].get("old_role") for each in await acme.log() if each["action"] == "group.role_mapped"]
+    assert changed == [None, "auditor"]
 
 
 async def test_who_loses_rights_of_a_group_loses_what_they_gave_by_them(roles: Roles, acme: Tenant) -> None:
