@@ -213,6 +213,7 @@ POST   {group}/members                        401  403  403  403  403  200  200 
 PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {group}/service-roles                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -273,6 +274,9 @@ POST   {role}/users                           401  403  403  403  403  200  200 
 GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/groups                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -527,6 +531,8 @@ PUT    /api/service/authorization             200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
 PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+PUT    {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
+DELETE {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
 POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
 POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
@@ -1282,6 +1288,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),

@@ -704,6 +704,8 @@ async def _add_groups(
         for account in (end_user, further):
             await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
     await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    give = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where service_id = %s"
+    await run_sql(pool, give, ids["group_id"], service)
     return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 
