@@ -13,7 +13,6 @@ from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.authorization import (
     MAX_SHOWN_HOLDERS,
     NO_HOLDERS,
-    Authorization,
     AuthorizationChanged,
     AuthorizationDocument,
     AuthorizationResult,
@@ -24,6 +23,7 @@ from core.applications.model.authorization import (
     HolderCount,
     PermissionExists,
     RoleDefinition,
+    ServiceAuthorization,
     ServiceRoleExists,
     ServiceRoleInUse,
     ServiceRoleNotFound,
@@ -46,14 +46,14 @@ AuthorizationCaller = OrganizationCaller | ServiceKey
 OWN_SERVICE: Final = ""  # in place of the slug, if an API key acts on its own service
 
 
-async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> Authorization:
+async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAuthorization:
     """Return the permissions and roles of a service, which may have none. Raises: ServiceNotFound, ApiKeyInvalid."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
 
 
-async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[Authorization, Mapping[str, HolderCount]]:
+async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, HolderCount]]:
     """Return the permissions and roles of a service, and the numbers of users and groups of its roles, by slug.
 
     Raises: ServiceNotFound.
@@ -238,7 +238,7 @@ async def _change(
 async def _compare(
     read: Reading | Transaction,
     service: Service,
-    old: Authorization,
+    old: ServiceAuthorization,
     document: AuthorizationDocument,
     versions: Collection[int] | None,
 ) -> AuthorizationResult:
