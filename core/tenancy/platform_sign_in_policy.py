@@ -81,7 +81,12 @@ async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Seq
     """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
     async with ports.storage.reading() as read:
         policy = await _find(read, now := ports.clock.now())
-        return policy.second_factor_due(now), await read.accounts.owner_addresses_without_second_factor()
+        return policy.second_factor_due(now), await _owners_without_factor(ports, read)
+
+
+async def _owners_without_factor(ports: Ports, read: Reading | Transaction) -> Sequence[Email]:
+    rp_id = relying_party.choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
+    return await read.accounts.owner_addresses_without_second_factor(rp_id)
 
 
 async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
@@ -131,7 +136,7 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
         number = 2 if due - now <= LAST_REMINDER else 1
         if policy.reminded >= number or not await tx.sign_in_policies.mark_reminded(number):
             return 0
-        addresses = await tx.accounts.owner_addresses_without_second_factor()
+        addresses = await _owners_without_factor(ports, tx)
         for address in addresses:
             await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=format_day(due)))
         return len(addresses)
