@@ -12,7 +12,6 @@ from core.applications import api_keys, events, services
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.authorization import (
     MAX_SHOWN_HOLDERS,
-    Authorization,
     AuthorizationChanged,
     AuthorizationDocument,
     AuthorizationResult,
@@ -21,6 +20,7 @@ from core.applications.model.authorization import (
     EmptyRoleUpdate,
     PermissionExists,
     RoleDefinition,
+    ServiceAuthorization,
     ServiceRoleExists,
     ServiceRoleInUse,
     ServiceRoleNotFound,
@@ -43,14 +43,14 @@ AuthorizationCaller = OrganizationCaller | ServiceKey
 OWN_SERVICE: Final = ""  # in place of the slug, if an API key acts on its own service
 
 
-async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> Authorization:
+async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAuthorization:
     """Return the permissions and roles of a service, which may have none. Raises: ServiceNotFound, ApiKeyInvalid."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
 
 
-async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[Authorization, Mapping[str, int]]:
+async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, int]]:
     """Return the permissions and roles of a service, and the number of users of each role, by slug. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
@@ -229,7 +229,7 @@ async def _change(
 async def _compare(
     read: Reading | Transaction,
     service: Service,
-    old: Authorization,
+    old: ServiceAuthorization,
     document: AuthorizationDocument,
     versions: Collection[int] | None,
 ) -> AuthorizationResult:

@@ -10,9 +10,9 @@ from core.applications import access, api_keys, events, services
 from core.applications.authorization import AuthorizationCaller
 from core.applications.model.authorization import (
     MAX_ASSIGNMENTS,
-    RoleHolder,
     RoleNotAssigned,
     RoleOfUser,
+    ServiceRoleHolder,
     ServiceRoleNotFound,
     StoredRole,
     TooManyRoleAssignments,
@@ -29,7 +29,7 @@ from ports.storage import Reading, Transaction
 
 async def list_holders(
     ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, page: Page, *, search: str | None = None
-) -> PageResult[RoleHolder]:
+) -> PageResult[ServiceRoleHolder]:
     """Return a page of the users who have a role. `search` is a part of an email address. Raises: ServiceNotFound, ServiceRoleNotFound."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
@@ -38,7 +38,7 @@ async def list_holders(
         return await read.role_assignments.page(service.org_id, role.id, page, search=text)
 
 
-async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, user_id: UUID) -> RoleHolder:
+async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, user_id: UUID) -> ServiceRoleHolder:
     """Return a user who has the role. Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)

@@ -8,7 +8,13 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.authorization import Authorization, AuthorizationDocument, DeclaredPermission, RoleDefinition, StoredRole
+from core.applications.model.authorization import (
+    AuthorizationDocument,
+    DeclaredPermission,
+    RoleDefinition,
+    ServiceAuthorization,
+    StoredRole,
+)
 from core.kernel.values import Email
 
 # One statement, so that the version fits the document.
@@ -55,12 +61,12 @@ def to_stored_role(row: Row) -> StoredRole:
     return StoredRole(id_, RoleDefinition(slug, name, description, tuple(permissions)), created_at, updated_at)
 
 
-def to_authorization(row: Row) -> Authorization:
+def to_authorization(row: Row) -> ServiceAuthorization:
     version, permissions, roles = row
     declared = sorted((DeclaredPermission(*permission) for permission in permissions or ()), key=lambda each: each.name)
     stored = sorted((_from_json(*role) for role in roles or ()), key=lambda each: each.definition.slug)
     document = AuthorizationDocument(tuple(declared), tuple(role.definition for role in stored))
-    return Authorization(version, document, tuple(stored))
+    return ServiceAuthorization(version, document, tuple(stored))
 
 
 def _from_json(id_: str, *values: Any) -> StoredRole:
@@ -71,7 +77,7 @@ def _from_json(id_: str, *values: Any) -> StoredRole:
 class Authorizations(Repository):
     """Implements `ports.storage.applications.authorization.Authorizations`."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> Authorization | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> ServiceAuthorization | None:
         return await self._one(to_authorization, FIND, org_id=org_id, service_id=service_id)
 
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None:

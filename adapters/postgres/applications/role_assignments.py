@@ -5,15 +5,15 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.authorization import RoleHolder, RoleOfUser
+from core.applications.model.authorization import RoleOfUser, ServiceRoleHolder
 from core.kernel.values import Email, Page, PageResult
 
 HOLDERS: Final = """
     from service_role_users h join users u on u.id = h.user_id where h.org_id = %(org_id)s and h.role_id = %(role_id)s"""
 
 
-def to_role_holder(row: Row) -> RoleHolder:
-    return RoleHolder(row[0], Email(row[1]), row[2])
+def to_role_holder(row: Row) -> ServiceRoleHolder:
+    return ServiceRoleHolder(row[0], Email(row[1]), row[2])
 
 
 def to_role_of_user(row: Row) -> RoleOfUser:
@@ -23,7 +23,7 @@ def to_role_of_user(row: Row) -> RoleOfUser:
 class RoleAssignments(Repository):
     """Implements `ports.storage.applications.authorization.RoleAssignments`."""
 
-    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[RoleHolder]:
+    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
         # Emails are stored in lower case. strpos needs no escaping of wildcards.
         listed: LiteralString = f"{HOLDERS} and strpos(u.email, %(search)s) > 0" if search else HOLDERS
         # The outer join returns one row with the total if the page is empty.
@@ -36,7 +36,7 @@ class RoleAssignments(Repository):
             order by r.assigned_at, r.user_id"""
         return await self._page(to_role_holder, sql, org_id=org_id, role_id=role_id, search=search, limit=page.limit, offset=page.offset)
 
-    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> RoleHolder | None:
+    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
         sql = f"select h.user_id, u.email, h.assigned_at {HOLDERS} and h.user_id = %(user_id)s"
         return await self._one(to_role_holder, sql, org_id=org_id, role_id=role_id, user_id=user_id)
 

@@ -206,7 +206,7 @@ class StoredRole:
 
 
 @dataclass(frozen=True, slots=True)
-class Authorization:
+class ServiceAuthorization:
     """The stored permissions and roles of an application. `version` is the number of changes so far."""
 
     version: int
@@ -306,7 +306,7 @@ class AuthorizationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleHolder:
+class ServiceRoleHolder:
     """A user who has a role of an application. Times are UTC."""
 
     user_id: UUID

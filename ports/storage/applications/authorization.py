@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.authorization import Authorization, AuthorizationDocument, RoleHolder, RoleOfUser, StoredRole
+from core.applications.model.authorization import AuthorizationDocument, RoleOfUser, ServiceAuthorization, ServiceRoleHolder, StoredRole
 from core.kernel.values import Email, Page, PageResult
 
 
 class AuthorizationsRead(Protocol):
     """Read access to the permissions and roles of services."""
 
-    async def find(self, org_id: UUID, service_id: UUID) -> Authorization | None:
+    async def find(self, org_id: UUID, service_id: UUID) -> ServiceAuthorization | None:
         """Return the permissions and roles of a service, or None if there is no such service."""
 
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None: ...
@@ -42,13 +42,13 @@ class Authorizations(AuthorizationsRead, Protocol):
 class RoleAssignmentsRead(Protocol):
     """Read access to the users who have roles of services."""
 
-    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[RoleHolder]:
+    async def page(self, org_id: UUID, role_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ServiceRoleHolder]:
         """Return a page of the users who have the role, in the order in which they got it.
 
         `search` is a part of an email address in lower case.
         """
 
-    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> RoleHolder | None:
+    async def find(self, org_id: UUID, role_id: UUID, user_id: UUID) -> ServiceRoleHolder | None:
         """Return the user as one who has the role, or None if they do not have it."""
 
     async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:

@@ -7,12 +7,12 @@ from uuid import UUID, uuid4
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.authorization import (
-    Authorization,
     AuthorizationDocument,
     DeclaredPermission,
     RoleDefinition,
-    RoleHolder,
     RoleOfUser,
+    ServiceAuthorization,
+    ServiceRoleHolder,
     StoredRole,
 )
 from core.kernel.causes import SYSTEM
@@ -40,11 +40,11 @@ async def save(
 async def test_the_document_is_stored_and_returned_with_its_version(storage: Postgres, pool: Pool, acme: UUID) -> None:
     service = await add_service(pool, acme)
     async with storage.reading() as read:
-        assert await read.authorizations.find(acme, service) == Authorization(0, AuthorizationDocument())
+        assert await read.authorizations.find(acme, service) == ServiceAuthorization(0, AuthorizationDocument())
     ids = await save(storage, acme, service)
     roles = tuple(StoredRole(ids[role.slug], role, NOW, NOW) for role in DOCUMENT.roles)
     async with storage.reading() as read:
-        assert await read.authorizations.find(acme, service) == Authorization(1, DOCUMENT, roles)
+        assert await read.authorizations.find(acme, service) == ServiceAuthorization(1, DOCUMENT, roles)
         assert await read.authorizations.find_role(acme, service, "z") == roles[1]
         assert await read.authorizations.find_role(acme, service, "b") is None
 
@@ -85,7 +85,7 @@ async def test_users_of_a_role_are_counted_listed_and_searched(storage: Postgres
         for number, user in enumerate(reversed(users)):
             await tx.role_assignments.add(acme, service, ids["z"], user.id, NOW + number * SECOND)
         await tx.role_assignments.add(acme, service, ids["a_1"], users[0].id, NOW - SECOND)
-    holders = [RoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
+    holders = [ServiceRoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
     async with storage.reading() as read:
         assert await read.authorizations.count_holders(acme, service) == {"z": 3, "a_1": 1}
         assert await read.authorizations.count_holders(other_tenant, service) == {}

@@ -41,7 +41,6 @@ from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.roles import OrganizationRole
 from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
-from tests.proof.access.attributes import add_attributes
 from tests.proof.access.belongings import (
     COUNTRY,
     Belongings,
@@ -54,7 +53,6 @@ from tests.proof.access.belongings import (
     password_of,
     wait_for_code,
 )
-from tests.proof.access.openid import add_openid_sessions, with_openid
 from tests.proof.access.robots import (
     NARROW,
     NARROW_ON_PLATFORM,
@@ -64,9 +62,11 @@ from tests.proof.access.robots import (
     add_robot,
     add_secret,
 )
-from tests.proof.access.saml import saml_of, sign_on_with_saml
-from tests.proof.access.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
 from tests.proof.access.state import State, state
+from tests.proof.access.things.attributes import add_attributes
+from tests.proof.access.things.openid import add_openid_sessions, with_openid
+from tests.proof.access.things.saml import saml_of, sign_on_with_saml
+from tests.proof.access.things.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
 from tests.support.builders import SignedIn, add_account, add_member, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import use_in_sessions

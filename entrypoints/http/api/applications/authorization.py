@@ -13,11 +13,11 @@ from core.applications.model.authorization import (
     MAX_ROLES,
     PERMISSION_PATTERN,
     ROLE_PATTERN,
-    Authorization,
     AuthorizationDocument,
     AuthorizationResult,
     DeclaredPermission,
     RoleDefinition,
+    ServiceAuthorization,
     StoredRole,
 )
 from core.kernel.roles import Capability
@@ -164,7 +164,7 @@ async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[Aut
     return to_authorization_response(found), 200, version_headers(found.version)
 
 
-def to_authorization_response(found: Authorization) -> AuthorizationResponse:
+def to_authorization_response(found: ServiceAuthorization) -> AuthorizationResponse:
     """Return the response with these permissions and roles."""
     document = found.document
     return AuthorizationResponse.of(
