@@ -326,6 +326,7 @@ PUT    {platform}/connections/<provider>/logo 403  403  403
 DELETE {platform}/connections/<provider>/logo 403  403  403
 GET    {platform}/sign-in-policy              403  403  403
 PUT    {platform}/sign-in-policy              403  403  403
+POST   {platform}/sign-in-policy/preview      403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

@@ -478,6 +478,7 @@ DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403 
 
 GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/sign-in-policy/preview      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -1038,6 +1039,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    "POST /api/platform/sign-in-policy/preview": Request({"second_factor": ["everyone"], "grace_days": 7}),
     f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
     f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
     f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
@@ -1279,9 +1281,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
-    "POST /app/platform/sign-in-policy": Request(
-        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
-    ),
+    **{
+        f"POST /app/platform/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+        )
+        for action in ("", "/preview")
+    },
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
