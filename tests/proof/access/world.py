@@ -709,6 +709,8 @@ async def _add_groups(
     mapped = "update groups set role = 'member', mapped_by = %s, mapped_at = now() where id = %s"
     await run_sql(pool, mapped, owner.id, ids["mapped_group_id"])
     await run_sql(pool, "update organizations set maps_groups = true where id = %s", org)
+    give = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where service_id = %s"
+    await run_sql(pool, give, ids["group_id"], service)
     return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 
