@@ -34,7 +34,7 @@ async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetim
 
 
 async def void_grants_of(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """Do the same for users of whom most have given nothing, and stop the roles of groups that are no longer founded."""
+    """Do the same for many users, most of them without grants, and stop the roles of groups that are no longer founded."""
     for user_id in await tx.group_roles.givers(org_id, user_ids):
         await void_grants(tx, org_id, user_id, now)
     await stop_unfounded(tx, org_id, now)

@@ -24,7 +24,7 @@ class RightsByGroupItself(Forbidden):
 class GroupMapping:
     """A role that a group gives, and the facts about the member who gave it to the group.
 
-    `mapper_rights` are those of the member's own role, and empty for a user who is no usable, confirmed member.
+    `mapper_rights` are those of the member's own role, and empty for a user who is not a usable, confirmed member.
     `mapper_groups` are the groups with roles that the member is in, except stopped ones.
     """
 
