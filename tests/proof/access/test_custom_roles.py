@@ -199,11 +199,12 @@ PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", OTHER_ROLE: "further"}
 async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
     capability: Capability, app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """The caller has all rights but one. The targets are the owner, an admin, and a member whose role has this right alone."""
+    """The caller has all rights but one. The targets are the owner, an admin, and a member and a group whose role has this right alone."""
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
     await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
     await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
+    await run_sql(pool, "update groups set role = %s where id = %s", OTHER_ROLE, world.home.things["mapped_group_id"])
     base = await mark(pool)
     for route, access in operations(app):
         if route.startswith("GET") or access.capability not in rights:
@@ -226,6 +227,8 @@ def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
     for role, person in PEOPLE.items():
         if "<user_id>" in route:
             yield replace(plain, things={**plain.things, "user_id": str(world.home.people[person].id)}), f"user_id of {role}"
+    if "<group_id>" in route:
+        yield replace(plain, things={**plain.things, "group_id": world.home.things["mapped_group_id"]}), "group with the role"
     if isinstance(plain.body, Mapping):
         for field, value in tempting(plain.body):
             yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
@@ -254,7 +257,11 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
     for table, row in changes.got:
         content = json.loads(row)
-        is_given = table in ("memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
+        if table == "group_members" and content["group_id"] == world.home.things["mapped_group_id"]:
+            yield "a user joins the group with more rights"
+        if table == "groups" and (content["role"] is None or content["id"] == world.home.things["mapped_group_id"]):
+            continue  # a new name gives nothing
+        is_given = table in ("groups", "memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
         if is_given and not roles.get(content["role"], frozenset()) <= rights:
             yield f"{table} gets {content['role']}"
     for table, row in changes.lost | changes.got:
