@@ -4,11 +4,15 @@ import pytest
 
 from core.kernel.roles import Permission
 from tests.applications.api.authorization.store import DOCUMENT, Store
+from tests.applications.api.evaluation.asking import Asking
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
+
+GROUP_ENTRIES = ("service.role.group_assigned", "service.role.group_unassigned")
 
 
 @pytest.fixture
@@ -100,3 +104,28 @@ async def test_the_limit_of_a_user_holds_for_twenty_assignments_at_once(store: S
 
     answers = await run_concurrently(20, give)
     assert sorted(answer.status for answer in answers) == [204] * 5 + [400] * 15
+
+
+@pytest.mark.parametrize("to", ["user", "group"])
+async def test_a_role_that_is_given_and_taken_at_once_is_in_the_state_of_the_last_entry(store: Store, acme: Tenant, to: str) -> None:
+    """Each change is answered and recorded once, and the entries alternate. Decisions follow the stored state."""
+    member, groups = acme.id("member"), GroupAdmin(acme)
+    await add_service_user(acme.ports, store.service, acme.people["member"].id)
+    group = await groups.create()
+    await groups.add(group, member)
+    await groups.assign("shop", group)
+    path = f"/roles/editor/users/{member}" if to == "user" else f"/roles/editor/groups/{group}"
+
+    async def act(number: int) -> list[tuple[str, int]]:
+        by, methods = ("admin", "owner", "key")[number % 3], ("PUT", "DELETE", "PUT") if number % 2 else ("DELETE", "PUT", "DELETE")
+        return [(method, (await store.call(method, path, by=by)).status) for method in methods]
+
+    results = {result for results in await run_concurrently(20, act) for result in results}
+    assert results <= {("PUT", 204), ("DELETE", 204), ("DELETE", 404)}
+    given, taken = ("service.role.assigned", "service.role.unassigned") if to == "user" else GROUP_ENTRIES
+    entries = [entry["action"] for entry in await acme.log() if entry["action"] in (given, taken)]
+    assert entries == [(given, taken)[number % 2] for number in range(len(entries))]
+    rows = await run_sql(acme.pool, f"select count(*) from service_role_{to}s")  # noqa: S608
+    assert rows == [(len(entries) % 2,)]
+    asking = Asking(store, store.key)
+    assert await asking.reason(member, "documents:write") == ("editor" if rows == [(1,)] else "role_missing")

@@ -1,6 +1,7 @@
 """Roles of groups, given and taken while the members use their rights."""
 
 import pytest
+import trio
 
 from core.kernel.roles import MEMBER, ROLES, Capability
 from tests.support.builders import add_account, run_concurrently, run_sql
@@ -40,6 +41,34 @@ async def test_a_member_who_leaves_a_group_leaves_nothing_that_they_gave_by_it(t
     assert set(statuses) <= {200, 204, 403}
     assert await run_sql(acme.pool, "select count(*) from invitations where status = 'pending'") == [(0,)]
     await check_counts(acme.pool)
+    await acme.check()
+
+
+async def test_a_right_is_not_used_after_its_group_gives_it_no_longer(tenants: Tenants) -> None:
+    """The group gives the role, and takes it away, while Ann invites. An invitation by a right that is gone is refused or canceled."""
+    acme, group = await add_group(tenants)
+    ended = trio.Event()
+
+    async def act(number: int) -> list[int]:
+        if number == 0:
+            for _ in range(2):
+                assert (await GroupAdmin(acme, "owner").call("DELETE", f"/{group}/role")).status == 204
+                assert (await GroupAdmin(acme, "owner").call("PUT", f"/{group}/role", {"role": "keeper"})).status == 200
+            assert (await GroupAdmin(acme, "owner").call("DELETE", f"/{group}/role")).status == 204
+            ended.set()
+            return []
+        statuses = []
+        for turn in range(4):
+            was_ended = ended.is_set()
+            answer = await acme.try_invite(f"eve-{number}-{turn}@example.com", "keeper", by="ann")
+            assert not (was_ended and answer.status == 200), "the right was taken away before this request began"
+            statuses.append(answer.status)
+        return statuses
+
+    statuses = {status for results in await run_concurrently(CALLERS, act) for status in results}
+    assert statuses <= {200, 403}
+    assert await run_sql(acme.pool, "select count(*) from invitations where status = 'pending'") == [(0,)]
+    assert await run_sql(acme.pool, "select maps_groups from organizations where id = %s", acme.org) == [(False,)]
     await acme.check()
 
 

@@ -5,6 +5,7 @@ import pytest
 from core.kernel.roles import OWNER, RoleName
 from tests.support.builders import add_account, run_concurrently, run_sql
 from tests.support.tenants import Tenant, Tenants
+from tests.tenancy.invitations import accept
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +31,15 @@ async def add_tenant(tenants: Tenants, people: int) -> Tenant:
 
 async def check(acme: Tenant) -> None:
     """Check that nothing has a role that does not exist, and that no request failed."""
+    await check_roles(acme)
+    await acme.check()
+
+
+async def check_roles(acme: Tenant) -> None:
     exists = await run_sql(acme.pool, "select count(*) from organization_roles where slug = 'auditor'")
     [(held, without_id)] = await run_sql(acme.pool, GIVEN)
     assert without_id == 0
     assert exists == [(1,)] or held == 0, "a deleted role is held"
-    await acme.check()
 
 
 async def delete(acme: Tenant) -> int:
@@ -68,6 +73,23 @@ async def test_deleting_a_role_and_giving_it_to_members_never_pass_each_other(te
     assert statuses[CALLERS // 2] == 204
     assert set(statuses) <= {200, 204, 400}
     await check(acme)
+
+
+async def test_deleting_a_role_and_joining_by_an_invitation_to_it_never_pass_each_other(tenants: Tenants) -> None:
+    """Users who join after the deletion have the replacement, and so have users who joined before."""
+    acme = await add_tenant(tenants, 1)
+    await acme.set_member_limit(CALLERS + 5)
+    secrets = [(await acme.invite(f"eve-{number}@example.com", "auditor"))["token"] for number in range(CALLERS)]
+
+    async def act(number: int) -> int:
+        if number == CALLERS // 2:
+            return await delete(acme)
+        return (await accept(acme.api, secrets[number])).status
+
+    statuses = await run_concurrently(CALLERS, act)
+    assert statuses == [204 if number == CALLERS // 2 else 200 for number in range(CALLERS)]
+    assert {role for role, _ in (await acme.members()).values()} == {"owner", "member"}
+    await check_roles(acme)
 
 
 async def test_a_role_is_deleted_once(tenants: Tenants) -> None:
