@@ -14,6 +14,7 @@ from core.accounts.model.devices import (
     DeviceMatch,
     DeviceNotFound,
     DeviceOfAnotherUser,
+    KnownDevice,
     ListedDevice,
     LoginRisk,
     PresentedDevice,
@@ -24,6 +25,7 @@ from core.accounts.model.devices import (
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
 from ports import Ports
@@ -48,14 +50,21 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 
 
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
+    """Match a sign-in to a device as `to_match` does. The account is locked."""
+    known = tx.devices.find_match_deferred(user_id, fingerprint, org_id, now)
+    await tx.send_deferred()
+    return to_match(user_id, fingerprint, known, now)
+
+
+def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[KnownDevice], now: datetime) -> DeviceMatch:
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type. The account is locked.
-    `org_id` is the organization of the service of the sign-in, if any: its trust period applies
-    like those of the user's organizations.
+    without an id, by browser, operating system and type. The account has been locked since before it was `found`.
+    The trust period of the organization of the service applies, if any, like those of the user's organizations.
     """
-    known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
+    known = found.value
+    assert known is not None, "the trust period always has a row"
     is_new, has_location = known.device is None, fingerprint.location is not None
     assessment = assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
     if known.device is None:

@@ -15,7 +15,7 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, DeviceType, KnownBy, KnownDevice, LoginRisk
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
-from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, fingerprint
+from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, find_device_of, fingerprint
 from tests.support.builders import add_member, make_device, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, begin, within
 
@@ -108,7 +108,8 @@ async def test_devices_of_other_users_and_revoked_ones_are_not_saved(storage: Po
 async def find_match(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **description: Any
 ) -> KnownDevice:
-    return await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(token, client, **description), org, NOW))
+    presented = fingerprint(token, client, **description)
+    return await within(storage, lambda tx: find_device_of(tx, user, presented, org, NOW))
 
 
 async def test_the_trust_token_matches_before_the_client_id(storage: Postgres, user: UUID) -> None:
