@@ -73,7 +73,7 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
     is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(device, is_trusted, known.has_recovery)
+    return DeviceMatch(device, is_trusted, known.has_recovery, known.is_member)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:

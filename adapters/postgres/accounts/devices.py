@@ -80,6 +80,7 @@ HISTORY: Final = f"""
 MATCH: Final = f"""
     select {DEVICE.columns}, period.days,
         exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
+        exists (select from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null),
         {HISTORY}
     from (select %(user_id)s::uuid as user_id) owner
     cross join lateral ({TRUST_PERIOD}) period
@@ -98,8 +99,8 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 def _to_known_device(row: Row) -> KnownDevice:
-    trust_days, has_recovery, *history = row[DEVICE.width :]
-    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, LoginHistory(*history))
+    trust_days, has_recovery, is_member, *history = row[DEVICE.width :]
+    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, is_member, LoginHistory(*history))
 
 
 class Devices(Repository):

@@ -155,6 +155,16 @@ async def test_revoked_devices_and_those_of_other_users_do_not_match(storage: Po
     assert (await find_match(storage, user, client="gone")).device == restored, "the client of a revoked device gets a new device"
 
 
+async def test_only_a_confirmed_membership_makes_the_user_a_member(
+    storage: Postgres, pool: Pool, user: UUID, eve: UUID, acme: UUID, other_tenant: UUID
+) -> None:
+    await add_member(pool, acme, eve, confirmed=True)
+    await add_member(pool, acme, user)
+    assert not (await find_match(storage, user)).is_member
+    await add_member(pool, other_tenant, user, confirmed=True)
+    assert (await find_match(storage, user)).is_member
+
+
 async def test_the_trust_period_is_the_shortest_of_the_organizations(
     storage: Postgres, pool: Pool, user: UUID, eve: UUID, acme: UUID, other_tenant: UUID
 ) -> None:
