@@ -129,13 +129,11 @@ async def remember_device(
     `methods` are those of this sign-in. `second_factor` means that it was verified on this device. With `trust` as
     well, create a new trust token, which replaces an earlier one, and return it.
     """
-    device, token = replace(match.device, methods=methods), None
-    if second_factor:
-        device = replace(device, mfa_at=now)
-        if trust:
-            token = new_secret()
-            device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
-    await tx.devices.save(device)
+    device, token = match.device, None
+    if second_factor and trust:
+        token = new_secret()
+        device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
+    await tx.devices.save(replace(device, methods=methods, mfa_at=now if second_factor else device.mfa_at))
     return token
 
 

@@ -65,7 +65,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
-    return replace(outcome, request=flow.request) if isinstance(outcome, SignedIn) else outcome
+    return replace(outcome, request=flow.request) if flow.request and isinstance(outcome, SignedIn) else outcome
 
 
 def _first_method(flow: Flow, proved: Proved) -> str:
