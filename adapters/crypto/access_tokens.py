@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from adapters.crypto.signed_tokens import ACCESS_TOKEN, LoadedKey, SignedTokens, check_retirement
+from core.applications.model.evaluation import API_PATH as DECISIONS_PATH
 from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import API_PATH, USERINFO_PATH
 from core.authentication.model.tokens import SigningKey
@@ -45,6 +46,7 @@ class AccessTokens(SignedTokens):
         self._base_url = base_url
         self._audience = base_url + API_PATH if api_audience else base_url
         self._own_audiences = frozenset({base_url, base_url + API_PATH})
+        self._platform_audiences = self._own_audiences | {base_url + DECISIONS_PATH}
         self._userinfo = base_url + USERINFO_PATH
         self._accepted = self._own_audiences | {None, self._userinfo}
         self._leeway = leeway
@@ -226,7 +228,7 @@ class AccessTokens(SignedTokens):
             expires_at=to_time(get("exp")),
             audience=str(audience),
             scope=tuple(str(scope).split(" ")) if scope else (),
-            is_of_api=audience in self._own_audiences,
+            is_of_platform=audience in self._platform_audiences,
             org=str(org),
             org_id=to_uuid(get("org_id")) if "org_id" in payload else None,
             key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,

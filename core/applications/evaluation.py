@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.applications import api_keys
-from core.applications.model.evaluation import Decision, Questions, decide_all
+from core.applications.model.evaluation import AccessDecision, Questions, decide_all
 from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, ProgramStopped, refuse
@@ -17,7 +17,7 @@ from ports import Ports
 from ports.storage import Reading
 
 
-async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[Decision]]:
+async def answer_key(ports: Ports, caller: Caller, key: str, questions: Questions) -> tuple[ServiceKey, list[AccessDecision]]:
     """Return the caller with this API key, and the decisions about the permissions of its service.
 
     One statement reads the key, its service and the facts.
@@ -31,7 +31,7 @@ async def answer_key(ports: Ports, caller: Caller, key: str, questions: Question
     return program, decide_all(questions, facts)
 
 
-async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[Decision]:
+async def answer_service(ports: Ports, service: ServiceContext, questions: Questions) -> list[AccessDecision]:
     """Return the decisions about the permissions of a service that authenticated itself. Raises: OrganizationNotActive."""
     _require_active(service)
     async with ports.storage.reading() as read:
@@ -40,7 +40,7 @@ async def answer_service(ports: Ports, service: ServiceContext, questions: Quest
 
 async def answer_credential(
     read: Reading, client_id: UUID, credential_id: UUID, questions: Questions, now: datetime
-) -> tuple[ServiceContext, list[Decision]]:
+) -> tuple[ServiceContext, list[AccessDecision]]:
     """Return the service that got a token for itself, and the decisions about its permissions.
 
     Raises: ProgramStopped if the credential of the token has ended; OrganizationNotActive.

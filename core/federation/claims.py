@@ -7,7 +7,7 @@ from uuid import UUID
 from core.applications import events, services
 from core.applications.model.claims import NO_STORED_CLAIMS, ClaimsChanged, StoredClaims
 from core.applications.model.services import Service
-from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimsInvalid, Document
+from core.authentication.model.claim_document import ATTRIBUTE, DIRECTORY, ClaimDocument, ClaimDocumentInvalid, Document
 from core.authentication.model.openid import Scope
 from core.federation import sign_in_preview
 from core.federation.model.sign_in import OpenIdPreview
@@ -39,7 +39,7 @@ async def save(ports: Ports, caller: OrganizationCaller, service_slug: str, docu
 
     `version` is that of the document that the caller has seen.
 
-    Raises: ServiceNotFound; ClaimsInvalid; ClaimsChanged.
+    Raises: ServiceNotFound; ClaimDocumentInvalid; ClaimsChanged.
     """
     claims, now = ClaimDocument.parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -78,7 +78,7 @@ async def preview(
 ) -> ClaimsPreview:
     """Return the claims that the application gets for the caller now, and with this document. Nothing is stored or signed.
 
-    Raises: ClaimsInvalid; the errors of `sign_in_preview.preview`.
+    Raises: ClaimDocumentInvalid; the errors of `sign_in_preview.preview`.
     """
     claims = ClaimDocument.parse(document)
     before = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope)
@@ -87,8 +87,8 @@ async def preview(
 
 
 async def _require_attributes(tx: Transaction, org_id: UUID, claims: ClaimDocument) -> None:
-    """Check that the organization has declared the attributes of the document. Raises: ClaimsInvalid."""
+    """Check that the organization has declared the attributes of the document. Raises: ClaimDocumentInvalid."""
     if names := claims.attribute_names:
         unknown = names - {attribute.name for attribute in await tx.attributes.list_declared(org_id)}
         if unknown:
-            raise ClaimsInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")
+            raise ClaimDocumentInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")

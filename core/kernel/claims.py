@@ -64,7 +64,7 @@ class ProgramClaims:
     expires_at: datetime
     audience: str
     scope: tuple[str, ...]
-    is_of_api: bool = False  # for our own API, and not for an API resource of an organization
+    is_of_platform: bool = False  # for an API of ours, and not for an API resource of an organization
     org: str = ""  # the organization of the program; empty for a program of the platform
     org_id: UUID | None = None
     key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`)

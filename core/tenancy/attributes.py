@@ -43,7 +43,7 @@ async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute
 async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute) -> Attribute:
     """Declare an attribute, as the last one of the organization.
 
-    Raises: AttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid, AttributeNameTaken, TooManyAttributes.
+    Raises: UserAttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid, AttributeNameTaken, TooManyAttributes.
     """
     attribute.checked()
     async with ports.storage.transaction(by=caller) as tx:

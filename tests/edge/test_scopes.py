@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from core.federation.oauth import own_permissions
 from core.kernel.api_scopes import ApiScope
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
@@ -33,7 +34,7 @@ async def test_the_challenge_and_the_description_agree(api: Api) -> None:
         if in_description(operation) != {found[1] if found else None}:
             findings.append(f"{method} {path}: {answer.headers['WWW-Authenticate']}, {in_description(operation)}")
     assert findings == []
-    assert scopes == {None, *ApiScope}
+    assert scopes == {None, *ApiScope, own_permissions.SCOPE}
 
 
 def test_an_operation_names_the_sign_in_that_it_needs() -> None:

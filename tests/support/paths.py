@@ -21,6 +21,7 @@ PATH_VALUES: Final = {
     "user_id": str(uuid4()),
     "service_slug": "shop",
     "role_name": "auditor",
+    "attribute_name": "cost_center",
     "service_id": str(uuid4()),
     "plan_id": str(uuid4()),
     "role_slug": "editor",
@@ -141,6 +142,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at)
             select gen_random_uuid(), id, %(role_name)s, 'Auditor', '', '{audit.view}', now(), now() from there
             on conflict (org_id, slug) do update set name = 'Auditor'),
+        described as (
+            insert into organization_attributes (org_id, name, label, kind, writers, merge, position, created_at)
+            select id, %(attribute_name)s, 'Cost center', 'text', '{admin}', 'first', 0, now() from there
+            on conflict (org_id, name) do nothing),
         used as (
             insert into service_users (service_id, user_id, org_id, email, deactivated, created_at)
             select id, %(user_id)s, org_id, 'member@acme.example', false, now() from serving

@@ -97,13 +97,13 @@ class ProgramClients(Repository):
             left join (api_resources r join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id)
               on r.org_id = p.org_id and r.identifier = %(audience)s and g.client_id = p.client_id and {is_active("r")}
             where (p.org_id is null or o.status = 'active')
-              and (%(is_of_api)s or r.id is not null and g.own_scopes @> %(scope)s)
+              and (%(is_of_platform)s or r.id is not null and g.own_scopes @> %(scope)s)
               and (%(resource_id)s::uuid is null or r.id = %(resource_id)s)""",
             client_id=claims.client_id,
             credential_id=claims.credential_id,
             audience=claims.audience,
             scope=list(claims.scope),
-            is_of_api=claims.is_of_api,
+            is_of_platform=claims.is_of_platform,
             resource_id=resource_id,
             now=now,
         )

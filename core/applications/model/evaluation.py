@@ -136,7 +136,7 @@ _SENTENCES: Final[Mapping[DenialReason, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AccessDecision:
     """The answer to a question. It is positive if a role gives the permission, and has a reason otherwise."""
 
     role: str | None = None
@@ -149,7 +149,7 @@ class Decision:
         return self.role is not None
 
     @classmethod
-    def denial(cls, reason: DenialReason, explanation: str | None = None) -> "Decision":
+    def denial(cls, reason: DenialReason, explanation: str | None = None) -> "AccessDecision":
         return cls(reason=reason, explanation=explanation or reason.sentence)
 
 
@@ -214,37 +214,37 @@ def _parse_question(body: Mapping[str, Any]) -> Question | EvaluationInvalid:
     return Question(subject_type, subject_id, permission, resource_type, resource_id)
 
 
-def decide(question: Question, facts: SubjectFacts) -> Decision:
+def decide(question: Question, facts: SubjectFacts) -> AccessDecision:
     """Return the decision about a question. Everything that is not certain is a denial."""
     if question.subject_type not in tuple(SubjectType):
-        return Decision.denial(DenialReason.SUBJECT_TYPE_UNKNOWN)
+        return AccessDecision.denial(DenialReason.SUBJECT_TYPE_UNKNOWN)
     if question.is_about_user and facts.state is SubjectState.UNKNOWN:
-        return Decision.denial(DenialReason.SUBJECT_UNKNOWN)
+        return AccessDecision.denial(DenialReason.SUBJECT_UNKNOWN)
     if question.is_about_user and facts.state is SubjectState.INACTIVE:
-        return Decision.denial(DenialReason.SUBJECT_INACTIVE)
+        return AccessDecision.denial(DenialReason.SUBJECT_INACTIVE)
     if not facts.is_declared:
-        return Decision.denial(DenialReason.PERMISSION_UNKNOWN)
+        return AccessDecision.denial(DenialReason.PERMISSION_UNKNOWN)
     if not question.is_about_user or facts.role is None:
-        return Decision.denial(DenialReason.ROLE_MISSING)
-    return Decision(facts.role, facts.group)
+        return AccessDecision.denial(DenialReason.ROLE_MISSING)
+    return AccessDecision(facts.role, facts.group)
 
 
-def decide_all(request: Questions, facts: Sequence[SubjectFacts]) -> list[Decision]:
+def decide_all(request: Questions, facts: Sequence[SubjectFacts]) -> list[AccessDecision]:
     """Return the decisions of a request, up to the one after which it ends. `facts` are those of its valid questions, in their order."""
-    decisions: list[Decision] = []
+    decisions: list[AccessDecision] = []
     known = iter(facts)
     for question in request.questions:
         if isinstance(question, Question):
             decision = decide(question, next(known))
         else:
-            decision = Decision.denial(DenialReason.EVALUATION_INVALID, question.message)
+            decision = AccessDecision.denial(DenialReason.EVALUATION_INVALID, question.message)
         decisions.append(decision)
         if _ends(request.semantic, decision):
             break
     return decisions
 
 
-def _ends(semantic: Semantic, decision: Decision) -> bool:
+def _ends(semantic: Semantic, decision: AccessDecision) -> bool:
     if semantic is Semantic.EXECUTE_ALL:
         return False
     return decision.is_positive == (semantic is Semantic.PERMIT_ON_FIRST_PERMIT)

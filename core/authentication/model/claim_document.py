@@ -52,7 +52,7 @@ DIRECTORY_VALUES: Final = (
 )
 
 
-class ClaimsInvalid(Invalid):
+class ClaimDocumentInvalid(Invalid):
     """The claims of the application are not valid."""
 
     def __init__(self, member: str, problem: str) -> None:
@@ -102,11 +102,11 @@ class ClaimDocument:
 
     @classmethod
     def parse(cls, document: Document) -> Self:
-        """Return the claims of a document that a user wrote. Raises: ClaimsInvalid."""
+        """Return the claims of a document that a user wrote. Raises: ClaimDocumentInvalid."""
         for name, mapped in document.get("values", {}).items():
             scopes = (Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
             if mapped.get("scope") not in (None, *scopes):
-                raise ClaimsInvalid("values", f"The scope of {name!r} must be one of {', '.join(scopes)}.")
+                raise ClaimDocumentInvalid("values", f"The scope of {name!r} must be one of {', '.join(scopes)}.")
         claims = cls.read(document)
         claims._check_names()
         claims._check_values()
@@ -168,26 +168,28 @@ class ClaimDocument:
     def _check_names(self) -> None:
         for claim in self.names:
             if claim not in USER_CLAIMS:
-                raise ClaimsInvalid("names", f"{claim!r} is no claim of Gatehouse. Rename only claims of scopes.")
+                raise ClaimDocumentInvalid("names", f"{claim!r} is no claim of Gatehouse. Rename only claims of scopes.")
         for claim in self.prefix:
             if claim not in LIST_CLAIMS:
-                raise ClaimsInvalid("prefix", f"{claim!r} has no prefix. Choose from {', '.join(LIST_CLAIMS)}.")
+                raise ClaimDocumentInvalid("prefix", f"{claim!r} has no prefix. Choose from {', '.join(LIST_CLAIMS)}.")
         if len(self.names) + len(self.fixed) + len(self.values) > MAX_CLAIMS:
-            raise ClaimsInvalid("names", f"Together with fixed and values, name at most {MAX_CLAIMS} claims.")
+            raise ClaimDocumentInvalid("names", f"Together with fixed and values, name at most {MAX_CLAIMS} claims.")
         taken = set[str]()
         for member, name in self._final_names():
             if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or any(map(str.isspace, name)):
-                raise ClaimsInvalid(member, f"A claim name must have 1 to {MAX_CLAIM_NAME} printable characters without spaces.")
+                raise ClaimDocumentInvalid(member, f"A claim name must have 1 to {MAX_CLAIM_NAME} printable characters without spaces.")
             if name.casefold() in RESERVED:
-                raise ClaimsInvalid(member, f"{name!r} is a claim of the protocol. Choose another name.")
+                raise ClaimDocumentInvalid(member, f"{name!r} is a claim of the protocol. Choose another name.")
             if name.casefold() in taken:
-                raise ClaimsInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
+                raise ClaimDocumentInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
             taken.add(name.casefold())
         for name in self.access_token:
             if name not in (*LIST_CLAIMS, *self.fixed, *self.values):
-                raise ClaimsInvalid("access_token", f"{name!r} cannot be chosen. Choose from {', '.join(LIST_CLAIMS)} and your own claims.")
+                raise ClaimDocumentInvalid(
+                    "access_token", f"{name!r} cannot be chosen. Choose from {', '.join(LIST_CLAIMS)} and your own claims."
+                )
         if len(set(self.access_token)) < len(self.access_token):
-            raise ClaimsInvalid("access_token", "List each claim only once.")
+            raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
     def _final_names(self) -> Iterator[tuple[str, str]]:
         """Return the name of each claim in a token, with the member of the document that names it."""
@@ -205,15 +207,15 @@ class ClaimDocument:
     def _check_values(self) -> None:
         for name, text in self.prefix.items():
             if not _is_text(text, MAX_PREFIX):
-                raise ClaimsInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
+                raise ClaimDocumentInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
         for name, value in self.fixed.items():
             if not _is_value(value):
-                raise ClaimsInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")
+                raise ClaimDocumentInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")
         if len(json.dumps(dict(self.fixed), ensure_ascii=False).encode()) > MAX_FIXED_BYTES:
-            raise ClaimsInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
+            raise ClaimDocumentInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
         for name, mapped in self.values.items():
             if not 0 < len(mapped.sources) <= MAX_SOURCES or len(set(mapped.sources)) < len(mapped.sources):
-                raise ClaimsInvalid("values", f"Name 1 to {MAX_SOURCES} different sources of {name!r}.")
+                raise ClaimDocumentInvalid("values", f"Name 1 to {MAX_SOURCES} different sources of {name!r}.")
             for source in mapped.sources:
                 check_source(source, "values")
 
@@ -222,22 +224,24 @@ def is_source(source: str) -> bool:
     """Return whether there is such a source of values."""
     try:
         check_source(source, "")
-    except ClaimsInvalid:
+    except ClaimDocumentInvalid:
         return False
     return True
 
 
 def check_source(source: str, member: str) -> None:
-    """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimsInvalid."""
+    """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimDocumentInvalid."""
     name = source.partition(":")[2]
     if source.startswith(ATTRIBUTE):
         if not _ATTRIBUTE_NAME.fullmatch(name):
-            raise ClaimsInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
+            raise ClaimDocumentInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
     elif source.startswith(DIRECTORY):
         if name not in DIRECTORY_VALUES:
-            raise ClaimsInvalid(member, f"{source!r} is unknown. A directory has {', '.join(DIRECTORY_VALUES)}.")
+            raise ClaimDocumentInvalid(member, f"{source!r} is unknown. A directory has {', '.join(DIRECTORY_VALUES)}.")
     elif source not in SOURCES:
-        raise ClaimsInvalid(member, f"{source!r} is unknown. Choose from {', '.join(SOURCES)}, {DIRECTORY}<name> and {ATTRIBUTE}<name>.")
+        raise ClaimDocumentInvalid(
+            member, f"{source!r} is unknown. Choose from {', '.join(SOURCES)}, {DIRECTORY}<name> and {ATTRIBUTE}<name>."
+        )
 
 
 def scope_of(source: str) -> Scope | None:

@@ -1,7 +1,7 @@
 """Questions of an application about its permissions, with an access token that it got for itself (RFC 6749 section 4.4)."""
 
 from core.applications import evaluation
-from core.applications.model.evaluation import API_PATH, Decision, Questions
+from core.applications.model.evaluation import API_PATH, AccessDecision, Questions
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.tokens import dpop
 from core.kernel.callers import ServiceContext
@@ -18,7 +18,7 @@ def audience(ports: Ports) -> str:
     return ports.tokens.issuer + API_PATH
 
 
-async def answer(ports: Ports, presented: PresentedToken, questions: Questions) -> tuple[ServiceContext, list[Decision]]:
+async def answer(ports: Ports, presented: PresentedToken, questions: Questions) -> tuple[ServiceContext, list[AccessDecision]]:
     """Return the application with this token, and the decisions about its permissions.
 
     Raises: WrongToken unless it is such a token; TokenExpired, and the other errors of `dpop.read_token` and

@@ -31,7 +31,7 @@ class AttributeNameTaken(Conflict):
     """The organization already has an attribute with this name. Choose another name."""
 
 
-class AttributeNameInvalid(Invalid):
+class UserAttributeNameInvalid(Invalid):
     """The name of an attribute starts with a letter a to z. Up to 49 letters, digits and underscores follow, as in cost_center."""
 
 
@@ -59,7 +59,7 @@ class AttributeInUse(Conflict):
         super().__init__(f"The application {application} uses this attribute in its claims or SAML attributes. Change these first.")
 
 
-class AttributeValueInvalid(Invalid):
+class UserAttributeValueInvalid(Invalid):
     """The value does not fit the attribute."""
 
     def __init__(self, name: str, problem: str) -> None:
@@ -68,7 +68,7 @@ class AttributeValueInvalid(Invalid):
         self.member = name
 
 
-class AttributeNotWritable(Forbidden):
+class UserAttributeNotWritable(Forbidden):
     """You may not change this attribute. Ask an admin of the organization."""
 
     def __init__(self, name: str) -> None:
@@ -124,9 +124,9 @@ class Attribute:
     created_at: datetime
 
     def checked(self) -> "Attribute":
-        """Return the attribute if it is valid. Raises: AttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid."""
+        """Return the attribute if it is valid. Raises: UserAttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid."""
         if not _NAME.fullmatch(self.name):
-            raise AttributeNameInvalid
+            raise UserAttributeNameInvalid
         if not _is_line(self.label, MAX_LABEL):
             raise AttributeLabelInvalid
         if self.kind not in _MERGES[self.merge]:
@@ -134,10 +134,10 @@ class Attribute:
         return self
 
     def check(self, value: object) -> None:
-        """Check a value. Raises: AttributeValueInvalid."""
+        """Check a value. Raises: UserAttributeValueInvalid."""
         problem = _PROBLEMS[self.kind]
         if not _FITS[self.kind](value):
-            raise AttributeValueInvalid(self.name, problem)
+            raise UserAttributeValueInvalid(self.name, problem)
 
     def merge_values(self, values: Iterable[Any]) -> Any:
         """Return the value of a user whose groups have these values, in the order of the groups' names. None: there is none."""
@@ -164,21 +164,21 @@ class AttributeValues:
     def change(self, changes: Mapping[str, Any], writer: AttributeWriter) -> dict[str, Any]:
         """Return the new values after these changes by a writer. None removes a value.
 
-        Raises: AttributeNotFound, AttributeNotWritable, AttributeValueInvalid.
+        Raises: AttributeNotFound, UserAttributeNotWritable, UserAttributeValueInvalid.
         """
         declared = {attribute.name: attribute for attribute in self.attributes}
         for name, value in changes.items():
             attribute = declared.get(name)
             if attribute is None:
-                raise AttributeValueInvalid(name, "The organization has no attribute with this name. Declare it first.")
+                raise UserAttributeValueInvalid(name, "The organization has no attribute with this name. Declare it first.")
             if writer not in attribute.writers:
-                raise AttributeNotWritable(name)
+                raise UserAttributeNotWritable(name)
             if value is not None:
                 attribute.check(value)
         merged = {**self.values, **changes}
         new = {name: value for name, value in merged.items() if value is not None}
         if len(json.dumps(new, ensure_ascii=False).encode()) > MAX_BYTES:
-            raise AttributeValueInvalid(next(iter(changes)), f"All values of a user may have {MAX_BYTES} bytes. Shorten one of them.")
+            raise UserAttributeValueInvalid(next(iter(changes)), f"All values of a user may have {MAX_BYTES} bytes. Shorten one of them.")
         return new
 
 

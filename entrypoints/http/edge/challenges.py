@@ -56,6 +56,6 @@ def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[st
             return {"error": refusal.oauth_error}
         case Unauthenticated():
             # Without a token, no error is named (RFC 6750 section 3).
-            scope = None if access is None else access.requirement(method).scope
+            scope = None if access is None else access.own_scope or access.requirement(method).scope
             return ({"error": "invalid_token"} if refusal.token_sent else {}) | ({} if scope is None else {"scope": scope})
     return None

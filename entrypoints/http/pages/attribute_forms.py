@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.kernel.errors import Refusal
-from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeValueInvalid, AttributeValues, AttributeWriter
+from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeValues, AttributeWriter, UserAttributeValueInvalid
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import to_lines
 
@@ -39,7 +39,7 @@ def to_changes(form: Mapping[str, str], values: AttributeValues, writer: Attribu
 
 def wrong_value(refusal: Refusal, _: Form) -> str | None:
     """Return the field that a refusal is about, or None."""
-    return VALUE + refusal.member if isinstance(refusal, AttributeValueInvalid) else None
+    return VALUE + refusal.member if isinstance(refusal, UserAttributeValueInvalid) else None
 
 
 def to_text(attribute: Attribute, value: Any) -> str:

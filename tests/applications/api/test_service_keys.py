@@ -64,6 +64,9 @@ async def test_the_routes_of_users_require_these_permissions(app: QuartTrio) -> 
         ("POST", USERS): Permission.WRITE_USERS,
         ("PATCH", one): Permission.WRITE_USERS,
         ("DELETE", one): Permission.DELETE_USERS,
+        ("GET", f"{one}/roles"): Permission.READ_USERS,
+        ("GET", f"{one}/attributes"): Permission.READ_USERS,
+        ("PATCH", f"{one}/attributes"): Permission.WRITE_USERS,
     }
 
 

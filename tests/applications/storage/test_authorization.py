@@ -7,12 +7,14 @@ from uuid import UUID, uuid4
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.authorization import (
-    Authorization,
     AuthorizationDocument,
     DeclaredPermission,
+    FirstHolders,
+    HolderCount,
     RoleDefinition,
-    RoleHolder,
     RoleOfUser,
+    ServiceAuthorization,
+    ServiceRoleHolder,
     StoredRole,
 )
 from core.kernel.causes import SYSTEM
@@ -40,11 +42,11 @@ async def save(
 async def test_the_document_is_stored_and_returned_with_its_version(storage: Postgres, pool: Pool, acme: UUID) -> None:
     service = await add_service(pool, acme)
     async with storage.reading() as read:
-        assert await read.authorizations.find(acme, service) == Authorization(0, AuthorizationDocument())
+        assert await read.authorizations.find(acme, service) == ServiceAuthorization(0, AuthorizationDocument())
     ids = await save(storage, acme, service)
     roles = tuple(StoredRole(ids[role.slug], role, NOW, NOW) for role in DOCUMENT.roles)
     async with storage.reading() as read:
-        assert await read.authorizations.find(acme, service) == Authorization(1, DOCUMENT, roles)
+        assert await read.authorizations.find(acme, service) == ServiceAuthorization(1, DOCUMENT, roles)
         assert await read.authorizations.find_role(acme, service, "z") == roles[1]
         assert await read.authorizations.find_role(acme, service, "b") is None
 
@@ -85,13 +87,14 @@ async def test_users_of_a_role_are_counted_listed_and_searched(storage: Postgres
         for number, user in enumerate(reversed(users)):
             await tx.role_assignments.add(acme, service, ids["z"], user.id, NOW + number * SECOND)
         await tx.role_assignments.add(acme, service, ids["a_1"], users[0].id, NOW - SECOND)
-    holders = [RoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
+    holders = [ServiceRoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
     async with storage.reading() as read:
-        assert await read.authorizations.count_holders(acme, service) == {"z": 3, "a_1": 1}
+        assert await read.authorizations.count_holders(acme, service) == {"z": HolderCount(3), "a_1": HolderCount(1)}
         assert await read.authorizations.count_holders(other_tenant, service) == {}
-        assert await read.authorizations.first_holders(acme, service, ["z"], 2) == [users[2].email, users[1].email]
-        assert await read.authorizations.first_holders(acme, service, ["z", "a_1"], 9) == [users[0].email, users[2].email, users[1].email]
-        assert await read.authorizations.first_holders(other_tenant, service, ["z"], 2) == []
+        assert await read.authorizations.first_holders(acme, service, ["z"], 2) == FirstHolders([users[2].email, users[1].email], [])
+        by_age = FirstHolders([user.email for user in (users[0], users[2], users[1])], [])
+        assert await read.authorizations.first_holders(acme, service, ["z", "a_1"], 9) == by_age
+        assert await read.authorizations.first_holders(other_tenant, service, ["z"], 2) == FirstHolders([], [])
         assignments = read.role_assignments
         assert await assignments.page(acme, ids["z"], Page(1, 2)) == PageResult(holders[:2], 3)
         assert await assignments.page(acme, ids["z"], Page(2, 2)) == PageResult(holders[2:], 3)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from core.accounts.model.profiles import Profile
-from core.authentication.model.claim_document import MAX_CLAIMS, ClaimDocument, ClaimsInvalid
+from core.authentication.model.claim_document import MAX_CLAIMS, ClaimDocument, ClaimDocumentInvalid
 from core.authentication.model.claim_rules import (
     MAX_BYTES,
     MAX_GROUPS,
@@ -204,7 +204,7 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize(("member", "document"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_wrong_document_is_refused_with_its_member(member: str, document: dict[str, Any]) -> None:
-    with pytest.raises(ClaimsInvalid) as refusal:
+    with pytest.raises(ClaimDocumentInvalid) as refusal:
         ClaimDocument.parse(document)
     assert refusal.value.member == member
 

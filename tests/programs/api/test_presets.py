@@ -40,7 +40,7 @@ def links(page: Answer) -> Mapping[str, str]:
 async def test_a_preset_checks_the_permissions_of_an_api_key(owner: FakeBrowser) -> None:
     path = f"{ORGANIZATION}/applications/shop/api-keys/new"
     presets = links(await owner.open(path))
-    assert list(presets) == ["Read only", "Everything", "Users", "Subscriptions", "Analytics", "Application"]
+    assert list(presets) == ["Read only", "Everything", "Users", "Subscriptions", "Analytics", "Application", "Roles", "Access"]
     expected = {
         "Read only": {permission for permission in Permission if permission.startswith("read:")},
         "Everything": set(Permission),

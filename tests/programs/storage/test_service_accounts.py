@@ -255,7 +255,7 @@ def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:
         expires_at=NOW + HOUR,
         audience="https://sso.example/api",
         scope=(),
-        is_of_api=True,
+        is_of_platform=True,
         org_id=account.org_id,
     )
 

@@ -11,7 +11,7 @@ from core.authentication.browser import form_token
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from tests.fakes.outside import FakeClock
-from tests.proof.access.saml import saml_of
+from tests.proof.access.things.saml import saml_of
 from tests.proof.access.world import HOME, World
 from tests.support.browser import ACCOUNT, FakeBrowser
 from tests.support.builders import BASE_URL, Answer, Api

@@ -25,7 +25,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.access.belongings import backup_codes, begin_in_browser, password_of
 from tests.proof.access.parties import Parties
-from tests.proof.access.saml import saml_of
+from tests.proof.access.things.saml import saml_of
 from tests.proof.access.world import CONSENTED, HOME, World
 from tests.support.builders import Answer, Api, add_account, add_member, add_platform_owner, run_concurrently, run_sql, sign_in
 from tests.support.mfa import STEP, Authenticator

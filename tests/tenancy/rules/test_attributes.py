@@ -12,11 +12,11 @@ from core.tenancy.model.attributes import (
     AttributeLabelInvalid,
     AttributeMerge,
     AttributeMergeInvalid,
-    AttributeNameInvalid,
-    AttributeNotWritable,
-    AttributeValueInvalid,
     AttributeValues,
     AttributeWriter,
+    UserAttributeNameInvalid,
+    UserAttributeNotWritable,
+    UserAttributeValueInvalid,
 )
 from tests.support.rows import NOW
 
@@ -51,13 +51,13 @@ def test_a_value_has_the_kind_of_its_attribute(kind: str, good: list[Any], bad: 
     for value in good:
         attribute(kind=kind).check(value)
     for value in bad:
-        with pytest.raises(AttributeValueInvalid):
+        with pytest.raises(UserAttributeValueInvalid):
             attribute(kind=kind).check(value)
 
 
 def test_an_attribute_has_a_name_a_label_and_a_merge_rule_of_its_kind() -> None:
     for name in ("", "A", "1a", "a-b", "a b", "a" * 51, "ä"):
-        with pytest.raises(AttributeNameInvalid):
+        with pytest.raises(UserAttributeNameInvalid):
             attribute(name).checked()
     for label in ("", " ", "a\n", "a" * 101):
         with pytest.raises(AttributeLabelInvalid):
@@ -90,7 +90,7 @@ def test_a_writer_changes_only_its_own_attributes() -> None:
     assert values.change({"nick": "a"}, AttributeWriter.USER) == {"cost_center": "1", "nick": "a"}
     assert values.change({"cost_center": None}, ADMIN) == {}
     for name, writer in (("nick", ADMIN), ("cost_center", AttributeWriter.USER), ("cost_center", AttributeWriter.APPLICATION)):
-        with pytest.raises(AttributeNotWritable):
+        with pytest.raises(UserAttributeNotWritable):
             values.change({name: None}, writer)
-    with pytest.raises(AttributeValueInvalid):
+    with pytest.raises(UserAttributeValueInvalid):
         values.change({"unknown": "x"}, ADMIN)

@@ -40,7 +40,10 @@ async def existing_end_user(org_slug: str, user_id: UUID) -> None:
 @routes.get("/api/organizations/<org_slug>/users/<user_id>/attributes")
 @member(Capability.END_USERS_VIEW)
 async def get_of_end_user(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of an end user."""
+    """Get the attributes of an end user.
+
+    An attribute without a value is null.
+    """
     return to_values(await attributes.of_end_user(ports(), acting(), user_id))
 
 
@@ -58,7 +61,10 @@ async def change_of_end_user(org_slug: str, user_id: UUID, data: AttributeValues
 @routes.get("/api/service/users/<user_id>/attributes")
 @service_key(Permission.READ_USERS)
 async def get_of_service_user(user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of a user of the service."""
+    """Get the attributes of a user of the service.
+
+    These are the attributes of its organization. One without a value is null.
+    """
     return to_values(await attributes.of_service_user(ports(), acting_key(), user_id))
 
 
@@ -128,7 +134,10 @@ def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
 @routes.get("/api/user/attributes")
 @person(area=Area.ACCOUNT)
 async def list_own() -> OwnAttributesResponse:
-    """List your attributes in the organizations that you belong to."""
+    """List your attributes in the organizations that you belong to.
+
+    Each says whether you may change it.
+    """
     return OwnAttributesResponse(organizations=[_to_own(each) for each in await attributes.list_own(ports(), signed_in())])
 
 

@@ -16,7 +16,7 @@ from core.applications.model.evaluation import (
     MAX_EVALUATIONS,
     METADATA_PATH,
     NO_QUESTIONS,
-    Decision,
+    AccessDecision,
     DenialReason,
     Question,
     Questions,
@@ -97,7 +97,7 @@ async def _client() -> ServiceContext:
     return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(ApiKeyInvalid)
 
 
-def _logged(question: Question | Invalid, decision: Decision) -> dict[str, object]:
+def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:
     """Return what the access log has about a decision. A subject is logged as an id only, because a user name can be an email address."""
     if not isinstance(question, Question):
         return {"decision": False}
@@ -112,11 +112,13 @@ def _logged(question: Question | Invalid, decision: Decision) -> dict[str, objec
 
 def _evaluator(parse: Callable[[Mapping[str, Any]], Questions]) -> AccessDecorator:
     """Return the decorator for API keys with the permission `evaluate:access`, and for the application itself."""
-    access = Access("service_key_or_application", Credentials.API_KEY, permission=Permission.EVALUATE_ACCESS)
+    access = Access(
+        "service_key_or_application", Credentials.API_KEY, permission=Permission.EVALUATE_ACCESS, own_scope=own_permissions.SCOPE
+    )
     return AccessDecorator(access, partial(_as_evaluator, parse))
 
 
-def _answers() -> tuple[Questions, list[Decision]]:
+def _answers() -> tuple[Questions, list[AccessDecision]]:
     """Return the questions of the request and their answers. Raises: the refusal of the body."""
     if g.refusal is not None:
         raise g.refusal
@@ -227,7 +229,7 @@ class PolicyDecisionPointResponse(ResponseModel):
     access_evaluations_endpoint: str = Field(description="The URL for several questions.")
 
 
-def _to_response(decision: Decision) -> DecisionResponse:
+def _to_response(decision: AccessDecision) -> DecisionResponse:
     reason: GrantReasonResponse | DenialReasonResponse
     if decision.reason is None:
         reason = GrantReasonResponse(role=decision.role or "", group=decision.group)

@@ -120,7 +120,10 @@ def to_values(values: AttributeValues) -> AttributeValuesResponse:
 @routes.get(ATTRIBUTES)
 @member(Capability.MEMBERS_VIEW)
 async def list_attributes(org_slug: str) -> AttributeListResponse:
-    """List the attributes of the organization's users."""
+    """List the attributes of the organization's users.
+
+    They have the order of their positions, and the values of each user have a request of their own.
+    """
     return AttributeListResponse(attributes=AttributeResponse.list_of(await attributes.list_declared(ports(), acting())))
 
 
@@ -168,7 +171,10 @@ async def delete(org_slug: str, attribute_name: str) -> None:
 @routes.get("/api/organizations/<org_slug>/members/<user_id>/attributes")
 @member(Capability.MEMBERS_MANAGE)
 async def get_of_member(org_slug: str, user_id: UUID) -> AttributeValuesResponse:
-    """Get the attributes of a member."""
+    """Get the attributes of a member.
+
+    An attribute without a value is null.
+    """
     return to_values(await attributes.of_member(ports(), acting(), user_id))
 
 

@@ -35,6 +35,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             Permission.READ_SERVICE: "Read the application",
             Permission.WRITE_SERVICE: "Change the application",
             Permission.WRITE_ROLES: "Give and take roles",
+            Permission.EVALUATE_ACCESS: "Ask whether users may do something",
         },
         Area: {
             Area.ORGANIZATION: "Organization",

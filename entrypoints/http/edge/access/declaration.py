@@ -79,6 +79,7 @@ class Access:
     area: Area | None = None  # area of the required scope, for routes without a capability
     asks_policy: bool = True  # False: members need not meet the sign-in policy of the organization
     ends_session: bool = False  # the route only ends the caller's session: no policy of the platform keeps an impersonator in it
+    own_scope: str | None = None  # the scope of tokens that an application gets for itself
     # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
     sign_in: SignInAge | None = None
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.authentication.model.claim_document import DIRECTORY_VALUES, LIST_CLAIMS, SOURCES, ClaimDocument, ClaimsInvalid
+from core.authentication.model.claim_document import DIRECTORY_VALUES, LIST_CLAIMS, SOURCES, ClaimDocument, ClaimDocumentInvalid
 from core.federation import claims
 from core.federation.claims import ClaimsPreview
 from core.kernel.errors import Refusal
@@ -75,7 +75,7 @@ def _naming_fields() -> Iterator[None]:
     """Name the field of the form that a refused member stands in. Raises: FieldInvalid."""
     try:
         yield
-    except ClaimsInvalid as invalid:
+    except ClaimDocumentInvalid as invalid:
         raise FieldInvalid(invalid.problem, FIELDS.get(invalid.member, "values")) from None
 
 

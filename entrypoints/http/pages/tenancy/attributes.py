@@ -45,7 +45,7 @@ MERGES: Final = [
     (AttributeMerge.GREATEST.value, "The greatest number or date"),
 ]
 FIELDS: Final[Fields] = {
-    model.AttributeNameInvalid: "name",
+    model.UserAttributeNameInvalid: "name",
     model.AttributeNameTaken: "name",
     model.AttributeLabelInvalid: "label",
     model.AttributeMergeInvalid: "merge",

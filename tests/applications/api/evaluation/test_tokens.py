@@ -84,6 +84,20 @@ async def test_a_token_ends_with_its_credential(own: OwnTokens, acme: Tenant, cl
     assert (await own.ask(late)).status == 401
 
 
+async def test_introspection_shows_the_own_token_until_it_ends(own: OwnTokens, acme: Tenant) -> None:
+    token = await own.token()
+
+    async def introspect() -> Any:
+        form = {"client_id": str(own.client_id), "client_secret": "a client secret", "token": token}
+        sent = {"Content-Type": "application/x-www-form-urlencoded"}
+        return (await own.shop.api.call("POST", "/auth/introspect", headers=sent, raw=urlencode(form).encode())).json
+
+    state = await introspect()
+    assert (state["active"], state["aud"], state["scope"], state["sub"]) == (True, RESOURCE, "evaluate:access", str(own.client_id))
+    await run_sql(acme.pool, "update organizations set status = 'suspended' where id = %s", acme.org)
+    assert await introspect() == {"active": False}
+
+
 async def test_a_bound_token_needs_a_new_proof_each_time(own: OwnTokens, clock: FakeClock) -> None:
     key = proof_key()
 

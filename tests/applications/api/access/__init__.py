@@ -1,0 +1,1 @@
+"""Tests of access to applications: policies, users and groups."""

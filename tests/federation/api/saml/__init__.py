@@ -1,0 +1,1 @@
+"""Tests of SAML sign-on over HTTP."""

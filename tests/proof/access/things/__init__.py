@@ -1,0 +1,1 @@
+"""Things of the world in the access tests, by kind."""
