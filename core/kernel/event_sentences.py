@@ -88,6 +88,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {count} users from the group {target}",
             "{actor} removed users from the group {target}",
         ),
+        "group.attributes_updated": ("{actor} changed attributes of the group {target}",),
         # The security of accounts
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),

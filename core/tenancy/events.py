@@ -116,6 +116,11 @@ def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
     return _group_event("group.member_removed", group, _group_members(group, user_ids))
 
 
+def group_attributes_changed(group: Group, names: Sequence[str]) -> Event:
+    """Attributes of a group changed, which its users have. The event has their names, and no value."""
+    return _group_event("group.attributes_updated", group, {"group_name": group.name, "attributes": list(names)})
+
+
 def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:
     details = {"group_name": group.name, "count": len(user_ids), "user_ids": list(map(str, user_ids))}
     return details | ({"user_id": str(user_ids[0])} if len(user_ids) == 1 else {})
