@@ -150,9 +150,12 @@ class Attribute:
 
     def check(self, value: object) -> None:
         """Check a value. Raises: UserAttributeValueInvalid."""
-        problem = _PROBLEMS[self.kind]
-        if not _FITS[self.kind](value):
-            raise UserAttributeValueInvalid(self.name, problem)
+        if not self.fits(value):
+            raise UserAttributeValueInvalid(self.name, KIND_SENTENCES[self.kind])
+
+    def fits(self, value: object) -> bool:
+        """Return whether this is a value of the attribute's kind."""
+        return _FITS[self.kind](value)
 
 
 def effective_values(
@@ -249,7 +252,7 @@ _FITS: Final = {
     AttributeKind.DATE: _is_date,
     AttributeKind.LIST: _is_list,
 }
-_PROBLEMS: Final = {
+KIND_SENTENCES: Final = {
     AttributeKind.TEXT: f"Write a text of 1 to {MAX_TEXT} printable characters.",
     AttributeKind.NUMBER: "Write a number.",
     AttributeKind.BOOLEAN: "Write true or false.",

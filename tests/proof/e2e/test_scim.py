@@ -44,6 +44,9 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 def test_all_checks_pass_except_those_that_the_guide_explains(running: Service) -> None:
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
+    for name, kind in (("site", "text"), ("level", "number"), ("is_contractor", "boolean"), ("tools", "list")):
+        attribute = {"name": name, "label": name, "kind": kind, "writers": ["directory"]}
+        assert running.post("/api/organizations/acme/attributes", attribute, token=token).status_code == 201
     created = running.post("/api/organizations/acme/scim-tokens", {"name": "Tester"}, token=token)
     with_groups = running.post("/api/organizations/acme/scim-tokens", {"name": "Groups", "directory_groups": True}, token=token)
     scim_checks = importlib.import_module("tests.proof.clients.scim_checks")

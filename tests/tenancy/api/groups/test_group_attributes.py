@@ -5,6 +5,7 @@ from typing import Any
 from core.kernel.values import new_id
 from tests.support.builders import Answer, run_sql
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
+from tests.support.scim import directory_of
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin
@@ -87,12 +88,8 @@ async def test_admins_write_the_values_of_a_group_of_the_directory(acme: Tenant)
     groups = GroupAdmin(acme)
     await declare(acme, "site")
     group = await groups.create()
-    token = """
-        insert into scim_tokens (id, org_id, name, prefix, token_hash, created_at, directory_groups)
-        values (%s, %s, 'Entra', 'x', 'x', now(), true)"""
-    token_id = new_id()
-    await run_sql(acme.pool, token, token_id, acme.org)
-    await run_sql(acme.pool, "update groups set scim_token_id = %s where id = %s", token_id, group)
+    await directory_of(acme, groups=True)
+    await run_sql(acme.pool, "update groups set scim_token_id = (select id from scim_tokens) where id = %s", group)
     assert (await groups.call("PATCH", f"/{group}", {"name": "Other"})).status == 409
     assert (await change(groups, group, site="Delft")).json == {"values": {"site": "Delft"}}
     assert (await groups.call("GET", f"/{group}/attributes")).json == {"values": {"site": "Delft"}}
