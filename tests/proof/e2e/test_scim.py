@@ -17,6 +17,7 @@ GUIDE: Final = ROOT / "docs/guides/scim.md"
 # The checks that fail. The guide says why.
 EXPLAINED: Final = [
     "User search_with_attributes",
+    "User check_add_attribute",
     *(f"User check_remove_attribute {name}" for name in ("emails", "active")),
     *(
         f"Group {check}"
@@ -30,6 +31,7 @@ EXPLAINED: Final = [
 # With directory groups, groups are created, and their checks run.
 EXPLAINED_WITH_GROUPS: Final = [
     "User search_with_attributes",
+    "User check_add_attribute",
     *(f"User check_remove_attribute {name}" for name in ("emails", "active")),
     "Group search_with_attributes",
 ]

@@ -47,7 +47,7 @@ def path(name: str) -> str:
 
 async def test_a_directory_writes_the_attributes_in_whole_users(acme: Tenant, directory: Directory) -> None:
     await declare_all(acme)
-    created = await directory.create_user(**{"schemas": [CORE, ATTRIBUTES_URN], ATTRIBUTES_URN: VALUES})
+    created = await directory.create_user(GRACE, **{"schemas": [CORE, ATTRIBUTES_URN], ATTRIBUTES_URN: VALUES})
     user = created["id"]
     assert (created["schemas"], created[ATTRIBUTES_URN]) == ([CORE, ATTRIBUTES_URN], VALUES)
     assert await directory.get(f"/Users/{user}") == created
@@ -132,7 +132,7 @@ async def test_a_deactivation_is_applied_without_a_value_that_is_refused(acme: T
     await declare(acme, "cost_center")
     for number in range(4):
         await declare(acme, f"list{number}", "list")
-    user = (await directory.create_user(**{ATTRIBUTES_URN: {"cost_center": "1"}}))["id"]
+    user = (await directory.create_user(GRACE, **{ATTRIBUTES_URN: {"cost_center": "1"}}))["id"]
     deactivated = await directory.put(user, userName=GRACE, active=False, **{ATTRIBUTES_URN: {"cost_center": 5}})
     assert (deactivated.status, deactivated.json["active"], deactivated.json[ATTRIBUTES_URN]) == (200, False, {"cost_center": "1"})
     await directory.activate(user)
@@ -151,7 +151,7 @@ async def test_each_writer_changes_its_own_attributes_only(acme: Tenant, directo
     await declare(acme, "cost_center")
     await declare(acme, "nick", "text", "user", "admin")
     await declare(acme, "site", "text", "admin", "directory")
-    user = (await directory.create_user(**{ATTRIBUTES_URN: {"cost_center": "1", "nick": "x", "site": "Delft"}}))["id"]
+    user = (await directory.create_user(GRACE, **{ATTRIBUTES_URN: {"cost_center": "1", "nick": "x", "site": "Delft"}}))["id"]
     assert await values(acme, user) == {"cost_center": "1", "site": "Delft"}, "readOnly attributes of a body are ignored"
     of_admin = f"{acme.path}/members/{user}/attributes"
     for name in ("cost_center", "nick", "site"):
