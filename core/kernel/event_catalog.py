@@ -132,6 +132,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
                 "service.role.deleted",
             ),
             *_kinds("Service management", Target.USER, "service.role.assigned", "service.role.unassigned"),
+            *_kinds("Service management", Target.GROUP, "service.role.group_assigned", "service.role.group_unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
             *_kinds("Service management", Target.GROUP, "service.group.assigned", "service.group.unassigned"),

@@ -176,6 +176,14 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} took the role {role} of {service_name} from {target}",
             "{actor} took a role of an application from {target}",
         ),
+        "service.role.group_assigned": (
+            "{actor} gave the group {target} the role {role} of {service_name}",
+            "{actor} gave the group {target} a role of an application",
+        ),
+        "service.role.group_unassigned": (
+            "{actor} took the role {role} of {service_name} from the group {target}",
+            "{actor} took a role of an application from the group {target}",
+        ),
         "service.claims.updated": ("{actor} changed the claims of the application {target}",),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),
         "service.backchannel_logout.failed": ("The application {target} did not accept a logout notice",),

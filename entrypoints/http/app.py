@@ -146,7 +146,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (consents, "Consents of the signed-in user to applications."),
     (service_access, "Who may use a service: its policy, and assigned users."),
     (authorization, "Permissions that a service declares, and the roles that it makes of them."),
-    (role_assignments, "Users who have roles of a service."),
+    (role_assignments, "Users and groups that have roles of a service."),
     (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),

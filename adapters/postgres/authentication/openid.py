@@ -4,6 +4,7 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
+from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
@@ -120,16 +121,11 @@ DIRECTORY: Final = """
         'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
         'familyName', x.family_name, 'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
      from scim_users x where x.org_id = vo.id and x.user_id = u.id)"""
-# The roles that the user has in the application `v`, and the permissions of these roles.
-APP_ROLES: Final = """
-    to_jsonb(array(
-        select r.slug from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
-        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by r.slug))"""
-PERMISSIONS: Final = """
-    to_jsonb(array(
-        select distinct p.name
-        from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id, unnest(r.permissions) p (name)
-        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by p.name))"""
+# The roles that the user has in the application `v`, also by groups, and the permissions of these roles.
+ROLES_OF_USER: Final = f"({role_sources('vo.id', 'u.id', 'v.id')}) s join service_roles r on r.id = s.role_id and r.service_id = v.id"
+APP_ROLES: Final = f"to_jsonb(array(select distinct r.slug from {ROLES_OF_USER} order by r.slug))"
+PERMISSIONS: Final = f"""
+    to_jsonb(array(select distinct p.name from {ROLES_OF_USER}, unnest(r.permissions) p (name) order by p.name))"""
 # The groups of the organization that the user is in, and whether each is assigned to the application.
 GROUPS: Final = """
     (select jsonb_agg(jsonb_build_array(

@@ -106,6 +106,8 @@ NOTICES: Final = {
     "role-deleted": "Role deleted.",
     "role-assigned": "The user has the role now.",
     "role-unassigned": "The user does not have the role any longer.",
+    "role-given-to-group": "The group has the role now.",
+    "role-taken-from-group": "The group does not have the role any longer.",
     "permission-declared": "Permission declared. No role has it yet.",
     "permission-saved": "Permission saved.",
     "permission-removed": "Permission removed.",

@@ -74,6 +74,7 @@ DELETE {group}/members/<user_id>              403  403  403  204  403  403*
 GET    {group}/attributes                     403  403  403  200  403  403*
 PATCH  {group}/attributes                     403  403  403  200  403  403*
 GET    {group}/services                       200  200  200  200  403  403*
+GET    {group}/service-roles                  200  200  200  200  403  403*
 
 POST   {org}/invitations                      200  200  403  200  403  403*
 POST   {org}/invitations#admin                403  403  403  200  403  403*
@@ -127,6 +128,9 @@ POST   {role}/users                           403  403  403  200  403  403*
 GET    {role}/users/<user_id>                 200  200  200  200  403  403*
 PUT    {role}/users/<user_id>                 403  403  403  204  403  403*
 DELETE {role}/users/<user_id>                 403  403  403  204  403  403*
+GET    {role}/groups                          200  200  200  200  403  403*
+PUT    {role}/groups/<group_id>               403  403  403  204  403  403*
+DELETE {role}/groups/<group_id>               403  403  403  204  403  403*
 GET    {service}/groups                       200  200  200  200  403  403*
 PUT    {service}/groups/<group_id>            403  403  403  204  403  403*
 DELETE {service}/groups/<group_id>            403  403  403  204  403  403*
@@ -324,6 +328,7 @@ PUT    {platform}/connections/<provider>/logo 403  403  403
 DELETE {platform}/connections/<provider>/logo 403  403  403
 GET    {platform}/sign-in-policy              403  403  403
 PUT    {platform}/sign-in-policy              403  403  403
+POST   {platform}/sign-in-policy/preview      403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

@@ -215,6 +215,7 @@ DELETE {group}/members/<user_id>              401  403  403  403  403  204  204 
 GET    {group}/attributes                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {group}/attributes                     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {group}/service-roles                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -275,6 +276,9 @@ POST   {role}/users                           401  403  403  403  403  200  200 
 GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/groups                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -476,6 +480,7 @@ DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403 
 
 GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/sign-in-policy/preview      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -529,6 +534,8 @@ PUT    /api/service/authorization             200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
 PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+PUT    {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
+DELETE {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
 POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
 POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
@@ -1035,6 +1042,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    "POST /api/platform/sign-in-policy/preview": Request({"second_factor": ["everyone"], "grace_days": 7}),
     f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
     f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
     f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
@@ -1276,15 +1284,20 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
-    "POST /app/platform/sign-in-policy": Request(
-        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
-    ),
+    **{
+        f"POST /app/platform/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+        )
+        for action in ("", "/preview")
+    },
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),

@@ -192,6 +192,7 @@ ACTS_ON_THE_USER = {
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",
+    "POST /api/platform/sign-in-policy/preview": "must not lock the user out",
     "DELETE /api/platform/organizations/<org_id>/admin-networks": "the platform owner vouches for a person",
 }
 

@@ -708,6 +708,8 @@ async def _add_groups(
         values = Jsonb({"team": f"team of a group at {slug}"})
         await run_sql(pool, "insert into group_attribute_values values (%s, %s, %s, now())", id_, org, values)
     await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    give = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where service_id = %s"
+    await run_sql(pool, give, ids["group_id"], service)
     return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import access, services
+from core.applications import access, role_assignments, services
 from core.applications.model.services import ServiceNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email
@@ -142,12 +142,13 @@ async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
         "applications": [(service, dict(POLICIES)[service.access.policy.value]) for service in assigned],
         "others": sorted(others, key=lambda each: each[1].lower()),
         "applications_path": organization_path("/applications"),
+        "roles": await role_assignments.list_of_group(ports(), acting_member(), group.id),
     }
 
 
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API_OF_ONE}/services", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
+@shows(f"GET {API_OF_ONE}/services", f"GET {API_OF_ONE}/service-roles", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
 async def show_applications(org_slug: str, group_id: UUID) -> Response:
     """Show the applications that a group is assigned to."""
     return await console_page("tenancy/group_applications.html", **await _application_values({}, group_id))

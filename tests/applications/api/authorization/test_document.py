@@ -67,9 +67,10 @@ async def test_a_dry_run_says_exactly_what_then_happens(declared: Store, acme: T
                 "permissions_added": ["invoices:read"],
                 "permissions_removed": ["documents:write"],
                 "user_count": 0,
+                "group_count": 0,
             }
         ],
-        "roles_removed": [{"slug": "viewer", "user_count": 1}],
+        "roles_removed": [{"slug": "viewer", "user_count": 1, "group_count": 0}],
         "needs_confirmation": True,
     }
     real = await declared.put(CHANGED, "?confirm=true", by=by)
@@ -197,7 +198,11 @@ async def test_a_change_of_permissions_is_one_event_and_each_role_has_its_own(de
             },
         ),
         ("service.role.created", str(declared.service), {**shop, "role": "clerk", "role_name": "Clerk", "permissions": ["invoices:read"]}),
-        ("service.role.deleted", str(declared.service), {**shop, "role": "viewer", "role_name": "Viewer", "user_count": 0}),
+        (
+            "service.role.deleted",
+            str(declared.service),
+            {**shop, "role": "viewer", "role_name": "Viewer", "user_count": 0, "group_count": 0},
+        ),
         (
             "service.role.updated",
             str(declared.service),
