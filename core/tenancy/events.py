@@ -12,6 +12,7 @@ from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
@@ -119,6 +120,23 @@ def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
 def group_attributes_changed(group: Group, names: Sequence[str]) -> Event:
     """Attributes of a group changed, which its users have. The event has their names, and no value."""
     return _group_event("group.attributes_updated", group, {"group_name": group.name, "attributes": list(names)})
+
+
+def group_role_mapped(old: Group, new: Group) -> Event:
+    """A group gives its members a role of the organization now, or gives it again after it had stopped. `old_role` is the earlier one."""
+    further = {} if old.role in (None, new.role) else {"old_role": old.role}
+    return _group_event("group.role_mapped", new, {"group_name": new.name, "role": new.role, **further})
+
+
+def group_role_unmapped(group: Group) -> Event:
+    """A group gives this role no longer. An admin ended it."""
+    return _group_event("group.role_unmapped", group, {"group_name": group.name, "role": group.role})
+
+
+def group_mapping_stopped(org_id: UUID, mapping: GroupMapping) -> Event:
+    """A group gives this role no longer, because the member who gave it to the group may no longer give it."""
+    details = {"group_name": mapping.group_name, "role": mapping.role}
+    return Event(EVENT_KINDS["group.mapping_stopped"], str(mapping.group_id), org_id=org_id, details=details)
 
 
 def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:
