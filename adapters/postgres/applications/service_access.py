@@ -45,10 +45,14 @@ def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
 
 def may_use_resource(resource: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this row of `api_resources`. It needs no parameter."""
+    assert user_id[:2] not in ("a.", "d.", "g.", "i.", "m."), "a subquery has a table with this alias"
     return _admits(
         resource,
         user_id,
-        f"exists (select 1 from api_resource_assignments a where a.resource_id = {resource}.id and a.user_id = {user_id})",
+        f"""(exists (select 1 from api_resource_assignments a where a.resource_id = {resource}.id and a.user_id = {user_id})
+             or exists (select 1 from api_resource_groups_assigned g join group_members i on i.group_id = g.group_id
+                        where g.resource_id = {resource}.id and i.user_id = {user_id}
+                          and {is_of_organization("g.org_id", "i.user_id")}))""",
     )
 
 

@@ -90,7 +90,7 @@ class ScimSchema:
     they have only their own name.
 
     `ignored` has the attributes of the RFC that are accepted and not kept, with their
-    sub-attributes. All names are in lower case.
+    sub-attributes. All names are in lower case. `computed` has those of them that responses contain.
     """
 
     id: str
@@ -100,6 +100,7 @@ class ScimSchema:
     attributes: tuple[ScimAttribute, ...]
     ignored: Mapping[str, frozenset[str]]
     extension: Self | None = None
+    computed: tuple[ScimAttribute, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
@@ -285,6 +286,33 @@ USER: Final = ScimSchema(
         **dict.fromkeys(("ims", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
     ),
     extension=ENTERPRISE_USER,
+    computed=(
+        ScimAttribute(
+            "groups",
+            "The groups of your directory that the user is in, with directory groups. To change them, change the groups.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The id of the group.", case_exact=True, mutability=Mutability.READ_ONLY),
+                ScimAttribute(
+                    "$ref",
+                    "The URL of the group.",
+                    AttributeType.REFERENCE,
+                    case_exact=True,
+                    mutability=Mutability.READ_ONLY,
+                    reference_types=("Group",),
+                ),
+                ScimAttribute("display", "The name of the group.", mutability=Mutability.READ_ONLY),
+                ScimAttribute(
+                    "type",
+                    "How the user is in the group, which is always direct.",
+                    mutability=Mutability.READ_ONLY,
+                    canonical_values=("direct",),
+                ),
+            ),
+            multi_valued=True,
+            mutability=Mutability.READ_ONLY,
+        ),
+    ),
 )
 _GROUP_MEMBERS: Final = ScimAttribute(
     "members",

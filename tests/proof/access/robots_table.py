@@ -144,6 +144,9 @@ GET    {resource}/assignments                 200  200  200  200  403  403*
 POST   {resource}/assignments                 403  403  403  200  403  403*
 PUT    {resource}/assignments/<user_id>       403  403  403  204  403  403*
 DELETE {resource}/assignments/<user_id>       403  403  403  204  403  403*
+GET    {resource}/groups                      200  200  200  200  403  403*
+PUT    {resource}/groups/<group_id>           403  403  403  204  403  403*
+DELETE {resource}/groups/<group_id>           403  403  403  204  403  403*
 GET    {resource}/clients                     200  200  200  200  403  403*
 PUT    {resource}/clients/<client_id>         403  403  403  200  403  403*
 DELETE {resource}/clients/<client_id>         403  403  403  204  403  403*

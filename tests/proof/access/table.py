@@ -292,6 +292,9 @@ GET    {resource}/assignments                 401  403  403  403  200  200  200 
 POST   {resource}/assignments                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/groups                      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/groups/<group_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}/groups/<group_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/clients                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {resource}/clients/<client_id>         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}/clients/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -1356,6 +1359,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/credentials/new": Request(form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/credentials/<credential_id>/revoke": Request(

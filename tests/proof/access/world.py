@@ -595,7 +595,7 @@ async def _add_tenant(
         **account_things,
         **impersonator.platform_things,
         "attribute_name": await add_attributes(pool, slug, org, [further.id, people["end-user"].id], services[1]),
-        **await _add_groups(pool, organization, services[0], people["end-user"], further, UUID(directory["live_token_id"])),
+        **await _add_groups(pool, organization, services[0], people["end-user"], further, UUID(directory["live_token_id"]), resource),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
         "resource_name": f"{slug.title()} Orders",
@@ -690,7 +690,7 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
 
 
 async def _add_groups(
-    pool: Pool, organization: Organization, service: UUID, end_user: Account, further: Account, token: UUID
+    pool: Pool, organization: Organization, service: UUID, end_user: Account, further: Account, token: UUID, resource: UUID
 ) -> Mapping[str, str]:
     """Add a group that admins manage, which opens the service, and one of the directory. Both have the same two users."""
     org, slug = organization.id, organization.slug
@@ -704,6 +704,7 @@ async def _add_groups(
         for account in (end_user, further):
             await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
     await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    await run_sql(pool, "insert into api_resource_groups_assigned values (%s, %s, %s, now())", org, resource, ids["group_id"])
     give = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where service_id = %s"
     await run_sql(pool, give, ids["group_id"], service)
     return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}

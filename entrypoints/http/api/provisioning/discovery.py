@@ -185,7 +185,7 @@ def _schema(schema: ScimSchema) -> dict[str, Any]:
         "name": schema.name,
         "description": schema.description,
         # Common attributes are not part of a schema (RFC 7643 section 3.1).
-        "attributes": [_attribute(attribute) for attribute in schema.attributes if not attribute.common],
+        "attributes": [_attribute(attribute) for attribute in (*schema.attributes, *schema.computed) if not attribute.common],
         "meta": {"resourceType": "Schema", "location": location("/Schemas", schema.id)},
     }
 
