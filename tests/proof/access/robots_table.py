@@ -205,6 +205,7 @@ GET    {service}/saml/check                   200  200  200  200  403  403*
 GET    {org}/users                            200  200  200  200  403  403*
 GET    {org}/users/<user_id>                  200  200  200  200  403  403*
 GET    {org}/users/<user_id>/roles            200  200  200  200  403  403*
+GET    {org}/users/<user_id>/access           200  200  200  200  403  403*
 DELETE {org}/users/<user_id>/sessions         200  200  403  200  403  403*
 POST   {org}/users/<user_id>/password-reset   403  403  403  200  403  403*
 PUT    {org}/users/<user_id>/block            403  403  403  204  403  403*

@@ -360,6 +360,7 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>/roles            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>/access           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -940,6 +941,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {ORG}/users/<user_id>/access": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
@@ -1257,6 +1259,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/plans/<plan_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "price_cents": "100", "currency": "eur"}),
     f"POST {APP_PAGES}/plans/<plan_id>/delete": Request(form=OF_THE_SESSION),
     f"GET {PAGES_OF_ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/access": Request(things={"user_id": "{end_user_id}"}),
     **{
         f"GET {PAGES_OF_ORG}/users/<user_id>/{action}": Request(things={"user_id": "{end_user_id}"})
         for action in ("end-sessions", "password-reset", "block", "unblock", "second-factor", "recovery", "recovery/cancel")
