@@ -297,7 +297,7 @@ async def _connect_and_check(settings: Settings, conninfo: str, url: str) -> lis
             results.append(await _keys(storage, clock))
             results.extend(await check_saml_access(storage, clock))
             results.extend(await _check_rp_id(settings, storage, url))
-            results.extend(await check_owners(storage, clock.now()))
+            results.extend(await check_owners(storage, settings.policy, url, clock.now()))
     finally:
         await pool.aclose()
     is_in_sync = skew <= CLOCK_TOLERANCE

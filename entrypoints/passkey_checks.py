@@ -32,19 +32,20 @@ async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base
     return findings
 
 
-async def check_owners(storage: Storage, now: datetime) -> list[Finding]:
-    """Report the platform owners who have only a password, and from when on the platform's sign-in policy asks them for more."""
+async def check_owners(storage: Storage, policy: Policy, base_url: str, now: datetime) -> list[Finding]:
+    """Report the platform owners with no factor that works here but a password, and when the platform's policy starts to ask for more."""
     async with storage.reading() as read:
         owners = await read.accounts.platform_owner_addresses()
-        lacking = await read.accounts.owner_addresses_without_second_factor()
-        policy = await read.sign_in_policies.find(None)
+        rp_id = choose_id(policy, base_url, await read.passkeys.rp_id())
+        lacking = await read.accounts.owner_addresses_without_second_factor(rp_id)
+        rules = await read.sign_in_policies.find(None)
     if not lacking:
         return [Finding(_OWNERS, Health.GOOD, "all have a second factor or a passkey")] if owners else []
     names = ", ".join(lacking[:_MAX_LISTED]) + (f" and {len(lacking) - _MAX_LISTED} more" if len(lacking) > _MAX_LISTED else "")
     text = f"{names} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
-    if policy is None:  # no owner has signed in yet
+    if rules is None:  # no owner has signed in yet
         text += ". A stolen password opens the platform. Set one up on the page Security of the account"
-    elif (due := policy.second_factor_due(now)) is None:
+    elif (due := rules.second_factor_due(now)) is None:
         text += ", so the pages of the platform are closed to them until they set one up"
     else:
         text += f". From {format_day(due)} on, the pages of the platform open only with one"

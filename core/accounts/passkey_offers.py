@@ -10,11 +10,15 @@ from ports import Ports
 
 
 async def is_due(ports: Ports, user_id: UUID, now: datetime) -> bool:
-    """Return whether a passkey is to be offered: the address is verified, and the account has none and had no offer for a while."""
+    """Return whether a passkey is to be offered.
+
+    The address is verified, and the account has no passkey that works here and had no offer for a while.
+    """
     if not relying_party.has_host(ports):
         return False
     async with ports.storage.reading() as read:
-        return await read.passkeys.may_offer(user_id, now - OFFER_PAUSE)
+        hosts = await read.passkeys.find_offerable(user_id, now - OFFER_PAUSE)
+    return hosts is not None and relying_party.present_id(ports, hosts) not in hosts.passkeys
 
 
 async def show(ports: Ports, caller: Person) -> tuple[Json, Json] | None:

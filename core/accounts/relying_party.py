@@ -66,12 +66,17 @@ async def load_usable(ports: Ports, read: Reading | Transaction, user_id: UUID) 
     return (party, own) if own else (None, [])
 
 
+def present_id(ports: Ports, hosts: KeyHosts) -> str | None:
+    """Return the RP ID of new passkeys for an account with these keys. None for a host of numbers."""
+    return choose_id(ports.policy, ports.tokens.issuer, hosts.stored)
+
+
 def without_lost_keys(ports: Ports, account: Account, hosts: KeyHosts) -> Account:
     """Return the account as if it had no passkeys and security keys of an earlier RP ID, for rules about factors.
 
     What the user chose stays: sign-ins that ask for a second factor still do, and take a backup code.
     """
-    present = choose_id(ports.policy, ports.tokens.issuer, hosts.stored)
+    present = present_id(ports, hosts)
     return replace(
         account,
         passkey_count=account.passkey_count - sum(host != present for host in hosts.passkeys),
@@ -81,7 +86,7 @@ def without_lost_keys(ports: Ports, account: Account, hosts: KeyHosts) -> Accoun
 
 async def load_without_lost_keys(ports: Ports, read: Reading | Transaction, account: Account, *, removed: UUID | None = None) -> Account:
     """Return the account as `without_lost_keys` does. `removed` is a key that the account no longer counts, but that is still stored."""
-    if account.passkey_count + account.security_key_count == 0:
+    if account.key_count == 0:
         return account
     keys = [key for key in await read.passkeys.of_user(account.id) if key.id != removed]
     passkeys, security_keys = ([key.rp_id for key in keys if key.kind is kind] for kind in (PasskeyKind.PASSKEY, PasskeyKind.SECURITY_KEY))

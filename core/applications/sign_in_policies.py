@@ -1,5 +1,7 @@
 """Sign-in policies of applications, which add to that of their organization."""
 
+from collections.abc import Sequence
+
 from core.applications import services
 from core.kernel.callers import Member
 from core.kernel.sign_in_policy.rules import Document
@@ -12,6 +14,11 @@ from ports import Ports
 async def get(ports: Ports, caller: Member, slug: str) -> PolicyDetails:
     """Return the policy of an application of the caller's organization. It may be empty. Raises: ServiceNotFound."""
     return await sign_in_policies.get(ports, caller, await _find(ports, caller, slug))
+
+
+async def list_usable_methods(ports: Ports, caller: Member, slug: str) -> Sequence[str]:
+    """Return the methods that this installation offers to users of the application. Raises: ServiceNotFound."""
+    return await sign_in_policies.list_usable_methods(ports, caller, await _find(ports, caller, slug))
 
 
 async def save(ports: Ports, caller: Member, slug: str, document: Document, version: int) -> PolicyDetails:

@@ -242,8 +242,10 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
         attempt = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
     if recovery is None:
         raise RecoveryRefused
-    if attempt is None or not hmac.compare_digest(attempt.code_hash, typed_hash):
-        await _record_failure(ports, caller, recovery, now, is_last=attempt is not None and attempt.number == MAX_ATTEMPTS)
+    if attempt is None:  # other attempts have ended the recovery, or opened it
+        raise RecoveryRefused
+    if not hmac.compare_digest(attempt.code_hash, typed_hash):
+        await _record_failure(ports, caller, recovery, now, is_last=attempt.number == MAX_ATTEMPTS)
         raise RecoveryRefused
     async with ports.storage.transaction(by=caller) as tx:
         account = await tx.accounts.lock(recovery.user_id) or refuse(RecoveryRefused)

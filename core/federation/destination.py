@@ -7,6 +7,7 @@ from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
 from core.authentication.model.openid import OpenIdGrant, in_order
 from core.authentication.policy_checks import NO_ADMISSION, Admission
+from core.kernel.proofs import Strength
 from core.programs.model.api_resources import ApiResource
 
 
@@ -21,6 +22,7 @@ class Destination:
     offers_sign_up: bool = True  # a new user can get access by signing up
     api: ApiResource | None = None  # that the application asks for
     redirect_uri: str | None = None  # where the browser goes after an authorization request
+    required: Strength = Strength.ONE  # of the sign-in, by the request or the settings of the application
 
     @property
     def target(self) -> str | None:

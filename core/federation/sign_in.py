@@ -32,7 +32,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import Method, first_method_of, is_by_provider
+from core.kernel.proofs import Method, Strength, first_method_of, is_by_provider
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -79,7 +79,7 @@ class BrowserSignIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInOptions:
-    """The contents of a sign-in page. It offers only ways that the sign-in policies of the application accept.
+    """The contents of a sign-in page. It offers only ways that the sign-in policies and the request of the application accept.
 
     Where these are neither passwords nor emails, a user may have none of them yet. Then the page has the other ways, too, folded:
     the user signs in with one, and sets a passkey up (security SP-5).
@@ -225,11 +225,19 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
         design=None if service is None else await branding.get_design(ports, service.org_id),
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )
-    if service is None or not destination.has_sign_in_policy:
-        return options
-    async with ports.storage.reading() as read:
-        policy = await read.sign_in_policies.effective(service.org_id, service.id)
-    return options if policy is None else _accepted(options, policy.in_force(ports.clock.now()))
+    return _accepted(options, await _load_rules(ports, destination))
+
+
+async def _load_rules(ports: Ports, destination: Destination) -> Rules:
+    """Return the rules of the application's sign-ins, together with the strength that the application requires."""
+    service, policy = destination.service, None
+    if service is not None and destination.has_sign_in_policy:
+        async with ports.storage.reading() as read:
+            policy = await read.sign_in_policies.effective(service.org_id, service.id)
+    rules = Rules() if policy is None else policy.in_force(ports.clock.now())
+    if destination.required is Strength.PHISHING_RESISTANT:
+        return replace(rules, phishing_resistant=frozenset({Concerned.EVERYONE}))
+    return rules
 
 
 def _accepted(options: SignInOptions, rules: Rules) -> SignInOptions:

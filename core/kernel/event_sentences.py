@@ -88,6 +88,15 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {count} users from the group {target}",
             "{actor} removed users from the group {target}",
         ),
+        "group.role_mapped": (
+            "{actor} gave the members of the group {target} the role {role}",
+            "{actor} gave the members of the group {target} a role",
+        ),
+        "group.role_unmapped": (
+            "{actor} took the role {role} from the members of the group {target}",
+            "{actor} took a role from the members of the group {target}",
+        ),
+        "group.mapping_stopped": ("The group {target} no longer gives the role {role}", "The group {target} no longer gives a role"),
         # The security of accounts
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),

@@ -7,6 +7,7 @@ It does not concern the service accounts of the platform.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Final
 from uuid import UUID
 
@@ -31,8 +32,17 @@ from core.kernel.sign_in_policy.rules import (
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import events
-from core.tenancy.model.sign_in_policies import PolicyChanged, SignInPolicy, WouldLockYouOut, changes_of, require_available
-from core.tenancy.sign_in_policies import PolicyDetails, judge
+from core.tenancy.model.sign_in_policies import (
+    PeopleCount,
+    PolicyChanged,
+    PolicyPerson,
+    PolicyPreview,
+    SignInPolicy,
+    WouldLockYouOut,
+    changes_of,
+    require_available,
+)
+from core.tenancy.sign_in_policies import COUNTED_WITHIN, PolicyCounter, PolicyDetails, judge
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -56,9 +66,7 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
 
     Raises: PolicyInvalid; PolicyChanged; NoPasskeysHere; WouldLockYouOut; NotAPlatformOwner.
     """
-    rules, now = Rules.parse(document).restricted_to(RULES_OF_PLATFORM), ports.clock.now()
-    if Concerned.EVERYONE not in rules.second_factor:
-        raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
+    rules, now = _parse(document), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await tx.accounts.lock_platform_owners()
         await platform.lock_rights(tx, caller)
@@ -69,7 +77,7 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
         new = replace(old, rules=rules, changed_at=now, changed_by=caller.user_id)
         if new.second_factor_due(now) != old.second_factor_due(now):
             new = replace(new, reminded=0)
-        require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
+        _require_available(ports, rules)
         await _require_way_in(ports, tx, caller, rules, now)
         if changes := changes_of(old.rules, rules):
             new = replace(new, version=await tx.sign_in_policies.put(new))
@@ -77,11 +85,52 @@ async def save(ports: Ports, caller: Person, document: Document, version: int) -
     return PolicyDetails(new, rules.in_force(now))
 
 
+async def preview(ports: Ports, document: Document) -> PolicyPreview:
+    """Return the effect that saving this document would have on platform owners now, and change nothing. They count as members.
+
+    Raises: PolicyInvalid; NoPasskeysHere.
+    """
+    rules, now = _parse(document), ports.clock.now()
+    async with ports.storage.reading() as read:
+        rules = rules.with_due_dates((await _find(read, now)).rules, now)
+    _require_available(ports, rules)
+
+    async def next_owners(last: PolicyPerson | None, limit: int) -> Sequence[PolicyPerson]:
+        async with ports.storage.reading() as read:
+            return await read.sign_in_policies.platform_owners(None if last is None else last.account.id, limit)
+
+    counter = PolicyCounter(ports, _to_effective(rules), now, ports.policy.email_sign_in, monotonic() + COUNTED_WITHIN)
+    owners, people = await counter.count(next_owners)
+    due_at = min(rules.due_at.values(), default=None)
+    return PolicyPreview(rules=rules, due_at=due_at, members=owners, end_users=PeopleCount(), people=people)
+
+
+def _parse(document: Document) -> Rules:
+    """Return the rules of a document. Raises: PolicyInvalid."""
+    rules = Rules.parse(document).restricted_to(RULES_OF_PLATFORM)
+    if Concerned.EVERYONE not in rules.second_factor:
+        raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
+    return rules
+
+
+def _require_available(ports: Ports, rules: Rules) -> None:
+    require_available(rules, email_is_on=ports.policy.email_sign_in, has_passkeys=relying_party.has_host(ports))
+
+
+def _to_effective(rules: Rules) -> EffectivePolicy:
+    return EffectivePolicy(None, 0, (PolicyPart(PRODUCT, rules),))
+
+
 async def find_owners_without_factor(ports: Ports) -> tuple[datetime | None, Sequence[Email]]:
     """Return when the second factor becomes required (UTC), or None if it is now, and the addresses of the owners who have none."""
     async with ports.storage.reading() as read:
         policy = await _find(read, now := ports.clock.now())
-        return policy.second_factor_due(now), await read.accounts.owner_addresses_without_second_factor()
+        return policy.second_factor_due(now), await _owners_without_factor(ports, read)
+
+
+async def _owners_without_factor(ports: Ports, read: Reading | Transaction) -> Sequence[Email]:
+    rp_id = relying_party.choose_id(ports.policy, ports.tokens.issuer, await read.passkeys.rp_id())
+    return await read.accounts.owner_addresses_without_second_factor(rp_id)
 
 
 async def _find(read: Reading | Transaction, now: datetime) -> SignInPolicy:
@@ -95,8 +144,7 @@ def _first(now: datetime) -> SignInPolicy:
 async def _require_way_in(ports: Ports, tx: Transaction, caller: Person, rules: Rules, now: datetime) -> None:
     owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
     owner = replace(owner, last_address=caller.address)
-    policy = EffectivePolicy(None, 0, (PolicyPart(PRODUCT, rules),))
-    decision = judge(ports, policy, owner, now, email_is_on=ports.policy.email_sign_in)
+    decision = judge(ports, _to_effective(rules), owner, now, email_is_on=ports.policy.email_sign_in)
     if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
         raise WouldLockYouOut(decision, caller.address)
 
@@ -131,7 +179,7 @@ async def remind(ports: Ports, holder: UUID) -> dict[str, int] | None:
         number = 2 if due - now <= LAST_REMINDER else 1
         if policy.reminded >= number or not await tx.sign_in_policies.mark_reminded(number):
             return 0
-        addresses = await tx.accounts.owner_addresses_without_second_factor()
+        addresses = await _owners_without_factor(ports, tx)
         for address in addresses:
             await tx.email_queue.add(new_email(EmailKind.POLICY_DUE, address, now, token=format_day(due)))
         return len(addresses)

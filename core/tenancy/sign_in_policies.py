@@ -16,9 +16,12 @@ from core.accounts import relying_party
 from core.kernel.access import NotOfThisOrganization
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
+from core.kernel.proofs import Method
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Decision, Outcome, decide
 from core.kernel.sign_in_policy.rules import (
+    METHODS,
+    PROVIDER_PREFIX,
     RULES_OF_APPLICATIONS,
     Document,
     EffectivePolicy,
@@ -68,6 +71,19 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
         policy = await _find(read, organization, application, now)
         effective = await _merge(read, organization, application, policy.rules)
     return PolicyDetails(policy, effective.in_force(now))
+
+
+async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
+    """Return the methods that this installation offers to users of the organization or of this application, in the order of METHODS."""
+    async with ports.storage.reading() as read:
+        ways = await read.sign_in_policies.application_ways(caller.acts_in.id, None if application is None else application.id)
+    is_there = {
+        Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
+        Method.PASSKEY.value: relying_party.has_host(ports),
+    }
+    clients = {slug: connection.settings.client for slug, connection in ports.providers.connections.items()}
+    providers = {PROVIDER_PREFIX + slug for slug, client in clients.items() if client is not None or slug in ways.providers}
+    return [name for name in METHODS if is_there.get(name, not name.startswith(PROVIDER_PREFIX) or name in providers)]
 
 
 async def save(
@@ -216,35 +232,39 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, organization, application, effective)
-    counter = _Counter(ports, effective, now, email_is_on=_offers_email(ports, application))
-    service_id, ends = None if application is None else application.id, monotonic() + COUNTED_WITHIN
+        ways = await read.sign_in_policies.application_ways(organization.id)
+    service_id, offers_email = None if application is None else application.id, _offers_email(ports, application)
+    counter = PolicyCounter(ports, effective, now, offers_email, monotonic() + COUNTED_WITHIN)
 
     async def next_people(last: PolicyPerson | None, limit: int, *, are_members: bool) -> Sequence[PolicyPerson]:
         last_id = None if last is None else last.account.id
         async with ports.storage.reading() as read:
             return await read.sign_in_policies.people(organization.id, service_id, last_id, limit, are_members=are_members)
 
-    members, people = await counter.count(partial(next_people, are_members=True), ends)
-    end_users, _ = await counter.count(partial(next_people, are_members=False), ends)
+    members, people = await counter.count(partial(next_people, are_members=True))
+    if application is None:  # members open the organization itself, and end users one of its applications
+        counter = replace(counter, email_is_on=offers_email or ways.email)
+    end_users, _ = await counter.count(partial(next_people, are_members=False))
     return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
 
 
 @dataclass(frozen=True, slots=True)
-class _Counter:
+class PolicyCounter:
     """The decisions of a policy about many people. It is the same decision as at a sign-in."""
 
     ports: Ports
     policy: EffectivePolicy
     now: datetime
     email_is_on: bool
+    ends: float  # of the monotonic clock: then no count is exact in time
 
     async def count(
-        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]], ends: float
+        self, read: Callable[[PolicyPerson | None, int], Awaitable[Sequence[PolicyPerson]]]
     ) -> tuple[PeopleCount | None, Sequence[StoppedPerson]]:
-        """Return the counts, and the first members that the policy stops. None: `ends` came first."""
+        """Return the counts, and the first people with a role that the policy stops. None: `ends` came first."""
         counted, concerned, stopped, people = 0, 0, [0, 0], list[StoppedPerson]()
         async for batch in Batches(read, MAX_COUNTED):
-            if monotonic() > ends:
+            if monotonic() > self.ends:
                 return None, ()
             counted += len(batch)
             for person in (each for each in batch if each.account.is_usable):

@@ -149,6 +149,7 @@ TO_SHOP: dict[str, object] = {
     "accepts_password": True,
     "accepts_passkey": True,
     "is_folded": True,
+    "requires_passkey": True,
     "folded_providers": {"websuite": ("Websuite", "/auth/websuite?next=%2F")},
 }
 PAGES: dict[str, dict[str, object]] = {

@@ -109,13 +109,15 @@ class Accounts(AccountClosures):
         sql = "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id"
         return await self._all(lambda row: Email(row[0]), sql)
 
-    async def owner_addresses_without_second_factor(self) -> list[Email]:
+    async def owner_addresses_without_second_factor(self, rp_id: str | None) -> list[Email]:
+        lost = "select count(*) from passkeys k where k.user_id = u.id and k.rp_id is distinct from %(rp_id)s and k.kind ="
         sql = f"""
             select u.email from users u
-            where u.is_platform_owner and u.deactivated_at is null and u.anonymized_at is null
-              and not {HAS_SECOND_FACTOR} and u.passkey_count = 0
+            where u.is_platform_owner and u.deactivated_at is null and u.anonymized_at is null and u.mfa_enabled_at is null
+              and u.passkey_count = ({lost} 'passkey')
+              and (u.passkey_second_at is null or u.security_key_count = ({lost} 'security_key'))
             order by u.email"""
-        return await self._all(lambda row: Email(row[0]), sql)
+        return await self._all(lambda row: Email(row[0]), sql, rp_id=rp_id)
 
     async def add(self, account: Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:

@@ -118,12 +118,12 @@ class Passkeys(Repository):
     async def is_used(self, challenge: UsedChallenge) -> bool:
         return await self._exists("select 1 from used_passkey_challenges where challenge_hash = %(hash)s", hash=challenge.hash)
 
-    async def may_offer(self, user_id: UUID, before: datetime) -> bool:
-        sql = """
-            select 1 from users
-            where id = %(user_id)s and email_verified_at is not null and passkey_count = 0
-              and (passkey_offered_at is null or passkey_offered_at <= %(before)s)"""
-        return await self._exists(sql, user_id=user_id, before=before)
+    async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
+        sql = f"""
+            select {KEY_HOSTS.sql} from users u
+            where u.id = %(user_id)s and u.email_verified_at is not null
+              and (u.passkey_offered_at is null or u.passkey_offered_at <= %(before)s)"""
+        return await self._one(to_key_hosts, sql, user_id=user_id, before=before)
 
     async def rp_id(self) -> str | None:
         return await self._one(lambda row: row[0], STORED_RP_ID)

@@ -9,6 +9,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
+from adapters.postgres.kernel.roles import group_roles
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import (
     FURTHER_SCOPES,
@@ -126,6 +127,10 @@ GROUPS: Final = """
      from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id where i.org_id = vo.id and i.user_id = u.id)"""
 
 
+# The roles of the organization that groups give to the user, beside the own one
+FURTHER_ROLES: Final = f"to_jsonb({group_roles('m', 'vo')})"
+
+
 def asks_for_groups(alias: LiteralString) -> LiteralString:
     """Return an SQL condition: a grant has the scope for groups, or a claims parameter that names them."""
     return f"'groups' = any({alias}.further_scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
@@ -134,15 +139,16 @@ def asks_for_groups(alias: LiteralString) -> LiteralString:
 def further_sql(with_groups: LiteralString) -> LiteralString:
     """Return SQL for the further facts that the application needs.
 
-    These are the facts of its claims document, roles and permissions if it has declared any, and groups if this condition is true. For
+    These are the facts of its claims document, roles and permissions if it has declared any, roles that groups of the organization give,
+    and groups if this condition is true. For
     all other applications it is null, and reads nothing.
     """
     return f"""
-        case when v.claims_version is not null or v.authorization_version > 0 or {with_groups} then (
+        case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups} then (
             select jsonb_build_object(
                 'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
                 'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end,
-                'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
+                'further_roles', {FURTHER_ROLES}, 'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
                 'permissions', case when v.authorization_version > 0 then {PERMISSIONS} end,
                 'groups', case when {with_groups} then {GROUPS} end)
             from (select) one left join service_claims c on c.service_id = v.id) end"""
@@ -151,7 +157,8 @@ def further_sql(with_groups: LiteralString) -> LiteralString:
 ALL_FURTHER: Final = f"""
     jsonb_build_object(
         'document', (select c.document from service_claims c where c.service_id = v.id), 'attributes', {ATTRIBUTES},
-        'directory', {DIRECTORY}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS}, 'groups', {GROUPS})"""
+        'directory', {DIRECTORY}, 'further_roles', {FURTHER_ROLES}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS},
+        'groups', {GROUPS})"""
 
 
 def _to_further(row: Row) -> FurtherFacts:
@@ -162,6 +169,7 @@ def _to_further(row: Row) -> FurtherFacts:
         document=facts["document"],
         attributes=facts["attributes"] or {},
         directory=facts["directory"] or {},
+        further_roles=tuple(facts["further_roles"] or ()),
         app_roles=tuple(facts["app_roles"] or ()),
         permissions=tuple(facts["permissions"] or ()),
         groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),

@@ -18,7 +18,7 @@ from core.kernel.roles import OWNER
 from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
@@ -94,6 +94,10 @@ THE_ACCOUNT: Final = "cross join lateral (select * from users a where a.id = m.u
 MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns} from"
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
+PLATFORM_OWNERS: Final = f"""
+    select '{OWNER}', true, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    from (select u.id as user_id from users u where u.is_platform_owner) m {THE_ACCOUNT}
+    where u.id > coalesce(%(last)s, '00000000-0000-0000-0000-000000000000'::uuid) order by u.id limit %(limit)s"""
 PLATFORM_OWNER: Final = f"""
     select '{OWNER}', true, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from users u where u.id = %(user_id)s and u.is_platform_owner"""
@@ -103,7 +107,7 @@ def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
     later = "" if last is None else "and m.user_id > %(last)s"
     return f"""
         {MEMBER} (
-            select m.user_id, m.role from memberships m
+            select m.user_id, m.role, m.confirmed_at from memberships m
             where m.org_id = %(org_id)s and m.confirmed_at is not null {later} {"" if service_id is None else USES_SERVICE}
             order by m.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -136,11 +140,25 @@ class SignInPolicies(Repository):
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         return await self._all(_to_application, OF_APPLICATIONS, org_id=org_id)
 
+    async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
+        one = "" if service_id is None else "and v.id = %(service_id)s"
+        services = f"services v where v.org_id = %(org_id)s {one}"
+        sql = f"""
+            select exists (select from {services} and v.email_sign_in), array(
+                select distinct c.slug from service_connections x join connections c on c.id = x.connection_id
+                where x.org_id = %(org_id)s and x.service_id in (select v.id from {services}))"""
+        ways = await self._one(lambda row: ApplicationWays(row[0], frozenset(row[1])), sql, org_id=org_id, service_id=service_id)
+        assert ways is not None, "the statement has one row"
+        return ways
+
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
 
     async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
         return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id, service_id=None)
+
+    async def platform_owners(self, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        return await self._all(_to_person, PLATFORM_OWNERS, last=last, limit=limit, service_id=None)
 
     async def platform_owner_has_signed_in(self) -> bool:
         sql = """

@@ -70,6 +70,7 @@ class WaitingRequest:
             offers_sign_up=_offers_sign_up(service),
             api=self.authorization.api,
             redirect_uri=self.authorization.redirect_uri,
+            required=self.needs.required,
         )
 
 

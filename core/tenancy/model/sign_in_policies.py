@@ -97,6 +97,14 @@ class PolicyApplication:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplicationWays:
+    """The ways to sign in that the settings of an organization's applications add to those of the platform."""
+
+    email: bool
+    providers: frozenset[str]  # identity providers with credentials of an application
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyPerson:
     """A user that a policy concerns: a confirmed member, or an end user without a role."""
 

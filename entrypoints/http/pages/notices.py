@@ -143,6 +143,8 @@ NOTICES: Final = {
     "group-member-added": "User added.",
     "group-member-removed": "User removed.",
     "group-assigned": "Group assigned.",
+    "group-role-given": "Role given.",
+    "group-role-taken": "Role taken away.",
     "group-unassigned": "Assignment removed.",
     "user-unblocked": "User unblocked.",
     "saml-saved": "SAML saved.",

@@ -1,6 +1,6 @@
 """The form of a sign-in policy, and its preview: of an organization, of an application and of the platform."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -40,13 +40,15 @@ LABELS: Final[Mapping[str, str]] = {
 M = TypeVar("M", bound=RequestModel)
 
 
-def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None = None) -> dict[str, Any]:
-    """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has."""
+def policy_values(
+    rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None, methods: Sequence[str] = METHODS
+) -> dict[str, Any]:
+    """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has, and `methods` are offered."""
     typed = _stored(policy) if form is None else {"version": str(policy.version), **form}
     return {
         "rules": [rule.value for rule in rules],
         "labels": LABELS,
-        "methods": [(METHOD + name, _method_label(name)) for name in METHODS],
+        "methods": [(METHOD + name, _method_label(name)) for name in methods],
         "concerned": CONCERNED,
         "lifetimes": _options("No limit", LIFETIMES, policy.rules, Rule.SESSION_LIFETIME),
         "idle_times": _options("No limit", IDLE_TIMES, policy.rules, Rule.SESSION_IDLE),
@@ -57,6 +59,11 @@ def policy_values(rules: Sequence[Rule], policy: SignInPolicy, form: Form | None
         "preview": preview,
         "address": signed_in().address or "",
     }
+
+
+def offered_methods(usable: Collection[str], policy: SignInPolicy) -> Sequence[str]:
+    """Return the methods that the form offers: those that work in this installation, and those that the policy names already."""
+    return [name for name in METHODS if name in usable or name in (policy.rules.methods or ())]
 
 
 def _stored(policy: SignInPolicy) -> dict[str, str]:
@@ -80,12 +87,12 @@ def _chosen(concerned: frozenset[Concerned]) -> str:
     return next((who.value for who in (Concerned.EVERYONE, Concerned.ADMINS) if who in concerned), "")
 
 
-def to_policy(model: type[M], form: Form) -> M:
-    """Return the request of the API that the form stands for. All methods together are no rule, so that later ones count, too."""
+def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M:
+    """Return the request of the API that the form stands for. All offered methods together are no rule, so that later ones count, too."""
     methods = [name for name in checked(form, METHOD) if name in METHODS]
     chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
     parsers = {
-        Rule.METHODS.value: lambda _: None if len(methods) == len(METHODS) else methods,
+        Rule.METHODS.value: lambda _: None if {*methods} >= {*offered} else methods,
         Rule.SECOND_FACTOR.value: lambda _: [each for each in chosen if each],
         Rule.PHISHING_RESISTANT.value: lambda text: [text] if text else [],
         Rule.ADMIN_NETWORKS.value: lambda text: to_lines(text) or None,

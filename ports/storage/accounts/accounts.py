@@ -38,8 +38,11 @@ class AccountsRead(Protocol):
     async def platform_owner_addresses(self) -> list[Email]:
         """Return the addresses of the usable platform owners."""
 
-    async def owner_addresses_without_second_factor(self) -> list[Email]:
-        """Return the addresses of the usable platform owners who have neither a second factor nor a passkey."""
+    async def owner_addresses_without_second_factor(self, rp_id: str | None) -> list[Email]:
+        """Return the addresses of the usable platform owners who have neither a second factor nor a passkey.
+
+        Only passkeys and security keys for this RP ID count.
+        """
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
         """Return the facts that decide how far the organization controls the account. Raises: AccountNotFound."""

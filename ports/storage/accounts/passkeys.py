@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.mfa import FirstFactor, RedeemedCode
-from core.accounts.model.passkeys import KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
+from core.accounts.model.passkeys import KeyHosts, KnownPasskey, Passkey, RedeemedPasskey, UsedChallenge, VerifiedAssertion
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 
@@ -35,8 +35,8 @@ class PasskeysRead(Protocol):
     async def is_used(self, challenge: UsedChallenge) -> bool:
         """Return whether a ceremony has used the challenge up."""
 
-    async def may_offer(self, user_id: UUID, before: datetime) -> bool:
-        """Return whether the account has a verified address, no passkey, and no offer of one since `before`."""
+    async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
+        """Return the RP IDs of the account's keys, or None without a verified address, or with an offer of a passkey since `before`."""
 
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None if it has no passkeys for it."""

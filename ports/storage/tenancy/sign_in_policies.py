@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
-from core.tenancy.model.sign_in_policies import PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -22,11 +22,17 @@ class SignInPoliciesRead(Protocol):
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         """Return the organization's applications with a policy, or with settings that limit sign-ins, ordered by slug, and their rules."""
 
+    async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
+        """Return the ways to sign in that the settings of this application turn on, or those of all applications of the organization."""
+
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
         """Return a confirmed member of the organization, with the facts that a policy asks for."""
 
     async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
         """Return a platform owner, with the facts that a policy asks for."""
+
+    async def platform_owners(self, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
+        """Return the next platform owners, ordered by id. `last` is the owner at the end of the batch before, or None."""
 
     async def platform_owner_has_signed_in(self) -> bool:
         """Return whether there is a session or a login record of a platform owner."""

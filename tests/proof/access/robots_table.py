@@ -71,6 +71,8 @@ GET    {group}/members                        200  200  200  200  403  403*
 POST   {group}/members                        403  403  403  200  403  403*
 PUT    {group}/members/<user_id>              403  403  403  204  403  403*
 DELETE {group}/members/<user_id>              403  403  403  204  403  403*
+PUT    {group}/role                           403  403  403  403  403  403*
+DELETE {group}/role                           403  403  403  403  403  403*
 GET    {group}/services                       200  200  200  200  403  403*
 GET    {group}/service-roles                  200  200  200  200  403  403*
 
@@ -330,6 +332,7 @@ PUT    {platform}/connections/<provider>/logo 403  403  403
 DELETE {platform}/connections/<provider>/logo 403  403  403
 GET    {platform}/sign-in-policy              403  403  403
 PUT    {platform}/sign-in-policy              403  403  403
+POST   {platform}/sign-in-policy/preview      403  403  403
 GET    {platform}/owners                      200  200  200
 POST   {platform}/owners                      403  403  403
 DELETE {platform}/owners/<user_id>            403  403  403

@@ -212,6 +212,8 @@ GET    {group}/members                        401  403  403  403  200  200  200 
 POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {group}/role                           401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}/role                           401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {group}/service-roles                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
@@ -482,6 +484,7 @@ DELETE {platform}/connections/<provider>/logo 401  403  403  403  403  403  403 
 
 GET    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 PUT    {platform}/sign-in-policy              401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
+POST   {platform}/sign-in-policy/preview      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 POST   {platform}/owners                      401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 DELETE {platform}/owners/<user_id>            401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -945,6 +948,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"PUT {ORG}/groups/<group_id>/role": Request({"role": "{role_name}"}),
+    f"DELETE {ORG}/groups/<group_id>/role": Request(things={"group_id": "{mapped_group_id}"}),
     f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
     f"DELETE {ORG}/groups/<group_id>/members/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/scim-tokens/<token_id>": Request({"directory_groups": True}),
@@ -1043,6 +1048,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PUT {SERVICE}/sign-in-policy": Request({"session_lifetime_minutes": 720, "version": 0}),
     f"POST {SERVICE}/sign-in-policy/preview": Request({"session_lifetime_minutes": 720}),
     "PUT /api/platform/sign-in-policy": Request({"second_factor": ["everyone"], "grace_days": 7, "version": 0}),
+    "POST /api/platform/sign-in-policy/preview": Request({"second_factor": ["everyone"], "grace_days": 7}),
     f"PUT {SERVICE}/claims": Request({"fixed": {"tenant": "x"}, "version": 0}),
     f"POST {SERVICE}/claims/preview": Request({"fixed": {"tenant": "x"}}),
     f"POST {ORG}/attributes": Request({"name": "new_one", "label": "A New One", "kind": "text"}),
@@ -1285,9 +1291,12 @@ REQUESTS: Final[Mapping[str, Request]] = {
         for page in (PAGES_OF_ORG, APP_PAGES)
         for action in ("", "/preview")
     },
-    "POST /app/platform/sign-in-policy": Request(
-        form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
-    ),
+    **{
+        f"POST /app/platform/sign-in-policy{action}": Request(
+            form={**OF_THE_SESSION, "second_factor": "everyone", "session_idle_minutes": "60", "grace_days": "7", "version": "0"}
+        )
+        for action in ("", "/preview")
+    },
     f"POST {APP_PAGES}/sign-in-policy/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/access": Request(form={**OF_THE_SESSION, "policy": "members", "launch_url": "https://anywhere.example/"}),
     f"POST {APP_PAGES}/authorization/new-role": Request(form={**OF_THE_SESSION, "slug": "another", "name": "Another One"}),
@@ -1312,6 +1321,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/role": Request(form={**OF_THE_SESSION, "role": "{role_name}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/role/remove": Request(form=OF_THE_SESSION, things={"group_id": "{mapped_group_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{group_name}"}),
     f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/groups": Request(form={**OF_THE_SESSION, "directory_groups": "yes"}),

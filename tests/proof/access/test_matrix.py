@@ -175,6 +175,7 @@ ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
+    **{f"{method} /api/organizations/<org_slug>/groups/<group_id>/role": "a member answers for the role" for method in ("PUT", "DELETE")},
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
         for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")
@@ -192,6 +193,7 @@ ACTS_ON_THE_USER = {
     "DELETE /api/organizations/<org_slug>/services/<service_slug>/sign-in-policy": "must not lock the user out",
     "GET /api/platform/sign-in-policy": "must not lock the user out",
     "PUT /api/platform/sign-in-policy": "must not lock the user out",
+    "POST /api/platform/sign-in-policy/preview": "must not lock the user out",
     "DELETE /api/platform/organizations/<org_id>/admin-networks": "the platform owner vouches for a person",
 }
 

@@ -14,7 +14,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.world import World, new_world
 from tests.support.browser import leads_to, main_of
-from tests.support.builders import PASSWORD, Answer, Api
+from tests.support.builders import PASSWORD, Answer, Api, run_sql
 from tests.support.direct import change_ports
 
 PASSWORD_FIELD, EMAIL, PASSKEY, PROVIDER = 'name="password"', "Email me a code", 'data-passkey="get"', "Continue with "
@@ -64,6 +64,21 @@ async def test_the_page_offers_what_the_policy_accepts(
     path = leads_to(await world.authorize()) if protocol == "oauth" else await world.browser.start_sign_on(world.application)
     page = await world.browser.open(path)
     assert offered(page) == (shown, folded)
+
+
+async def test_an_application_that_requires_passkeys_folds_the_other_ways(world: World) -> None:
+    await run_sql(world.pool, "update services set required_acr = 'phr'")
+    page = await world.browser.open(leads_to(await world.authorize()))
+    assert offered(page) == ({"passkey"}, EVERY - {"passkey"})
+    assert '<a href="/app/account/security">Create a passkey in your account</a> first' in main_of(page)
+    await run_sql(world.pool, "update services set required_acr = 'mfa'")
+    assert offered(await world.browser.open(leads_to(await world.authorize()))) == (EVERY, set())
+
+
+async def test_a_request_that_requires_passkeys_folds_the_other_ways(world: World) -> None:
+    claims = '{"id_token": {"acr": {"essential": true, "values": ["phr"]}}}'
+    page = await world.browser.open(leads_to(await world.authorize(scope="openid", response_type="code", claims=claims)))
+    assert offered(page) == ({"passkey"}, EVERY - {"passkey"})
 
 
 async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(world: World) -> None:

@@ -34,6 +34,8 @@ async def test_twenty_wrong_codes_count_as_five(ada: LostUser, app: QuartTrio, p
     assert {answer.status for answer in answers} == {400}
     assert await run_sql(pool, "select count(*) from account_recoveries") == [(0,)], "the fifth one ends it"
     assert (await ada.open(token, code)).status == 400
+    assert await run_sql(pool, "select count(*) from mfa_events where event_type = 'recovery_failed'") == [(5,)]
+    assert await run_sql(pool, "select count(*) from audit_log where action = 'security.recovery.failed'") == [(5,)]
 
 
 async def test_one_of_twenty_finishes_a_recovery(ada: LostUser, pool: Pool) -> None:

@@ -6,9 +6,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.crypto import WebAuthnPasskeys
+from adapters.postgres.engine.pool import Pool
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding
 from tests.fakes.outside import FakeClock
-from tests.support.builders import BASE_URL, VAULT_KEY, Answer, Api
+from tests.support.builders import BASE_URL, VAULT_KEY, Answer, Api, run_sql
 from tests.support.passkeys.authenticator import SoftAuthenticator, b64
 
 NO_TARGET: Final[Mapping[str, Any]] = {}
@@ -55,6 +56,23 @@ class PasskeyUser:
 
     async def names(self) -> list[str]:
         return [passkey["name"] for passkey in await self.listed()]
+
+
+async def add_passkeys(pool: Pool, user_id: UUID, *rp_ids: str) -> None:
+    """Store a passkey of the user for each of these RP IDs."""
+    for rp_id in rp_ids:
+        await run_sql(
+            pool,
+            """
+            with k as (
+                insert into passkeys
+                    (id, user_id, name, credential_id, public_key, algorithm, rp_id, sign_count, aaguid, backup_eligible, created_at)
+                values (gen_random_uuid(), %s, 'Key', sha256(random()::text::bytea), '', -7, %s, 0, gen_random_uuid(), true, now())
+                returning user_id)
+            update users u set passkey_count = passkey_count + 1 from k where u.id = k.user_id""",
+            user_id,
+            rp_id,
+        )
 
 
 async def start_login(api: Api) -> Any:

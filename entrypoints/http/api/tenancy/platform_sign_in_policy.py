@@ -1,13 +1,27 @@
 """API of the platform's sign-in policy."""
 
+from typing import Any
+
 from pydantic import Field
 from quart import Blueprint
 
+from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, Rule
 from core.tenancy import platform_sign_in_policy
-from entrypoints.http.api.tenancy.sign_in_policy import StoredPolicyResponse, fields_of_policy, number, shown, texts, version_field
+from entrypoints.http.api.tenancy.sign_in_policy import (
+    PeopleCountResponse,
+    PolicyStartsResponse,
+    StoppedUserResponse,
+    StoredPolicyResponse,
+    fields_of_policy,
+    number,
+    shown,
+    starts_of,
+    texts,
+    version_field,
+)
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
@@ -17,8 +31,8 @@ from entrypoints.http.edge.openapi import refuses
 routes = Blueprint("platform_sign_in_policy", __name__)
 
 
-class PlatformPolicyRequest(RequestModel):
-    """The sign-in policy of the platform. It replaces the earlier one: a rule that you leave out asks for nothing."""
+class PlatformPolicyPreviewRequest(RequestModel):
+    """The sign-in policy of the platform."""
 
     second_factor: list[Text] = Field(max_length=10, description="It has `everyone`: platform owners always need a second factor.")
     phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
@@ -26,6 +40,16 @@ class PlatformPolicyRequest(RequestModel):
     session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
     admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
     grace_days: int | None = number(GRACE_DAYS)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The rules without the version."""
+        return self.model_dump(exclude={"version"})
+
+
+class PlatformPolicyRequest(PlatformPolicyPreviewRequest):
+    """The sign-in policy of the platform. It replaces the earlier one: a rule that you leave out asks for nothing."""
+
     version: int = version_field()
 
 
@@ -43,6 +67,14 @@ class PlatformPolicyResponse(StoredPolicyResponse, PlatformRulesResponse):
     """The sign-in policy of the platform. It is stored at the first sign-in of a platform owner."""
 
     in_force: PlatformRulesResponse = Field(description="The rules that count now.")
+
+
+class PlatformPolicyPreviewResponse(ResponseModel):
+    """The effect that the policy would have on platform owners if it was saved now."""
+
+    due_at: PolicyStartsResponse = Field(description="When the rules would start that become stricter.")
+    owners: PeopleCountResponse | None = Field(description="The platform owners, or null if there are too many to count them.")
+    people: list[StoppedUserResponse] = Field(description="The first 100 platform owners who do not meet the policy.")
 
 
 @routes.get("/api/platform/sign-in-policy")
@@ -64,5 +96,16 @@ async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
 
     Rules that you could not meet yourself are refused. 409 if another request changed the policy since you loaded it.
     """
-    document = data.model_dump(exclude={"version"})
-    return PlatformPolicyResponse(**fields_of_policy(await platform_sign_in_policy.save(ports(), signed_in(), document, data.version)))
+    details = await platform_sign_in_policy.save(ports(), signed_in(), data.document, data.version)
+    return PlatformPolicyResponse(**fields_of_policy(details))
+
+
+@routes.post("/api/platform/sign-in-policy/preview")
+@platform_owner(Capability.PLATFORM_OWN, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+async def preview(data: PlatformPolicyPreviewRequest) -> PlatformPolicyPreviewResponse:
+    """Preview the effect of a sign-in policy of the platform.
+
+    The response says which platform owners could not use the platform without a new factor. Nothing is changed.
+    """
+    effect = await platform_sign_in_policy.preview(ports(), data.document)
+    return PlatformPolicyPreviewResponse.of(effect, due_at=starts_of(effect.rules), owners=effect.members)

@@ -152,15 +152,20 @@ class PeopleCountResponse(ResponseModel):
     is_exact: bool = Field(description="Whether all users were counted. Otherwise there are more than 10,000.")
 
 
-class StoppedPersonResponse(ResponseModel):
-    """A member who does not meet the policy."""
+class StoppedUserResponse(ResponseModel):
+    """A user who does not meet the policy."""
 
     user_id: UUID = Field(description="The id of the user.")
     name: str | None = Field(description="The name in the profile, or null.")
     email: str = Field(description="The email address of the user.")
-    role: RoleName = Field(description="The role of the member.", json_schema_extra={"type": "string"})
-    missing: Rule = Field(description="The first rule that the member does not meet.")
+    missing: Rule = Field(description="The first rule that the user does not meet.")
     is_stopped_now: bool = Field(description="Whether the rule is in force at once. Otherwise it starts later.")
+
+
+class StoppedPersonResponse(StoppedUserResponse):
+    """A member who does not meet the policy."""
+
+    role: RoleName = Field(description="The role of the member.", json_schema_extra={"type": "string"})
 
 
 class PolicyPreviewResponse(ResponseModel):
@@ -177,7 +182,7 @@ def _values(rules: Rules) -> dict[str, Any]:
     return {rule.value: document.get(rule) for rule in Rule}
 
 
-def _starts(rules: Rules) -> PolicyStartsResponse:
+def starts_of(rules: Rules) -> PolicyStartsResponse:
     return PolicyStartsResponse(
         methods=rules.due_at.get(Rule.METHODS),
         second_factor=rules.due_at.get(Rule.SECOND_FACTOR),
@@ -191,7 +196,7 @@ def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
     return {
         **_values(policy.rules),
         "grace_days": policy.rules.grace.days,
-        "due_at": _starts(policy.rules),
+        "due_at": starts_of(policy.rules),
         "version": policy.version,
         "changed_at": policy.changed_at if policy.version else None,
         "in_force": _values(details.in_force),
@@ -199,7 +204,7 @@ def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:
 
 
 def _to_preview(preview: PolicyPreview) -> PolicyPreviewResponse:
-    return PolicyPreviewResponse.of(preview, due_at=_starts(preview.rules))
+    return PolicyPreviewResponse.of(preview, due_at=starts_of(preview.rules))
 
 
 @routes.get(OF_ORGANIZATION)

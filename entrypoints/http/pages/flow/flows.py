@@ -24,6 +24,7 @@ from core.kernel import uris
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
+from core.kernel.proofs import Strength
 from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
@@ -224,6 +225,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "accepts_password": options.password,
         "accepts_passkey": options.passkey,
         "is_folded": options.is_folded,
+        "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
         "folded_providers": _providers(options.folded_providers, flow),
         "service": service.name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,

@@ -1,32 +1,89 @@
-"""The page of an organization's sign-in policy, with a preview of its effect."""
+"""The pages of sign-in policies, of organizations, of applications and of the platform, with previews of their effects."""
 
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
 
 from quart import Blueprint, Response
 
+from core.applications import services
+from core.applications import sign_in_policies as of_applications
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.rules import Rule
-from core.tenancy import sign_in_policies
+from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_PLATFORM, Document, Rule
+from core.tenancy import platform_sign_in_policy, sign_in_policies
 from core.tenancy.model.sign_in_policies import PolicyPreview
-from entrypoints.http.api.tenancy.sign_in_policy import OF_ORGANIZATION, PolicyPreviewRequest, SignInPolicyRequest
-from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.edge.access import member_page
+from core.tenancy.sign_in_policies import PolicyDetails
+from entrypoints.http.api.tenancy.platform_sign_in_policy import PlatformPolicyPreviewRequest, PlatformPolicyRequest
+from entrypoints.http.api.tenancy.sign_in_policy import (
+    OF_APPLICATION,
+    OF_ORGANIZATION,
+    ApplicationPolicyPreviewRequest,
+    ApplicationPolicyRequest,
+    PolicyPreviewRequest,
+    SignInPolicyRequest,
+)
+from entrypoints.http.base.context import acting_member, ports, signed_in
+from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.policy_forms import naming_fields, policy_values, to_policy, wrong_rule
+from entrypoints.http.pages.policy_forms import describe, naming_fields, offered_methods, policy_values, to_policy, wrong_rule
 
 routes = Blueprint("sign_in_policy_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/sign-in-policy"
 TEMPLATE: Final = "tenancy/sign_in_policy.html"
+APPLICATION_PAGE: Final = f"{APPLICATION}/sign-in-policy"
+APPLICATION_TEMPLATE: Final = "applications/sign_in_policy.html"
+PLATFORM_PAGE: Final = "/app/platform/sign-in-policy"
+PLATFORM_API: Final = "/api/platform/sign-in-policy"
+PLATFORM_TEMPLATE: Final = "platform/sign_in_policy.html"
+PREVIEWED: Final = answers_with("The form, and the effect that it would have.")
+
+
+class RulesRequest(Protocol):
+    """A request of the API about a policy."""
+
+    @property
+    def document(self) -> Document: ...
+
+
+class VersionedRequest(RulesRequest, Protocol):
+    """A request that changes a policy."""
+
+    @property
+    def version(self) -> int: ...
+
+
+async def _save(data: VersionedRequest, save: Callable[[Document, int], Awaitable[PolicyDetails]], path: str) -> Response:
+    with naming_fields():
+        await save(data.document, data.version)
+    return redirect_with_notice("policy-saved", path)
+
+
+async def _preview(data: RulesRequest, preview: Callable[[Document], Awaitable[PolicyPreview]]) -> PolicyPreview:
+    with naming_fields():
+        return await preview(data.document)
+
+
+# Of organizations
+
+
+async def _methods() -> Sequence[str]:
+    policy = (await sign_in_policies.get(ports(), acting_member())).policy
+    return offered_methods(await sign_in_policies.list_usable_methods(ports(), acting_member()), policy)
 
 
 async def _values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
-    details = await sign_in_policies.get(ports(), acting_member())
-    return {"path": organization_path("/sign-in-policy"), **policy_values([*Rule], details.policy, form, preview)}
+    policy = (await sign_in_policies.get(ports(), acting_member())).policy
+    return {
+        "path": organization_path("/sign-in-policy"),
+        "people_path": organization_path("/members"),
+        **policy_values([*Rule], policy, form, preview, await _methods()),
+    }
 
 
 @routes.get(PAGE)
@@ -44,19 +101,119 @@ async def show_policy(org_slug: str) -> Response:
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def save_policy(org_slug: str, form: Form) -> Response:
     """Save the sign-in policy of an organization."""
-    data = to_policy(SignInPolicyRequest, form)
-    with naming_fields():
-        await sign_in_policies.save(ports(), acting_member(), data.document, data.version)
-    return redirect_with_notice("policy-saved", organization_path("/sign-in-policy"))
+    data = to_policy(SignInPolicyRequest, form, await _methods())
+    return await _save(data, partial(sign_in_policies.save, ports(), acting_member()), organization_path("/sign-in-policy"))
 
 
 @routes.post(f"{PAGE}/preview")
 @member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, limit=POLICY_PREVIEW)
-@accepts(f"POST {OF_ORGANIZATION}/preview", answers=answers_with("The form, and the effect that it would have."))
+@accepts(f"POST {OF_ORGANIZATION}/preview", answers=PREVIEWED)
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def preview_policy(org_slug: str, form: Form) -> Response:
     """Preview the effect of a sign-in policy. Nothing is saved."""
-    data = to_policy(PolicyPreviewRequest, form)
-    with naming_fields():
-        preview = await sign_in_policies.preview(ports(), acting_member(), data.document)
+    data = to_policy(PolicyPreviewRequest, form, await _methods())
+    preview = await _preview(data, partial(sign_in_policies.preview, ports(), acting_member()))
     return await console_page(TEMPLATE, **await _values(form, preview))
+
+
+# Of applications
+
+
+async def _application_methods(service_slug: str) -> Sequence[str]:
+    policy = (await of_applications.get(ports(), acting_member(), service_slug)).policy
+    return offered_methods(await of_applications.list_usable_methods(ports(), acting_member(), service_slug), policy)
+
+
+async def _application_values(form: Form | None, service_slug: str, preview: PolicyPreview | None = None) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    details = await of_applications.get(ports(), acting_member(), service_slug)
+    rules = [rule for rule in Rule if rule in RULES_OF_APPLICATIONS]
+    return {
+        **application_values(service),
+        "organization_policy": organization_path("/sign-in-policy"),
+        "in_force": describe(details.in_force),
+        "has_policy": details.policy.version > 0,
+        "people_path": organization_path("/members"),
+        **policy_values(rules, details.policy, form, preview, await _application_methods(service_slug)),
+    }
+
+
+def _application_path(service_slug: str) -> str:
+    return f"{application_path(service_slug)}/sign-in-policy"
+
+
+@routes.get(APPLICATION_PAGE)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE)
+@shows(f"GET {OF_APPLICATION}", f"PUT {OF_APPLICATION}", f"DELETE {OF_APPLICATION}")
+async def show_application_policy(org_slug: str, service_slug: str) -> Response:
+    """Show the sign-in policy of an application."""
+    return await console_page(APPLICATION_TEMPLATE, **await _application_values(None, service_slug))
+
+
+@routes.post(APPLICATION_PAGE)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@accepts(f"PUT {OF_APPLICATION}")
+@refuses(409)
+@on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
+async def save_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Save the sign-in policy of an application."""
+    data = to_policy(ApplicationPolicyRequest, form, await _application_methods(service_slug))
+    return await _save(data, partial(of_applications.save, ports(), acting_member(), service_slug), _application_path(service_slug))
+
+
+@routes.post(f"{APPLICATION_PAGE}/preview")
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, limit=POLICY_PREVIEW)
+@accepts(f"POST {OF_APPLICATION}/preview", answers=PREVIEWED)
+@on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
+async def preview_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
+    """Preview the effect of a sign-in policy of an application. Nothing is saved."""
+    data = to_policy(ApplicationPolicyPreviewRequest, form, await _application_methods(service_slug))
+    preview = await _preview(data, partial(of_applications.preview, ports(), acting_member(), service_slug))
+    return await console_page(APPLICATION_TEMPLATE, **await _application_values(form, service_slug, preview))
+
+
+@routes.post(f"{APPLICATION_PAGE}/remove")
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
+@accepts(f"DELETE {OF_APPLICATION}")
+async def remove_application_policy(org_slug: str, service_slug: str) -> Response:
+    """Remove the sign-in policy of an application. That of its organization stays."""
+    await of_applications.remove(ports(), acting_member(), service_slug)
+    return redirect_with_notice("policy-removed", _application_path(service_slug))
+
+
+# Of the platform
+
+
+async def _platform_values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
+    policy = (await platform_sign_in_policy.get(ports())).policy
+    rules = [rule for rule in Rule if rule in RULES_OF_PLATFORM]
+    return {"path": PLATFORM_PAGE, "people_path": "/app/platform/people", **policy_values(rules, policy, form, preview)}
+
+
+@routes.get(PLATFORM_PAGE)
+@platform_page
+@shows(f"GET {PLATFORM_API}", f"PUT {PLATFORM_API}")
+async def show_platform_policy() -> Response:
+    """Show the sign-in policy of platform owners."""
+    return await console_page(PLATFORM_TEMPLATE, **await _platform_values())
+
+
+@routes.post(PLATFORM_PAGE)
+@platform_page(sign_in=SignInAge.FRESH)
+@accepts(f"PUT {PLATFORM_API}")
+@refuses(409)
+@on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
+async def save_platform_policy(form: Form) -> Response:
+    """Save the sign-in policy of platform owners."""
+    data = to_policy(PlatformPolicyRequest, form)
+    return await _save(data, partial(platform_sign_in_policy.save, ports(), signed_in()), PLATFORM_PAGE)
+
+
+@routes.post(f"{PLATFORM_PAGE}/preview")
+@platform_page(outlives=False, limit=POLICY_PREVIEW)
+@accepts(f"POST {PLATFORM_API}/preview", answers=PREVIEWED)
+@on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
+async def preview_platform_policy(form: Form) -> Response:
+    """Preview the effect of a sign-in policy of platform owners. Nothing is saved."""
+    preview = await _preview(to_policy(PlatformPolicyPreviewRequest, form), partial(platform_sign_in_policy.preview, ports()))
+    return await console_page(PLATFORM_TEMPLATE, **await _platform_values(form, preview))

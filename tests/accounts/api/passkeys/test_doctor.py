@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -19,7 +18,8 @@ from core.tenancy.model.sign_in_policies import SignInPolicy
 from entrypoints.findings import Finding, Health
 from entrypoints.passkey_checks import check_owners, check_rp_id
 from ports import Ports
-from tests.support.builders import add_account, run_sql
+from tests.support.builders import BASE_URL, add_account, run_sql
+from tests.support.passkeys.users import RP_ID, add_passkeys
 
 NEW = "https://id.example.com"
 FILE = "https://old.example/.well-known/webauthn"
@@ -41,19 +41,6 @@ class FakeSender:
 
     async def post(self, url: str, body: bytes, headers: Any, within: float) -> Reply:
         raise AssertionError("nothing is posted")
-
-
-async def add_passkeys(pool: Pool, user_id: UUID, *rp_ids: str) -> None:
-    for rp_id in rp_ids:
-        await run_sql(
-            pool,
-            """
-            insert into passkeys
-                (id, user_id, name, credential_id, public_key, algorithm, rp_id, sign_count, aaguid, backup_eligible, created_at)
-            values (gen_random_uuid(), %s, 'Key', sha256(random()::text::bytea), '', -7, %s, 0, gen_random_uuid(), true, now())""",
-            user_id,
-            rp_id,
-        )
 
 
 async def examine(ports: Ports, answer: Reply | SendFailed, base_url: str = NEW, **policy: Any) -> tuple[list[Finding], str | None]:
@@ -128,14 +115,14 @@ async def store_policy(ports: Ports, due_at: datetime | None) -> None:
 
 async def test_platform_owners_with_only_a_password_are_named(ports: Ports, pool: Pool) -> None:
     now = ports.clock.now()
-    assert await check_owners(ports.storage, now) == []
+    assert await check_owners(ports.storage, ports.policy, BASE_URL, now) == []
     for name in ("ada", "grace"):
         account = await add_account(ports, f"{name}@example.com")
         await run_sql(pool, "update users set is_platform_owner = true where id = %s", account.id)
     text = "ada@example.com, grace@example.com have no second factor and no passkey"
 
     async def text_of() -> str:
-        [finding] = await check_owners(ports.storage, now)
+        [finding] = await check_owners(ports.storage, ports.policy, BASE_URL, now)
         assert (finding.subject, finding.health) == ("platform owners", Health.WARNING)
         return finding.text
 
@@ -146,7 +133,11 @@ async def test_platform_owners_with_only_a_password_are_named(ports: Ports, pool
     assert await text_of() == f"{text}, so the pages of the platform are closed to them until they set one up"
     await run_sql(pool, "update users set mfa_enabled_at = now() where email = 'ada@example.com'")
     assert (await text_of()).startswith("grace@example.com has no second factor")
-    await run_sql(pool, "update users set passkey_count = 1 where email = 'grace@example.com'")
-    assert await check_owners(ports.storage, now) == [
+    [(grace,)] = await run_sql(pool, "select id from users where email = 'grace@example.com'")
+    await add_passkeys(pool, grace, "earlier.example.com")
+    await run_sql(pool, "update users set passkey_second_at = now() where id = %s", grace)
+    assert (await text_of()).startswith("grace@example.com has no second factor"), "the passkey does not work here"
+    await add_passkeys(pool, grace, RP_ID)
+    assert await check_owners(ports.storage, ports.policy, BASE_URL, now) == [
         Finding("platform owners", Health.GOOD, "all have a second factor or a passkey"),
     ]

@@ -47,6 +47,7 @@ async def test_rights_roles_and_groups_are_explained(shop: Store, acme: Tenant) 
     rights = {right["capability"]: right["sources"] for right in found["organization"]["rights"]}
     assert rights["members.manage"] == [{"role": "admin", "group": None}]
     assert "organization.own" not in rights
+    assert "audit.view" in rights
     assert found["applications"] == [
         {
             "service_slug": "shop",
@@ -67,6 +68,20 @@ async def test_rights_roles_and_groups_are_explained(shop: Store, acme: Tenant) 
     [closed] = (await access_of(acme, admin))["applications"]
     assert (closed["may_use"], closed["reason"], closed["permissions"]) == (False, "not_assigned", [])
     assert [role["slug"] for role in closed["roles"]] == ["editor", "viewer"], "they count again with access"
+
+
+async def test_a_right_names_the_groups_that_give_it(shop: Store, acme: Tenant) -> None:
+    groups, member = GroupAdmin(acme, "owner"), acme.id("member")
+    ids = [await groups.create(name) for name in ("Auditors", "Stopped")]
+    for group in ids:
+        assert (await groups.call("PUT", f"/{group}/role", {"role": "admin"})).status == 200
+        assert (await groups.add(group, member)).status == 204
+    await run_sql(acme.pool, "update groups set mapping_stopped_at = now() where name = 'Stopped'")
+    found = await access_of(acme, member)
+    rights = {right["capability"]: right["sources"] for right in found["organization"]["rights"]}
+    auditors = {"role": "admin", "group": {"id": ids[0], "name": "Auditors"}}
+    assert rights["audit.view"] == [auditors]
+    assert rights["members.view"] == [{"role": "member", "group": None}, auditors]
 
 
 async def test_members_see_end_users_by_the_setting_of_the_organization(shop: Store, acme: Tenant) -> None:
@@ -96,10 +111,8 @@ async def test_strangers_are_not_found(shop: Store, acme: Tenant, other_tenant: 
     """A user of another organization, or of none, looks like one who does not exist."""
     service = await add_service(other_tenant.pool, other_tenant.org)
     await add_service_user(other_tenant.ports, service, user.id)
-    refusals = [
-        await acme.api.get(f"{acme.path}/users/{id_}/access", token=acme.token("owner"))
-        for id_ in (user.id, other_tenant.id("member"), uuid4())
-    ]
+    ids = (user.id, other_tenant.id("member"), uuid4())
+    refusals = [await acme.api.get(f"{acme.path}/users/{id_}/access", token=acme.token("owner")) for id_ in ids]
     assert [(answer.status, answer.json["error"]) for answer in refusals] == [(404, refusals[0].json["error"])] * 3
 
 
@@ -109,21 +122,30 @@ async def test_the_reasons_agree_with_the_rule_of_access(shop: Store, acme: Tena
     pool, ends, wrong = acme.pool, {"membership", "group", "assigned", "directory", "admin"}, []
     group = await add_group(pool, acme.org, user.id)
     await add_service_user(acme.ports, shop.service, user.id)
-    add = {
-        "membership": ("insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now())",
-                       "delete from memberships where org_id = %s and user_id = %s"),
-        "directory": ("insert into directory_blocks values (%s, %s, now())", "delete from directory_blocks where org_id = %s and user_id = %s"),
-        "admin": ("insert into end_user_blocks (org_id, user_id, since, email) values (%s, %s, now(), 'x@example.com')",
-                  "delete from end_user_blocks where org_id = %s and user_id = %s"),
-        "assigned": ("update service_users set enrolled_by = 'admin' where org_id = %s and user_id = %s",
-                     "update service_users set enrolled_by = 'self' where org_id = %s and user_id = %s"),
-    }  # fmt: skip
+    change = {
+        "membership": (
+            "insert into memberships (id, org_id, user_id, role, created_at) values (gen_random_uuid(), %s, %s, 'member', now())",
+            "delete from memberships where org_id = %s and user_id = %s",
+        ),
+        "directory": (
+            "insert into directory_blocks values (%s, %s, now())",
+            "delete from directory_blocks where org_id = %s and user_id = %s",
+        ),
+        "admin": (
+            "insert into end_user_blocks (org_id, user_id, since, email) values (%s, %s, now(), 'x@example.com')",
+            "delete from end_user_blocks where org_id = %s and user_id = %s",
+        ),
+        "assigned": (
+            "update service_users set enrolled_by = 'admin' where org_id = %s and user_id = %s",
+            "update service_users set enrolled_by = 'self' where org_id = %s and user_id = %s",
+        ),
+    }
     for policy in AccessPolicy:
         await run_sql(pool, "update services set access_policy = %s", policy.value)
         for facts in product((False, True), repeat=len(ends)):
             chosen = {name for name, is_true in zip(sorted(ends), facts, strict=True) if is_true}
             for name in chosen - {"group"}:
-                await run_sql(pool, add[name][0], acme.org, user.id)
+                await run_sql(pool, change[name][0], acme.org, user.id)
             if "group" in chosen:
                 await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", acme.org, shop.service, group)
             [application] = (await access_of(acme, user.id))["applications"]
@@ -132,7 +154,7 @@ async def test_the_reasons_agree_with_the_rule_of_access(shop: Store, acme: Tena
             if application["may_use"] is not admits:
                 wrong.append((policy, chosen, application["reason"]))
             for name in chosen - {"group"}:
-                await run_sql(pool, add[name][1], acme.org, user.id)
+                await run_sql(pool, change[name][1], acme.org, user.id)
             await run_sql(pool, "delete from service_groups_assigned")
     assert not wrong
 
@@ -146,8 +168,5 @@ async def test_the_page_of_a_user_leads_to_the_explanation(shop: Store, acme: Te
     assert path in member.text
     assert "Groups Writers" in page_text(member)
     text = page_text(await browser.open(path))
-    for part in (
-        "Shop Yes Everyone with an account may Editor by Writers documents:read documents:write",
-        "See the applications and their settings. Member",
-    ):
-        assert part in text
+    assert "Shop Yes Everyone with an account may Editor by Writers documents:read documents:write" in text
+    assert "See the applications and their settings. Member" in text

@@ -13,6 +13,7 @@ from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -245,6 +246,17 @@ async def test_a_preview_counts_and_names_the_members_who_would_be_stopped(acme:
     nothing = await preview(acme, {"min_password_length": 20})
     assert nothing["members"] == {"concerned": 0, "meets": 0, "stopped_now": 0, "stopped_later": 0, **exact}
     assert (await load(acme))["version"] == 0
+
+
+async def test_a_preview_counts_email_as_a_way_where_an_application_offers_it(acme: Tenant, ports: Ports, pool: Pool) -> None:
+    shop = await add_service(pool, acme.org)
+    user = await add_account(ports, "user@example.com", None)
+    await add_service_user(ports, shop, user.id)
+    await add_identity(pool, user.id, "websuite")
+    rules = {"methods": ["password", "email", "passkey", "totp"]}
+    assert (await preview(acme, rules))["end_users"]["stopped_now"] == 1
+    await run_sql(pool, "update services set email_sign_in = true where id = %s", shop)
+    assert [(await preview(acme, rules, place))["end_users"]["stopped_now"] for place in (None, "shop")] == [0, 0]
 
 
 async def test_a_preview_of_networks_names_admins_whose_newest_session_is_outside(acme: Tenant, pool: Pool) -> None:

@@ -1,16 +1,24 @@
 """The pages of sign-in policies: the same form saves and previews, and each refusal stands beside its field."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
+from core.authentication.model.identities import ServiceOAuthCredentials
+from core.kernel.causes import SYSTEM
+from core.kernel.connections import CODEHOST, WEBSUITE, platform_connection
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_to
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_sql
+from tests.support.direct import change_ports
+from tests.support.identities import NOWHERE
 from tests.support.services import add_service
 
 PAGE = "/app/organizations/acme/sign-in-policy"
@@ -24,9 +32,19 @@ def text_of(page: Answer) -> str:
     return " ".join(unescape(re.sub("<[^>]+>", " ", page.text.partition("<main")[2])).split())
 
 
+def offered(page: Answer) -> list[str]:
+    """Return the methods that the form has."""
+    return re.findall('name="method:([^"]+)"', page.text)
+
+
 async def save(browser: FakeBrowser, page: str = PAGE, **fields: str) -> Answer:
     version = hidden_fields(await browser.open(page))["version"]
     return await browser.submit(page, page, **{"version": version, **ALL_METHODS, **fields})
+
+
+async def submit_methods(browser: FakeBrowser, page: str, methods: list[str]) -> Answer:
+    version = hidden_fields(await browser.open(page))["version"]
+    return await browser.submit(page, page, version=version, session_idle_minutes="60", **{f"method:{name}": "yes" for name in methods})
 
 
 async def preview(browser: FakeBrowser, page: str = PAGE, **fields: str) -> Answer:
@@ -76,7 +94,7 @@ async def test_an_admin_previews_and_saves_each_rule_and_sees_it_again(owner_bro
     assert leads_to(await leave_for_later(owner_browser, PAGE)) == PAGE
     page = await owner_browser.open(PAGE)
     assert re.findall(r'<option value="([^"]*)" selected>', page.text) == ["admins", "admins", "720", "45", "0"]
-    assert page.text.count('type="checkbox" value="yes" checked') == len(ALL_METHODS) + 1
+    assert page.text.count('type="checkbox" value="yes" checked') == len(offered(page)) + 1
     assert "Second factor: the stricter rule starts on" in text_of(page)
     assert "0.0.0.0/0\n::/0</textarea>" in page.text
 
@@ -171,6 +189,30 @@ async def test_a_policy_of_an_application_adds_to_that_of_its_organization(owner
     assert "Passkey" in text_of(await preview(owner_browser, page, phishing_resistant="everyone"))
     assert leads_to(await owner_browser.submit(f"{page}/remove", page)) == page
     assert await run_sql(pool, "select count(*) from sign_in_policies where service_id is not null") == [(0,)]
+
+
+async def test_the_form_offers_the_methods_that_users_can_have_here(
+    app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [(acme,)] = await run_sql(pool, "select id from organizations")
+    shop, _ = await add_service(pool, acme, "shop"), await add_service(pool, acme, "desk")
+    page, desk = "/app/organizations/acme/applications/shop/sign-in-policy", "/app/organizations/acme/applications/desk/sign-in-policy"
+    least = ["password", "passkey", "totp"]
+    assert [offered(await owner_browser.open(path)) for path in (PAGE, page, desk)] == [least] * 3
+    settings = replace(NOWHERE, client=None)  # only an application has credentials
+    change_ports(app, providers=HttpProviders([platform_connection(slug, settings) for slug in (CODEHOST, WEBSUITE)], FakeClock()))
+    await run_sql(pool, "update services set email_sign_in = true where id = %s", shop)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.oauth_credentials.put(acme, shop, ServiceOAuthCredentials(CODEHOST, "client", ports.clock.now()), "secret")
+    more = ["password", "email", "passkey", "totp", "provider:codehost"]
+    assert [offered(await owner_browser.open(path)) for path in (PAGE, page, desk)] == [more, more, least]
+    assert leads_to(await submit_methods(owner_browser, desk, least)) == desk
+    stored = "select rules from sign_in_policies where service_id is not null"
+    assert await run_sql(pool, stored) == [({"session_idle_minutes": 60},)], "all that are offered are no rule"
+    await run_sql(pool, """update sign_in_policies set rules = '{"methods": ["password", "passkey"]}' where service_id is null""")
+    monkeypatch.setattr(type(ports.tokens), "issuer", "http://127.0.0.1:8080")
+    assert offered(await owner_browser.open(desk)) == ["password", "totp"]
+    assert offered(await owner_browser.open(PAGE)) == more, "a policy shows the methods that it names"
 
 
 async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:

@@ -107,6 +107,32 @@ async def test_the_overview_names_the_day_and_the_owners_who_lack_a_factor(
     assert 'href="/app/enroll"' in text
 
 
+async def test_a_preview_names_the_owners_who_lack_a_factor_or_act_from_elsewhere(
+    browser: FakeBrowser, api: Api, ports: Ports, pool: Pool, owner: Account
+) -> None:
+    other = await add_account(ports, "other@platform.example", is_platform_owner=True)
+    gone = await add_account(ports, "gone@platform.example", is_platform_owner=True)
+    await run_sql(pool, "update users set deactivated_at = now() where id = %s", gone.id)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", other.id)
+    token = await sign_in_by_password(api)
+    rules = {"second_factor": ["everyone"], "grace_days": 7}
+    seen = (await api.post(f"{PATH}/preview", rules, token=token)).json
+    counts = {"concerned": 2, "meets": 1, "stopped_now": 0, "stopped_later": 1, "is_exact": True}
+    assert (seen["owners"], [person["email"] for person in seen["people"]]) == (counts, [owner.email])
+    assert seen["due_at"]["second_factor"] is not None
+    outside = (await api.post(f"{PATH}/preview", {**rules, "admin_networks": ["192.0.2.0/24"]}, token=token)).json
+    assert [(person["email"], person["missing"]) for person in outside["people"]] == [(owner.email, "admin_networks")]
+    off = await api.post(f"{PATH}/preview", {"second_factor": []}, token=token)
+    assert (off.status, off.json["error"].partition(":")[0]) == (400, "second_factor")
+    before = await run_sql(pool, "select rules, version from sign_in_policies")
+    page = "/app/platform/sign-in-policy"
+    await browser.sign_in(owner.email)
+    shown = await browser.submit(f"{page}/preview", page, second_factor="everyone", phishing_resistant="everyone", grace_days="0")
+    assert "2 concerned. 0 can go on as before." in shown.text.replace("\n", " ")
+    assert [f'href="/app/platform/people/{account.id}"' in shown.text for account in (owner, other, gone)] == [True, True, False]
+    assert await run_sql(pool, "select rules, version from sign_in_policies") == before, "nothing is saved"
+
+
 async def test_owners_change_the_policy_and_cannot_turn_the_second_factor_off(api: Api, pool: Pool, owner: Account) -> None:
     token = await sign_in_by_password(api)
     version = (await api.get(PATH, token=token)).json["version"]
