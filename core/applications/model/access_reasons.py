@@ -107,7 +107,7 @@ class OrganizationAccess:
 class UserAccess:
     """What a user may do in an organization.
 
-    `organization` is None for users who are no members, and for callers who may not see members.
+    `organization` is None without a membership, and for callers who may not see members.
     """
 
     user: UserState

@@ -69,7 +69,7 @@ class UserAccessResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address of the user.")
     organization: OrganizationAccessResponse | None = Field(
-        description="The rights of a member; null for users who are no members, and if you may not see members."
+        description="The rights of a member; null without a membership, and if you may not see members."
     )
     groups: list[GivingGroupResponse] = Field(description="The groups of the user, by name. The list is empty if you may not see members.")
     applications: list[ApplicationAccessResponse] = Field(description="A page of the services of the organization, by name.")
