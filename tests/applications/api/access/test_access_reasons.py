@@ -168,5 +168,5 @@ async def test_the_page_of_a_user_leads_to_the_explanation(shop: Store, acme: Te
     assert path in member.text
     assert "Groups Writers" in page_text(member)
     text = page_text(await browser.open(path))
-    assert "Shop Yes Everyone with an account may Editor by Writers documents:read documents:write" in text
+    assert "Shop Yes Open to everyone with an account Editor by Writers documents:read documents:write" in text
     assert "See the applications and their settings. Member" in text
