@@ -254,6 +254,14 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} ended the assignment of {target} to the API resource {name}",
             "{actor} ended the assignment of {target} to an API resource",
         ),
+        "api_resource.group.assigned": (
+            "{actor} assigned the group {target} to the API resource {name}",
+            "{actor} assigned the group {target} to an API resource",
+        ),
+        "api_resource.group.unassigned": (
+            "{actor} ended the assignment of the group {target} to the API resource {name}",
+            "{actor} ended the assignment of the group {target} to an API resource",
+        ),
         "service_account.created": ("{actor} created the service account {target}",),
         "service_account.updated": ("{actor} changed the service account {target}",),
         "service_account.deleted": ("{actor} deleted the service account {target}",),

@@ -10,7 +10,7 @@ nothing remembers it: activating or creating the user again makes them a member 
 member.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace as with_changes
 from datetime import datetime
 from functools import partial
@@ -34,6 +34,7 @@ from core.provisioning.model.resources import SkippedParts
 from core.provisioning.model.schemas import USER, ScimSchema
 from core.provisioning.model.users import (
     DomainOfAnother,
+    GroupOfUser,
     ProtectedUser,
     ScimUser,
     ScimUserChange,
@@ -73,6 +74,14 @@ async def find(ports: Ports, caller: ScimClient, user_id: UUID) -> ScimUser:
     """Return a user. Raises: ScimUserNotFound."""
     async with ports.storage.reading() as read:
         return await read.scim_users.by_id(caller.org_id, user_id) or refuse(ScimUserNotFound)
+
+
+async def list_groups(ports: Ports, caller: ScimClient, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
+    """Return the groups of the directory that each of the users is in, by name. Without directory groups, there are none."""
+    if not caller.directory_groups or not user_ids:
+        return {}
+    async with ports.storage.reading() as read:
+        return await read.scim_users.groups(caller.org_id, user_ids)
 
 
 async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:

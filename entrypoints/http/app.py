@@ -14,6 +14,7 @@ from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
+    access_reasons,
     analytics,
     api_keys,
     authorization,
@@ -147,6 +148,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_access, "Who may use a service: its policy, and assigned users."),
     (authorization, "Permissions that a service declares, and the roles that it makes of them."),
     (role_assignments, "Users and groups that have roles of a service."),
+    (access_reasons, "What a user may do, and why."),
     (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),

@@ -94,7 +94,7 @@ class ScimSchema:
 
     `ignored` has the attributes of the RFC that are accepted and not kept, with their
     sub-attributes. `closed` has the attributes that the organization declared, and that its directory may not write: they count as
-    readOnly. All names are in lower case.
+    readOnly. All names are in lower case. `computed` has those of the ignored ones that responses contain.
     """
 
     id: str
@@ -104,6 +104,7 @@ class ScimSchema:
     attributes: tuple[ScimAttribute, ...]
     ignored: Mapping[str, frozenset[str]]
     extensions: tuple[Self, ...] = ()
+    computed: tuple[ScimAttribute, ...] = ()
     closed: frozenset[str] = frozenset()
 
     @cached_property
@@ -296,6 +297,33 @@ USER: Final = ScimSchema(
         **dict.fromkeys(("ims", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
     ),
     extensions=(ENTERPRISE_USER,),
+    computed=(
+        ScimAttribute(
+            "groups",
+            "The groups of your directory that the user is in, with directory groups. To change them, change the groups.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The id of the group.", case_exact=True, mutability=Mutability.READ_ONLY),
+                ScimAttribute(
+                    "$ref",
+                    "The URL of the group.",
+                    AttributeType.REFERENCE,
+                    case_exact=True,
+                    mutability=Mutability.READ_ONLY,
+                    reference_types=("Group",),
+                ),
+                ScimAttribute("display", "The name of the group.", mutability=Mutability.READ_ONLY),
+                ScimAttribute(
+                    "type",
+                    "How the user is in the group, which is always direct.",
+                    mutability=Mutability.READ_ONLY,
+                    canonical_values=("direct",),
+                ),
+            ),
+            multi_valued=True,
+            mutability=Mutability.READ_ONLY,
+        ),
+    ),
 )
 _GROUP_MEMBERS: Final = ScimAttribute(
     "members",

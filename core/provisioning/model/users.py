@@ -77,6 +77,14 @@ PROFILE_ATTRIBUTES: Final = ("name", "displayName", "locale", "timezone", "photo
 _LISTS: Final = ("phoneNumbers", "photos")
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOfUser:
+    """A group of the directory that a user is in."""
+
+    id: UUID
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScimUser:
     """A user that the directory of an organization knows. Times are UTC."""

@@ -124,6 +124,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "api_resources": with_grant(Capability.RESOURCES_MANAGE),
     "api_resource_clients": with_grant(Capability.RESOURCES_MANAGE),
     "api_resource_assignments": with_grant(Capability.RESOURCES_MANAGE),
+    "api_resource_groups_assigned": with_grant(Capability.RESOURCES_MANAGE),
     "service_permissions": with_grant(Capability.SERVICES_MANAGE),
     "service_roles": with_grant(Capability.SERVICES_MANAGE),
     "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),

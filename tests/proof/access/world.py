@@ -638,6 +638,8 @@ async def _add_tenant(
         "further_passkey_id": further_things["passkey_id"],
         "organization_token_id": str((await add_personal_token(ports, further, org, name=f"{slug} token")).id),
     }
+    assign = "insert into api_resource_groups_assigned values (%s, %s, %s, now())"
+    await run_sql(pool, assign, org, resource, UUID(things["group_id"]))
     return Tenant(organization, people, things, services, keys)
 
 

@@ -192,7 +192,9 @@ def _schema(schema: ScimSchema) -> dict[str, Any]:
         "description": schema.description,
         # Common attributes are not part of a schema (RFC 7643 section 3.1).
         "attributes": [
-            _attribute(attribute, schema.without_urn(attribute.name)) for attribute in schema.attributes if not attribute.common
+            _attribute(attribute, schema.without_urn(attribute.name))
+            for attribute in (*schema.attributes, *schema.computed)
+            if not attribute.common
         ],
         "meta": {"resourceType": "Schema", "location": location("/Schemas", schema.id)},
     }

@@ -65,7 +65,10 @@ def _attribute_schema(attribute: ScimAttribute) -> dict[str, Any]:
 
 
 def _properties(schema: ScimSchema) -> dict[str, Any]:
-    return {attribute.name: {**_attribute_schema(attribute), "description": attribute.description} for attribute in schema.attributes}
+    return {
+        attribute.name: {**_attribute_schema(attribute), "description": attribute.description}
+        for attribute in (*schema.attributes, *schema.computed)
+    }
 
 
 def _resource_schema(schema: ScimSchema) -> dict[str, Any]:

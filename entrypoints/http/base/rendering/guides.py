@@ -28,6 +28,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "applications/saml.html": "guides/saml",
         "applications/sign_in_policy.html": "guides/require-a-second-factor",
         "applications/subscriptions.html": "guides/billing",
+        "applications/access_reasons.html": "guides/roles-and-groups#what-may-this-user-do",
         "applications/test_sign_in.html": "guides/openid-connect",
         "eventing/deliveries.html": "guides/webhooks",
         "eventing/log.html": "guides/audit-log",
