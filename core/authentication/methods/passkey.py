@@ -142,7 +142,7 @@ class DiscoveredPasskey:
         async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
             return await passkey.redeem(tx), None
 
-        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock)
+        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock, is_one_time=True)
 
 
 def _binding(client: PresentedDevice) -> ChallengeBinding:
