@@ -88,6 +88,7 @@ from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.tenancy.attributes import Attributes
 from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains
+from adapters.postgres.tenancy.group_roles import GroupRoles
 from adapters.postgres.tenancy.groups import Groups
 from adapters.postgres.tenancy.home_realm import HomeRealm
 from adapters.postgres.tenancy.invitations import Invitations
@@ -123,6 +124,7 @@ class Repositories(Scope):
     branding = cached_property(Branding)
     domains = cached_property(Domains)
     groups = cached_property(Groups)
+    group_roles = cached_property(GroupRoles)
     home_realm = cached_property(HomeRealm)
     invitations = cached_property(Invitations)
     members = cached_property(Members)

@@ -12,12 +12,15 @@ from core.applications import api_keys, events, services
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.authorization import (
     MAX_SHOWN_HOLDERS,
+    NO_HOLDERS,
     AuthorizationChanged,
     AuthorizationDocument,
     AuthorizationResult,
     DeclaredPermission,
     DeclaredPermissionNotFound,
     EmptyRoleUpdate,
+    FirstHolders,
+    HolderCount,
     PermissionExists,
     RoleDefinition,
     ServiceAuthorization,
@@ -34,7 +37,7 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
-from core.kernel.values import KEEP, Email, Keep, new_id, provided
+from core.kernel.values import KEEP, Keep, new_id, provided
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -50,18 +53,21 @@ async def get(ports: Ports, caller: AuthorizationCaller, slug: str) -> ServiceAu
         return await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
 
 
-async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, int]]:
-    """Return the permissions and roles of a service, and the number of users of each role, by slug. Raises: ServiceNotFound."""
+async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) -> tuple[ServiceAuthorization, Mapping[str, HolderCount]]:
+    """Return the permissions and roles of a service, and the numbers of users and groups of its roles, by slug.
+
+    Raises: ServiceNotFound.
+    """
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         authorization = await read.authorizations.find(service.org_id, service.id) or refuse(ServiceNotFound)
         return authorization, await read.authorizations.count_holders(service.org_id, service.id)
 
 
-async def find_role_of_service(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, int]:
-    """Return a role of a service, and the number of its users. Raises: ServiceNotFound, ServiceRoleNotFound."""
+async def find_role_of_service(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, HolderCount]:
+    """Return a role of a service, and the numbers of its users and groups. Raises: ServiceNotFound, ServiceRoleNotFound."""
     authorization, counts = await get_with_counts(ports, caller, slug)
-    return authorization.stored_role(role_slug) or refuse(ServiceRoleNotFound), counts.get(role_slug, 0)
+    return authorization.stored_role(role_slug) or refuse(ServiceRoleNotFound), counts.get(role_slug, NO_HOLDERS)
 
 
 async def find_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> DeclaredPermission:
@@ -80,8 +86,8 @@ async def replace_document(
 ) -> AuthorizationResult:
     """Replace all permissions and roles of a service. Nothing is written if the document is the stored one.
 
-    `versions` are those that the caller has seen; None takes any. A role that users have is deleted only
-    if the change is `confirmed`.
+    `versions` are those that the caller has seen; None takes any. A role that users or groups have
+    is deleted only if the change is `confirmed`.
 
     Raises: AuthorizationChanged, ServiceRoleInUse, SlugOfOrganizationRole, ServiceNotFound.
     """
@@ -181,7 +187,10 @@ async def update_role(
 async def delete_role(
     ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, *, confirmed: bool = False
 ) -> AuthorizationResult:
-    """Delete a role of a service. If users have it, the change must be `confirmed`. Raises: ServiceRoleNotFound, ServiceRoleInUse."""
+    """Delete a role of a service. If users or groups have it, the change must be `confirmed`.
+
+    Raises: ServiceRoleNotFound, ServiceRoleInUse.
+    """
 
     def remove(old: AuthorizationDocument) -> AuthorizationDocument:
         old.role(role_slug) or refuse(ServiceRoleNotFound)
@@ -190,8 +199,8 @@ async def delete_role(
     return await _change(ports, caller, slug, remove, confirmed=confirmed)
 
 
-async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> list[Email]:
-    """Return the addresses of the first users who have one of these roles, at most MAX_SHOWN_HOLDERS. Raises: ServiceNotFound."""
+async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders:
+    """Return the first users and groups that have one of these roles. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await _find(read, caller, slug)
         return await read.authorizations.first_holders(service.org_id, service.id, role_slugs, MAX_SHOWN_HOLDERS)
@@ -249,12 +258,14 @@ async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collect
             raise SlugOfOrganizationRole(slug)
 
 
-async def _refuse_removal(tx: Transaction, caller: AuthorizationCaller, service: Service, holders: Mapping[str, int]) -> ServiceRoleInUse:
-    """Return the refusal. It names users to callers who may see end users, and never to an API key."""
-    emails: list[Email] | None = None
+async def _refuse_removal(
+    tx: Transaction, caller: AuthorizationCaller, service: Service, holders: Mapping[str, HolderCount]
+) -> ServiceRoleInUse:
+    """Return the refusal. It names users and groups to callers who may see end users, and never to an API key."""
+    first: FirstHolders | None = None
     if not isinstance(caller, ServiceKey) and Capability.END_USERS_VIEW in caller.acts_in.rights:
-        emails = await tx.authorizations.first_holders(service.org_id, service.id, holders, MAX_SHOWN_HOLDERS)
-    return ServiceRoleInUse(holders, emails)
+        first = await tx.authorizations.first_holders(service.org_id, service.id, holders, MAX_SHOWN_HOLDERS)
+    return ServiceRoleInUse(holders, first)
 
 
 async def _find(read: Reading | Transaction, caller: AuthorizationCaller, slug: str) -> Service:

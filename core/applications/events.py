@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey
-from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition
+from core.applications.model.authorization import AuthorizationChanges, AuthorizationDocument, RoleDefinition, RoleRemoval
 from core.applications.model.claims import CLAIM_MEMBERS
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
@@ -136,7 +136,7 @@ def authorization_changed(
             yield role_updated(service, before, role)
     for removal in changes.roles_removed:
         if (gone := old.role(removal.slug)) is not None:
-            yield role_deleted(service, gone, removal.user_count)
+            yield role_deleted(service, gone, removal)
 
 
 def permissions_updated(service: Service, version: int, changes: AuthorizationChanges) -> Event:
@@ -170,22 +170,39 @@ def role_updated(service: Service, old: RoleDefinition, new: RoleDefinition) -> 
     return Event(EVENT_KINDS["service.role.updated"], str(service.id), org_id=service.org_id, details=details)
 
 
-def role_deleted(service: Service, role: RoleDefinition, user_count: int) -> Event:
-    """A role of a service was deleted. The event contains the number of users who lost it."""
-    details = {**service_details(service), "role": role.slug, "role_name": role.name, "user_count": user_count}
+def role_deleted(service: Service, role: RoleDefinition, removal: RoleRemoval) -> Event:
+    """A role of a service was deleted. The event contains the numbers of users and groups that lost it."""
+    details = {**_role_details(service, role), "user_count": removal.user_count, "group_count": removal.group_count}
     return Event(EVENT_KINDS["service.role.deleted"], str(service.id), org_id=service.org_id, details=details)
 
 
 def role_assigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
     """A user got a role of a service."""
-    details = {**service_details(service), "role": role.slug, "role_name": role.name}
-    return Event(EVENT_KINDS["service.role.assigned"], str(user_id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS["service.role.assigned"], str(user_id), org_id=service.org_id, details=_role_details(service, role))
 
 
 def role_unassigned(service: Service, user_id: UUID, role: RoleDefinition) -> Event:
     """A role of a service was taken from a user. The deletion of the role and the end of a membership record none."""
-    details = {**service_details(service), "role": role.slug, "role_name": role.name}
-    return Event(EVENT_KINDS["service.role.unassigned"], str(user_id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS["service.role.unassigned"], str(user_id), org_id=service.org_id, details=_role_details(service, role))
+
+
+def role_given_to_group(service: Service, group: Group, role: RoleDefinition) -> Event:
+    """A group got a role of a service: its users have the role."""
+    return _group_role_event("service.role.group_assigned", service, group, role)
+
+
+def role_taken_from_group(service: Service, group: Group, role: RoleDefinition) -> Event:
+    """A role of a service was taken from a group. The deletion of the role and that of the group record none."""
+    return _group_role_event("service.role.group_unassigned", service, group, role)
+
+
+def _group_role_event(name: str, service: Service, group: Group, role: RoleDefinition) -> Event:
+    details = {**_role_details(service, role), "group_name": group.name}
+    return Event(EVENT_KINDS[name], str(group.id), org_id=service.org_id, details=details)
+
+
+def _role_details(service: Service, role: RoleDefinition) -> dict[str, Any]:
+    return {**service_details(service), "role": role.slug, "role_name": role.name}
 
 
 def client_secret_rotated(service: Service) -> Event:

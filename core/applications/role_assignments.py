@@ -1,8 +1,10 @@
-"""The users who have roles of applications. Members give and take roles, and so do programs with an API key of the service.
+"""The users and groups that have roles of applications. Members give and take roles, and so do programs with an API key of the service.
 
-An API key acts only on users of its service (security K-3). Members act on all users of the organization.
+An API key acts only on users of its service, and on groups that are assigned to it (security K-3). Members act on all users and
+groups of the organization.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -10,7 +12,9 @@ from core.applications import access, api_keys, events, services
 from core.applications.authorization import AuthorizationCaller
 from core.applications.model.authorization import (
     MAX_ASSIGNMENTS,
+    GroupWithRole,
     RoleNotAssigned,
+    RoleNotGivenToGroup,
     RoleOfUser,
     ServiceRoleHolder,
     ServiceRoleNotFound,
@@ -18,11 +22,12 @@ from core.applications.model.authorization import (
     TooManyRoleAssignments,
 )
 from core.applications.model.services import Service, ServiceNotFound
-from core.applications.model.users import AssigneeNotFound, EndUserNotFound, ServiceUserNotFound
+from core.applications.model.users import AssigneeNotFound, EndUserNotFound, GroupNotAssigned, ServiceUserNotFound
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.groups import Group, OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -47,7 +52,7 @@ async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
-    """Return the roles of a user in all services of the organization. Raises: EndUserNotFound."""
+    """Return the roles of a user in all services of the organization, with those of the user's groups. Raises: EndUserNotFound."""
     async with ports.storage.reading() as read:
         await read.assignments.assignable(caller.acts_in.id, [user_id]) or refuse(EndUserNotFound)
         return await read.role_assignments.of_user(caller.acts_in.id, user_id)
@@ -109,6 +114,63 @@ async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_sl
         if not await tx.role_assignments.remove(service.org_id, role.id, user_id):
             raise RoleNotAssigned
         tx.record(events.role_unassigned(service, user_id, role.definition))
+
+
+# Groups
+
+
+async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str) -> Sequence[GroupWithRole]:
+    """Return the groups that have a role, by name. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
+        role = await _find_role(read, service, role_slug)
+        return await read.role_assignments.groups(service.org_id, role.id)
+
+
+async def list_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[RoleOfUser]:
+    """Return the roles of applications that a group gives to its users. Raises: OrganizationGroupNotFound."""
+    async with ports.storage.reading() as read:
+        await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        return await read.role_assignments.of_group(caller.acts_in.id, group_id)
+
+
+async def assign_to_group(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, group_id: UUID) -> None:
+    """Give a group a role of a service: its confirmed members and end users have the role. Nothing changes if the group has it.
+
+    The role does not open a service with the policy `assigned`.
+
+    Raises: ServiceNotFound, ServiceRoleNotFound, OrganizationGroupNotFound; GroupNotAssigned for an API key.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        service = await _lock_service(tx, caller, slug, now)
+        role = await _find_role(tx, service, role_slug)
+        group = await _find_group(tx, caller, service, group_id)
+        if await tx.role_assignments.add_group(service.org_id, service.id, role.id, group.id, now):
+            tx.record(events.role_given_to_group(service, group, role.definition))
+
+
+async def unassign_from_group(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str, group_id: UUID) -> None:
+    """Take a role of a service from a group. Users keep the role if they have it alone, or by another group.
+
+    Raises: ServiceNotFound, ServiceRoleNotFound, OrganizationGroupNotFound, RoleNotGivenToGroup; GroupNotAssigned for an API key.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        service = await _lock_service(tx, caller, slug, now)
+        role = await _find_role(tx, service, role_slug)
+        group = await _find_group(tx, caller, service, group_id)
+        if not await tx.role_assignments.remove_group(service.org_id, role.id, group.id):
+            raise RoleNotGivenToGroup
+        tx.record(events.role_taken_from_group(service, group, role.definition))
+
+
+async def _find_group(tx: Transaction, caller: AuthorizationCaller, service: Service, group_id: UUID) -> Group:
+    """Return a group whose roles the caller may change. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
+    missing = GroupNotAssigned if isinstance(caller, ServiceKey) else OrganizationGroupNotFound
+    if isinstance(caller, ServiceKey) and service.id not in await tx.assignments.services_of_group(service.org_id, group_id):
+        raise GroupNotAssigned
+    return await tx.groups.by_id(service.org_id, group_id) or refuse(missing)
 
 
 async def _lock_service(tx: Transaction, caller: AuthorizationCaller, slug: str, now: datetime) -> Service:

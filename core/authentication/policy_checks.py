@@ -76,7 +76,7 @@ def pass_of(subject: PolicySubject, decision: Decision, session_id: UUID, now: d
     """Return the pass of a session that is allowed."""
     ttl = PASS_TTL if decision.idle is None else max(MIN_PASS_TTL, min(PASS_TTL, decision.idle / IDLE_PARTS))
     valid_until = now + ttl if decision.valid_until is None else min(now + ttl, decision.valid_until)
-    return PolicyPass(session_id, subject.policy.org_id, subject.policy.version, subject.role, valid_until, now)
+    return PolicyPass(session_id, subject.policy.org_id, subject.policy.version, subject.roles_key, valid_until, now)
 
 
 def refusal_of(ports: Ports, path: PolicyPath, subject: PolicySubject, decision: Decision) -> Refusal:

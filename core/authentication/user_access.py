@@ -19,7 +19,7 @@ from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
-from core.tenancy import members
+from core.tenancy import grants
 from ports import Ports
 from ports.storage import Transaction
 
@@ -117,7 +117,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         await tx.devices.distrust(account.id, now)
         await ended_secrets.end_all_credentials(tx, account.id, now)
         for org_id in org_ids:
-            await members.void_stopped_accounts(tx, org_id, account.id, now)
+            await grants.void_stopped_accounts(tx, org_id, account.id, now)
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))
         record_with_reason(tx, account_events.account_deactivated(account.id), reason)
     return True

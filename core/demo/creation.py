@@ -195,7 +195,8 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     await roles.ensure_roles(seeding.ports, seeding.tx, caller, web.service, {roles.MANAGER: admin, roles.CLERK: end_users[0]})
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
-    await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
+    group_id = await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
+    await roles.give_to_group(seeding.ports, seeding.tx, caller, web.service, group_id)
     if slug == demo.ORGANIZATION_WITH_POLICY:
         await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(

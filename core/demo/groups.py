@@ -19,14 +19,18 @@ GROUP: Final = "Finance"
 DESCRIPTION: Final = "Opens the back office"
 
 
-async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_uris: tuple[str, ...], user_ids: Collection[UUID]) -> None:
-    """Create the application for assigned users, and a group of these members that opens it, if they do not exist."""
+async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_uris: tuple[str, ...], user_ids: Collection[UUID]) -> UUID:
+    """Create the application for assigned users, and a group of these members that opens it. Return the id of the group.
+
+    What exists stays.
+    """
     service = await tx.services.by_slug(caller.acts_in.id, SLUG) or await _create_service(ports, caller, redirect_uris)
     existing = [group.id for group in await tx.groups.of_org(caller.acts_in.id) if group.name == GROUP]
     group_id = existing[0] if existing else (await groups.create(ports, caller, GROUP, DESCRIPTION)).id
     for user_id in sorted(user_ids):
         await groups.add_member(ports, caller, group_id, user_id)
     await access.assign_group(ports, caller, service.slug, group_id)
+    return group_id
 
 
 async def _create_service(ports: Ports, caller: Member, redirect_uris: tuple[str, ...]) -> Service:

@@ -1,7 +1,8 @@
-"""The permissions and roles of the demo's web shop, and the users who have them."""
+"""The permissions and roles of the demo's web shop, and the users and the group that have them."""
 
 from collections.abc import Mapping
 from typing import Final
+from uuid import UUID
 
 from core.applications import authorization, role_assignments
 from core.applications.model.authorization import AuthorizationDocument, DeclaredPermission, RoleDefinition
@@ -34,3 +35,9 @@ async def ensure_roles(ports: Ports, tx: Transaction, caller: Member, service: S
     for slug, user in users.items():
         if await tx.authorizations.find_role(service.org_id, service.id, slug) is not None:
             await role_assignments.assign(ports, caller, service.slug, slug, user.id)
+
+
+async def give_to_group(ports: Ports, tx: Transaction, caller: Member, service: Service, group_id: UUID) -> None:
+    """Give the group the role of a clerk, unless the service has other roles."""
+    if await tx.authorizations.find_role(service.org_id, service.id, CLERK) is not None:
+        await role_assignments.assign_to_group(ports, caller, service.slug, CLERK, group_id)

@@ -80,6 +80,9 @@ _LABELS: Final = MappingProxyType(
         "connection.updated": "Identity provider updated",
         "group.member_added": "Users added to a group",
         "group.member_removed": "Users removed from a group",
+        "group.role_mapped": "Role given to a group",
+        "group.role_unmapped": "Role taken from a group",
+        "group.mapping_stopped": "Role of a group stopped",
     }
 )
 _WORDS: Final = MappingProxyType(
@@ -121,6 +124,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Groups", Target.GROUP, "group.created", "group.updated", "group.deleted"),
             *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed"),
+            *_kinds("Groups", Target.GROUP, "group.role_mapped", "group.role_unmapped", "group.mapping_stopped"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.claims.updated"),
             *_kinds(
@@ -132,6 +136,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
                 "service.role.deleted",
             ),
             *_kinds("Service management", Target.USER, "service.role.assigned", "service.role.unassigned"),
+            *_kinds("Service management", Target.GROUP, "service.role.group_assigned", "service.role.group_unassigned"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
             *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
             *_kinds("Service management", Target.GROUP, "service.group.assigned", "service.group.unassigned"),

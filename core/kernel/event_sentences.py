@@ -88,6 +88,15 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {count} users from the group {target}",
             "{actor} removed users from the group {target}",
         ),
+        "group.role_mapped": (
+            "{actor} gave the members of the group {target} the role {role}",
+            "{actor} gave the members of the group {target} a role",
+        ),
+        "group.role_unmapped": (
+            "{actor} took the role {role} from the members of the group {target}",
+            "{actor} took a role from the members of the group {target}",
+        ),
+        "group.mapping_stopped": ("The group {target} no longer gives the role {role}", "The group {target} no longer gives a role"),
         # The security of accounts
         "security.mfa.enabled": (
             ("self", "{actor} turned on two-factor authentication"),
@@ -174,6 +183,14 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "service.role.unassigned": (
             "{actor} took the role {role} of {service_name} from {target}",
             "{actor} took a role of an application from {target}",
+        ),
+        "service.role.group_assigned": (
+            "{actor} gave the group {target} the role {role} of {service_name}",
+            "{actor} gave the group {target} a role of an application",
+        ),
+        "service.role.group_unassigned": (
+            "{actor} took the role {role} of {service_name} from the group {target}",
+            "{actor} took a role of an application from the group {target}",
         ),
         "service.claims.updated": ("{actor} changed the claims of the application {target}",),
         "service.sign_in_policy.updated": ("{actor} changed the sign-in policy of {target}",),

@@ -42,7 +42,7 @@ from core.privacy.model.personal_data import (
     placeholder_at,
 )
 from core.tenancy import events as tenancy_events
-from core.tenancy import members
+from core.tenancy import grants
 from core.tenancy.model.invitations import InvitationStatus
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -307,7 +307,7 @@ async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[
     """End the credentials of the account and of its service accounts, which have stopped."""
     await ended_secrets.end_all_credentials(tx, account.id, now)
     for membership in memberships:
-        await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
+        await grants.void_stopped_accounts(tx, membership.org_id, account.id, now)
 
 
 async def _close(

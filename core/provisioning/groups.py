@@ -25,7 +25,7 @@ from core.provisioning.model.groups import (
     to_group,
 )
 from core.provisioning.model.users import ProtectedUser, require_member_capacity
-from core.tenancy import events, members
+from core.tenancy import events, grants, members
 from ports import Ports
 from ports.storage import Transaction
 
@@ -155,8 +155,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-        if member.role != MEMBER:  # others have invited no one, and manage no programs
-            await members.void_grants(tx, org_id, member.user_id, now)
+    await grants.void_grants_of(tx, org_id, user_ids, now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

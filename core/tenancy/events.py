@@ -12,6 +12,7 @@ from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.attributes import Attribute, AttributeWriter
 from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 from core.tenancy.model.invitations import Invitation
 from core.tenancy.model.organizations import Organization
@@ -114,6 +115,23 @@ def group_members_added(group: Group, user_ids: Sequence[UUID]) -> Event:
 def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
     """Users were removed from a group. The end of a membership in the organization records none."""
     return _group_event("group.member_removed", group, _group_members(group, user_ids))
+
+
+def group_role_mapped(old: Group, new: Group) -> Event:
+    """A group gives its members a role of the organization now, or gives it again after it had stopped. `old_role` is the earlier one."""
+    further = {} if old.role in (None, new.role) else {"old_role": old.role}
+    return _group_event("group.role_mapped", new, {"group_name": new.name, "role": new.role, **further})
+
+
+def group_role_unmapped(group: Group) -> Event:
+    """A group gives this role no longer. An admin ended it."""
+    return _group_event("group.role_unmapped", group, {"group_name": group.name, "role": group.role})
+
+
+def group_mapping_stopped(org_id: UUID, mapping: GroupMapping) -> Event:
+    """A group gives this role no longer, because the member who gave it to the group may no longer give it."""
+    details = {"group_name": mapping.group_name, "role": mapping.role}
+    return Event(EVENT_KINDS["group.mapping_stopped"], str(mapping.group_id), org_id=org_id, details=details)
 
 
 def _group_members(group: Group, user_ids: Sequence[UUID]) -> Mapping[str, object]:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.callers import OrganizationCaller
+from core.kernel.access import NeedsPerson
+from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
-from core.tenancy import events, organizations
+from core.tenancy import events, grants, organizations
 from core.tenancy.group_names import require_free_name
+from core.tenancy.model.group_roles import require_mappable
 from core.tenancy.model.groups import (
     MAX_GROUP_MEMBERS,
     MAX_GROUPS,
@@ -86,12 +88,15 @@ async def update(
     if not changes:
         raise NoGroupChanges
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock_own_group(tx, caller, group_id)
+        old = await _lock_own_group(tx, caller, group_id, gives_role=False)
         return await save(tx, old, replace(old, **changes), ports.clock.now())
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> None:
-    """Delete a group. Users lose the access that only the group gave. Raises: OrganizationGroupNotFound, ManagedByDirectory."""
+    """Delete a group. Users lose the access that only the group gave.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore.
+    """
     async with ports.storage.transaction(by=caller) as tx:
         await remove(tx, await _lock_own_group(tx, caller, group_id), ports.clock.now())
 
@@ -99,7 +104,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> No
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Add a confirmed member or an end user of the organization to a group. Nothing changes if the user is in the group.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, GroupUserNotFound, GroupFull.
+    Raises: GroupUserNotFound, GroupFull; the errors of `_lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         group = await _lock_own_group(tx, caller, group_id, user_id)
@@ -125,7 +130,7 @@ async def add_member_by_email(ports: Ports, caller: OrganizationCaller, group_id
 async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group. They lose the access that only the group gave.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights, NotInGroup.
+    Raises: NotInGroup; the errors of `_lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         group = await _lock_own_group(tx, caller, group_id, user_id)
@@ -133,15 +138,23 @@ async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID
         await change_members(tx, group, set(), {user_id}, ports.clock.now())
 
 
-async def _lock_own_group(tx: Transaction, caller: OrganizationCaller, group_id: UUID, user_id: UUID | None = None) -> Group:
+async def _lock_own_group(
+    tx: Transaction, caller: OrganizationCaller, group_id: UUID, user_id: UUID | None = None, *, gives_role: bool = True
+) -> Group:
     """Lock the organization, and return a group that admins manage. The caller has power over the user who joins or leaves it.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, MemberHasMoreRights.
+    If the change can give or take the role of the group, the caller is a person who may give it.
+
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, MemberHasMoreRights.
     """
     organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
     if group.directory is not None:
         raise ManagedByDirectory(group.directory)
+    if gives_role and group.role is not None:
+        if not isinstance(caller, Member) or caller.personal_token is not None:
+            raise NeedsPerson
+        require_mappable(authority.rights, await tx.roles.find(organization.id, group.role))
     membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
     if membership is not None:
         require_power_over(authority, membership)
@@ -201,12 +214,15 @@ async def save(tx: Transaction, old: Group, new: Group, now: datetime) -> Group:
 async def remove(tx: Transaction, group: Group, now: datetime) -> None:
     """Delete a group. Its members lose the access that only the group gave."""
     services = await tx.assignments.services_of_group(group.org_id, group.id)
+    givers = await tx.group_roles.givers_in(group.org_id, [group.id]) if group.gives_role else ()
     members = await tx.groups.present(group.org_id, group.id, None) if services else set()
     if members:
         await tx.scim_users.lock(group.org_id, members)
     await tx.groups.remove(group.org_id, group.id)
     await _end_access(tx, group, services, members, now)
     tx.record(events.group_deleted(group))
+    if group.gives_role:
+        await grants.void_grants_of(tx, group.org_id, givers, now)
 
 
 async def change_members(tx: Transaction, group: Group, joining: Collection[UUID], leaving: Collection[UUID], now: datetime) -> Group:
@@ -232,6 +248,8 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
         tx.record(events.group_members_added(group, batch))
     for batch in _batches(leaving):
         tx.record(events.group_members_removed(group, batch))
+    if leaving and group.gives_role:
+        await grants.void_grants_of(tx, group.org_id, leaving, now)
     return replace(group, member_count=group.member_count + len(joined) - len(leaving), members_changed_at=now)
 
 

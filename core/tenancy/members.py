@@ -11,14 +11,13 @@ from uuid import UUID
 
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, MEMBER, NO_RIGHTS, OWNER, Capability, may_give, needs_roles_manage
+from core.kernel.roles import ADMIN, OWNER, Capability, may_give, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
-from core.tenancy import events, organizations
+from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import (
     AlreadyOwner,
     CannotChangeOwnerRole,
@@ -40,12 +39,10 @@ from core.tenancy.model.members import (
     NewOwnerNotMember,
     OwnerCannotLeave,
     RoleFilterUnknown,
-    may_invite,
     require_assignable,
     require_power_over,
 )
 from core.tenancy.model.organizations import Membership
-from core.tenancy.program_ends import report_created_secrets
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -180,7 +177,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
-            await void_grants(tx, organization.id, user_id, now)
+            await grants.void_grants(tx, organization.id, user_id, now)
         elif is_person:  # the person answers for the role now, if a service account had given it
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
@@ -300,7 +297,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
-    await void_grants(tx, org_id, user_id, now)
+    await grants.void_grants(tx, org_id, user_id, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -328,50 +325,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await void_grants(tx, organization.id, caller.user_id, now)
-
-
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End the grants of a user after their rights have changed or they left (security R-4).
-
-    These are the pending invitations that they may no longer give, and the invitations and roles that
-    their stopped service accounts gave. The credentials that they created end, for all programs that they may
-    no longer manage (security J-12).
-
-    The caller has locked the organization, and has stored the change.
-    """
-    membership = await tx.members.lock(org_id, user_id)
-    rights = NO_RIGHTS if membership is None else membership.rights
-    roles = await tx.roles.all(org_id)
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now):
-        tx.record(events.invitation_revoked(invitation))
-    manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
-    of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
-    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
-    await void_stopped_accounts(tx, org_id, user_id, now)
-
-
-async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
-    """Void the invitations and roles of a user's service accounts that have stopped, as `void_promotions` does.
-
-    They have stopped if the user can no longer own them. The caller has changed the user's membership or account.
-    """
-    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
-        await void_promotions(tx, org_id, account_id, now)
-        await report_created_secrets(tx, org_id, account_id, name, now)
-
-
-async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:
-    """Void the pending invitations and the roles above member that a service account gave (security R-4).
-
-    A role that a person has set since stays.
-    """
-    above_member = [role.name for role in await tx.roles.all(org_id) if needs_roles_manage(role.name)]
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, above_member, now):
-        tx.record(events.invitation_revoked(invitation))
-    for user_id, role in await tx.members.undo_promotions(org_id, account_id):
-        tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
-        await void_grants(tx, org_id, user_id, now)
+        await grants.void_grants(tx, organization.id, caller.user_id, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

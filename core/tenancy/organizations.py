@@ -16,7 +16,7 @@ from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
-from core.tenancy import events
+from core.tenancy import events, grants
 from core.tenancy.group_names import require_no_group_named
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
@@ -190,6 +190,8 @@ async def update(
             new = replace(new, updated_at=now)
             await tx.organizations.save(new)
             tx.record(events.organization_updated(old, new))
+        if new.members_see_end_users < old.members_see_end_users:  # members lose a right
+            await grants.stop_unfounded(tx, new.id, now)
     return new
 
 

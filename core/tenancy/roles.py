@@ -12,7 +12,7 @@ from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_give, needs_roles_manage
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
-from core.tenancy import events, members, organizations
+from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_ROLES,
@@ -192,6 +192,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
             tx.record(events.user_role_updated(organization.id, user_id, old.slug, new.name))
         await tx.roles.replace_of_invitations(organization.id, old.slug, new.name)
+        await _replace_of_groups(tx, old, new)
         await _replace_of_programs(tx, organization.id, old.role, new, now)
         await tx.roles.remove(organization.id, old.id)
         tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
@@ -206,6 +207,14 @@ async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> Org
     return await read.roles.by_slug(org_id, slug) or refuse(OrganizationRoleNotFound)
 
 
+async def _replace_of_groups(tx: Transaction, old: OrganizationRole, new: Role) -> None:
+    """Let the groups with a role give another one. Those that may not give it are stopped by `_void_grants`."""
+    for group in await tx.groups.of_org(old.org_id):
+        if group.role == old.slug:
+            tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
+    await tx.roles.replace_of_groups(old.org_id, old.slug, new.name)
+
+
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
     """Give the service accounts with a role another one, or the new state of the same one, with what follows from it (security R-4).
 
@@ -216,7 +225,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
         kept = granted & new.rights
         await tx.service_accounts.set_role(org_id, account_id, new.name, kept, now)
         if loses_promotion(old.rights, granted, new.rights, kept):
-            await members.void_promotions(tx, org_id, account_id, now)
+            await grants.void_promotions(tx, org_id, account_id, now)
     for account_id in await tx.service_accounts.inviting_above(org_id, new.name):
         for invitation in await tx.invitations.cancel_from(org_id, account_id, [new.name], now):
             tx.record(events.invitation_revoked(invitation))
@@ -225,7 +234,8 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
     """End what members gave by the rights that a role had, or to a role that has other rights now (security R-4)."""
     for user_id in givers:
-        await members.void_grants(tx, org_id, user_id, now)
+        await grants.void_grants(tx, org_id, user_id, now)
+    await grants.stop_unfounded(tx, org_id, now)
     # The answers of the sign-in policy about its holders counted them as admins, or as members.
     if is_admin(old) != is_admin(new):
         await tx.sign_in_policies.renew(org_id)

@@ -36,7 +36,7 @@ from ports.storage.privacy import Privacy
 from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
 from ports.storage.tenancy.attributes import Attributes
-from ports.storage.tenancy.groups import Groups
+from ports.storage.tenancy.groups import GroupRoles, Groups
 from ports.storage.tenancy.organizations import Invitations, Members, Organizations, Tiers
 from ports.storage.tenancy.roles import Roles
 from ports.storage.tenancy.settings import Branding, Domains, HomeRealm, Smtp
@@ -89,6 +89,8 @@ class Transaction(Protocol):
     def domains(self) -> Domains: ...
     @property
     def groups(self) -> Groups: ...
+    @property
+    def group_roles(self) -> GroupRoles: ...
     @property
     def home_realm(self) -> HomeRealm: ...
     @property

@@ -1,4 +1,4 @@
-"""The permissions and roles of applications, and the users who have them."""
+"""The permissions and roles of applications, and the number of users and groups that have them."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -11,6 +11,8 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.applications.model.authorization import (
     AuthorizationDocument,
     DeclaredPermission,
+    FirstHolders,
+    HolderCount,
     RoleDefinition,
     ServiceAuthorization,
     StoredRole,
@@ -83,11 +85,14 @@ class Authorizations(Repository):
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None:
         return await self._one(to_stored_role, FIND_ROLE, org_id=org_id, service_id=service_id, slug=slug)
 
-    async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, int]:
+    async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, HolderCount]:
         sql = """
-            select r.slug, count(*) from service_roles r join service_role_users u on u.role_id = r.id and u.org_id = r.org_id
-            where r.org_id = %(org_id)s and r.service_id = %(service_id)s group by r.slug"""
-        return dict(await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, service_id=service_id))
+            select c.* from (
+                select r.slug, (select count(*) from service_role_users h where h.role_id = r.id and h.org_id = r.org_id) as users,
+                    (select count(*) from service_role_groups j where j.role_id = r.id and j.org_id = r.org_id) as groups
+                from service_roles r where r.org_id = %(org_id)s and r.service_id = %(service_id)s) c
+            where c.users > 0 or c.groups > 0"""
+        return dict(await self._all(lambda row: (row[0], HolderCount(row[1], row[2])), sql, org_id=org_id, service_id=service_id))
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
         sql = """
@@ -95,16 +100,23 @@ class Authorizations(Repository):
             where r.org_id = %(org_id)s and r.slug = %(slug)s order by v.name, v.id limit 1"""
         return await self._one(lambda row: row[0], sql, org_id=org_id, slug=slug)
 
-    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> list[Email]:
-        sql = """
+    async def first_holders(self, org_id: UUID, service_id: UUID, role_slugs: Collection[str], limit: int) -> FirstHolders:
+        users = """
             select a.email from (
                 select u.user_id, min(u.assigned_at) as since
                 from service_roles r join service_role_users u on u.role_id = r.id and u.org_id = r.org_id
                 where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.slug = any(%(role_slugs)s)
                 group by u.user_id order by since, user_id limit %(limit)s) h
             join users a on a.id = h.user_id order by h.since, h.user_id"""
-        slugs = list(role_slugs)
-        return await self._all(lambda row: Email(row[0]), sql, org_id=org_id, service_id=service_id, role_slugs=slugs, limit=limit)
+        groups = """
+            select o.name from groups o where o.org_id = %(org_id)s and o.id in (
+                select j.group_id from service_roles r join service_role_groups j on j.role_id = r.id and j.org_id = r.org_id
+                where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.slug = any(%(role_slugs)s))
+            order by o.name_key limit %(limit)s"""
+        values: dict[str, object] = {"org_id": org_id, "service_id": service_id, "role_slugs": list(role_slugs), "limit": limit}
+        return FirstHolders(
+            await self._all(lambda row: Email(row[0]), users, **values), await self._all(lambda row: str(row[0]), groups, **values)
+        )
 
     async def save(
         self, org_id: UUID, service_id: UUID, document: AuthorizationDocument, role_ids: Mapping[str, UUID], now: datetime

@@ -6,7 +6,8 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.api_keys import API_KEY_RECORD, KEY_IS_LIVE
-from adapters.postgres.applications.service_access import may_use
+from adapters.postgres.applications.role_sources import role_sources
+from adapters.postgres.applications.service_access import is_of_organization, may_use
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.model.api_keys import ApiKeyRecord
@@ -20,20 +21,20 @@ BY_USER_NAME: Final = """
     union all
     select a.id from users a join scim_users s on s.org_id = v.org_id and s.user_id = a.id
     where a.email = lower(q.user_name) and s.user_name is null and a.email_verified_at is not null"""
-# The roles of the user at the service `v`: their number, and the first one that has the permission, which is the reason.
-ROLES: Final = """
-    select count(*) as number, min(r.slug) filter (where q.permission = any(r.permissions)) as slug, null::text as group_name
-    from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
-    where h.user_id = u.id and h.org_id = v.org_id and h.service_id = v.id"""
+# The role of the user at the service `v` that is the reason: the first one with the permission, and rather an own role than one
+# of a group. Without such a role, `has_role` says whether the user has another one.
+ROLES: Final = f"""
+    select true as has_role, case when q.permission = any(r.permissions) then r.slug end as slug,
+        case when q.permission = any(r.permissions) then o.name end as group_name
+    from ({role_sources("v.org_id", "u.id", "v.id")}) s join service_roles r on r.id = s.role_id and r.service_id = v.id
+    left join groups o on o.id = s.group_id
+    order by q.permission = any(r.permissions) desc, s.group_id is not null, r.slug, o.name_key limit 1"""
 # The application knows users who came to it, and those with a role there (security K-3).
-IS_KNOWN: Final = "(g.number > 0 or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id))"
-# Roles are only for confirmed members and end users, as in `Assignments.assignable`.
-IS_OF_ORGANIZATION: Final = """
-    (exists (select 1 from memberships x where x.org_id = v.org_id and x.user_id = u.id and x.confirmed_at is not null)
-     or exists (select 1 from end_users x where x.org_id = v.org_id and x.user_id = u.id))"""
+IS_KNOWN: Final = "(g.has_role is not null or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id))"
 STATE: Final = f"""
     case when not {IS_KNOWN} then 'unknown'
-         when u.deactivated_at is null and u.anonymized_at is null and {IS_OF_ORGANIZATION} and {may_use("v", "u.id")} then 'active'
+         when u.deactivated_at is null and u.anonymized_at is null and {is_of_organization("v.org_id", "u.id")}
+              and {may_use("v", "u.id")} then 'active'
          else 'inactive' end"""
 # In the order of `to_facts`. Keep the subqueries: with joins, the planner may read all roles of a large service.
 FACTS: Final = f"""

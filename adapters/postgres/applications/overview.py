@@ -31,6 +31,9 @@ FIGURES: Final = f"""
                     where d.webhook_id >= w.id and d.webhook_id <= w.id and d.org_id = w.org_id
                     order by d.webhook_id, d.created_at desc, d.id desc limit {DELIVERIES_CHECKED}) d
                 where d.attempt_count > 0 order by d.created_at desc, d.id desc limit 1)),
+           case when o.maps_groups then (select count(*) from (
+                select from groups g
+                where g.org_id = o.id and g.role is not null and g.mapping_stopped_at is not null limit {MOST_COUNTED}) g) end,
            (select count(*) from siem_configurations s where s.org_id = o.id and s.enabled and s.failures > 0),
            (select count(*) from siem_configurations s where s.org_id = o.id and not s.enabled),
            (select count(*) from domains d where d.org_id = o.id and d.verified_at is null),

@@ -1,11 +1,12 @@
-"""The users who have roles of applications."""
+"""The users and groups that have roles of applications."""
 
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.authorization import RoleOfUser, ServiceRoleHolder
+from core.applications.model.authorization import GivingGroup, GroupWithRole, RoleOfUser, ServiceRoleHolder
 from core.kernel.values import Email, Page, PageResult
 
 HOLDERS: Final = """
@@ -17,7 +18,8 @@ def to_role_holder(row: Row) -> ServiceRoleHolder:
 
 
 def to_role_of_user(row: Row) -> RoleOfUser:
-    return RoleOfUser(row[0], row[1], row[2], row[3], tuple(row[4]), row[5])
+    groups = tuple(GivingGroup(UUID(id_), name) for id_, name in row[6] or ())
+    return RoleOfUser(row[0], row[1], row[2], row[3], tuple(row[4]), row[5], groups)
 
 
 class RoleAssignments(Repository):
@@ -41,13 +43,13 @@ class RoleAssignments(Repository):
         return await self._one(to_role_holder, sql, org_id=org_id, role_id=role_id, user_id=user_id)
 
     async def of_user(self, org_id: UUID, user_id: UUID, service_id: UUID | None = None) -> list[RoleOfUser]:
-        in_service: LiteralString = "" if service_id is None else "and h.service_id = %(service_id)s"
+        sources = role_sources("%(org_id)s", "%(user_id)s", None if service_id is None else "%(service_id)s")
         sql = f"""
-            select v.slug, v.name, r.slug, r.name, r.permissions, h.assigned_at
-            from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
-            join services v on v.org_id = r.org_id and v.id = r.service_id
-            where h.org_id = %(org_id)s and h.user_id = %(user_id)s {in_service}
-            order by v.slug, r.slug"""
+            select v.slug, v.name, r.slug, r.name, r.permissions, min(s.assigned_at) filter (where s.group_id is null),
+                jsonb_agg(jsonb_build_array(o.id, o.name) order by o.name_key) filter (where o.id is not null)
+            from ({sources}) s join service_roles r on r.id = s.role_id and r.org_id = %(org_id)s
+            join services v on v.org_id = r.org_id and v.id = r.service_id left join groups o on o.id = s.group_id
+            group by v.id, r.id order by v.slug, r.slug"""
         return await self._all(to_role_of_user, sql, org_id=org_id, user_id=user_id, service_id=service_id)
 
     async def count_of_user(self, org_id: UUID, user_id: UUID) -> int:
@@ -65,3 +67,29 @@ class RoleAssignments(Repository):
             delete from service_role_users
             where org_id = %(org_id)s and role_id = %(role_id)s and user_id = %(user_id)s returning 1"""
         return await self._exists(sql, org_id=org_id, role_id=role_id, user_id=user_id)
+
+    async def groups(self, org_id: UUID, role_id: UUID) -> list[GroupWithRole]:
+        sql = """
+            select g.id, g.name, g.member_count, j.assigned_at from service_role_groups j join groups g on g.id = j.group_id
+            where j.org_id = %(org_id)s and j.role_id = %(role_id)s order by g.name_key"""
+        return await self._all(lambda row: GroupWithRole(*row), sql, org_id=org_id, role_id=role_id)
+
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[RoleOfUser]:
+        sql = """
+            select v.slug, v.name, r.slug, r.name, r.permissions, j.assigned_at, null
+            from service_role_groups j join service_roles r on r.id = j.role_id and r.org_id = j.org_id
+            join services v on v.org_id = r.org_id and v.id = r.service_id
+            where j.org_id = %(org_id)s and j.group_id = %(group_id)s order by v.slug, r.slug"""
+        return await self._all(to_role_of_user, sql, org_id=org_id, group_id=group_id)
+
+    async def add_group(self, org_id: UUID, service_id: UUID, role_id: UUID, group_id: UUID, now: datetime) -> bool:
+        sql = """
+            insert into service_role_groups (org_id, service_id, role_id, group_id, assigned_at)
+            values (%(org_id)s, %(service_id)s, %(role_id)s, %(group_id)s, %(now)s) on conflict do nothing returning 1"""
+        return await self._exists(sql, org_id=org_id, service_id=service_id, role_id=role_id, group_id=group_id, now=now)
+
+    async def remove_group(self, org_id: UUID, role_id: UUID, group_id: UUID) -> bool:
+        sql = """
+            delete from service_role_groups
+            where org_id = %(org_id)s and role_id = %(role_id)s and group_id = %(group_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, role_id=role_id, group_id=group_id)

@@ -31,6 +31,12 @@ def _is_confirmed_member(org_id: LiteralString, user_id: LiteralString) -> Liter
     return f"exists (select 1 from memberships m where m.org_id = {org_id} and m.user_id = {user_id} and m.confirmed_at is not null)"
 
 
+def is_of_organization(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true for the organization's own users: confirmed members and end users."""
+    return f"""({_is_confirmed_member(org_id, user_id)}
+             or exists (select 1 from end_users e where e.org_id = {org_id} and e.user_id = {user_id}))"""
+
+
 def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service."""
     assert user_id[:2] not in ("a.", "d.", "e.", "g.", "i.", "m.", "s."), "a subquery has a table with this alias"
@@ -79,6 +85,4 @@ def _is_assigned(service: LiteralString, user_id: LiteralString) -> LiteralStrin
          or exists (select 1 from subscriptions s
                     where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due'))
          or exists (select 1 from service_groups_assigned g join group_members i on i.group_id = g.group_id
-                    where g.service_id = {service}.id and i.user_id = {user_id}
-                      and ({_is_confirmed_member("g.org_id", "i.user_id")}
-                           or exists (select 1 from end_users e where e.org_id = g.org_id and e.user_id = i.user_id))))"""
+                    where g.service_id = {service}.id and i.user_id = {user_id} and {is_of_organization("g.org_id", "i.user_id")}))"""

@@ -4,10 +4,12 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
+from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
+from adapters.postgres.kernel.roles import group_roles
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import (
     FURTHER_SCOPES,
@@ -112,22 +114,21 @@ DIRECTORY: Final = """
         'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
         'familyName', x.family_name, 'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
      from scim_users x where x.org_id = vo.id and x.user_id = u.id)"""
-# The roles that the user has in the application `v`, and the permissions of these roles.
-APP_ROLES: Final = """
-    to_jsonb(array(
-        select r.slug from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id
-        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by r.slug))"""
-PERMISSIONS: Final = """
-    to_jsonb(array(
-        select distinct p.name
-        from service_role_users h join service_roles r on r.id = h.role_id and r.service_id = h.service_id, unnest(r.permissions) p (name)
-        where h.user_id = u.id and h.org_id = vo.id and h.service_id = v.id order by p.name))"""
+# The roles that the user has in the application `v`, also by groups, and the permissions of these roles.
+ROLES_OF_USER: Final = f"({role_sources('vo.id', 'u.id', 'v.id')}) s join service_roles r on r.id = s.role_id and r.service_id = v.id"
+APP_ROLES: Final = f"to_jsonb(array(select distinct r.slug from {ROLES_OF_USER} order by r.slug))"
+PERMISSIONS: Final = f"""
+    to_jsonb(array(select distinct p.name from {ROLES_OF_USER}, unnest(r.permissions) p (name) order by p.name))"""
 # The groups of the organization that the user is in, and whether each is assigned to the application.
 GROUPS: Final = """
     (select jsonb_agg(jsonb_build_array(
          g.id, g.name, g.external_id,
          exists (select from service_groups_assigned a where a.service_id = v.id and a.group_id = g.id)) order by g.name_key, g.id)
      from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id where i.org_id = vo.id and i.user_id = u.id)"""
+
+
+# The roles of the organization that groups give to the user, beside the own one
+FURTHER_ROLES: Final = f"to_jsonb({group_roles('m', 'vo')})"
 
 
 def asks_for_groups(alias: LiteralString) -> LiteralString:
@@ -138,15 +139,16 @@ def asks_for_groups(alias: LiteralString) -> LiteralString:
 def further_sql(with_groups: LiteralString) -> LiteralString:
     """Return SQL for the further facts that the application needs.
 
-    These are the facts of its claims document, roles and permissions if it has declared any, and groups if this condition is true. For
+    These are the facts of its claims document, roles and permissions if it has declared any, roles that groups of the organization give,
+    and groups if this condition is true. For
     all other applications it is null, and reads nothing.
     """
     return f"""
-        case when v.claims_version is not null or v.authorization_version > 0 or {with_groups} then (
+        case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups} then (
             select jsonb_build_object(
                 'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
                 'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end,
-                'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
+                'further_roles', {FURTHER_ROLES}, 'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
                 'permissions', case when v.authorization_version > 0 then {PERMISSIONS} end,
                 'groups', case when {with_groups} then {GROUPS} end)
             from (select) one left join service_claims c on c.service_id = v.id) end"""
@@ -155,7 +157,8 @@ def further_sql(with_groups: LiteralString) -> LiteralString:
 ALL_FURTHER: Final = f"""
     jsonb_build_object(
         'document', (select c.document from service_claims c where c.service_id = v.id), 'attributes', {ATTRIBUTES},
-        'directory', {DIRECTORY}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS}, 'groups', {GROUPS})"""
+        'directory', {DIRECTORY}, 'further_roles', {FURTHER_ROLES}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS},
+        'groups', {GROUPS})"""
 
 
 def _to_further(row: Row) -> FurtherFacts:
@@ -166,6 +169,7 @@ def _to_further(row: Row) -> FurtherFacts:
         document=facts["document"],
         attributes=facts["attributes"] or {},
         directory=facts["directory"] or {},
+        further_roles=tuple(facts["further_roles"] or ()),
         app_roles=tuple(facts["app_roles"] or ()),
         permissions=tuple(facts["permissions"] or ()),
         groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),

@@ -9,7 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.kernel.roles import rights_columns, to_rights
+from adapters.postgres.kernel.roles import rights_columns, roles_key, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
@@ -19,18 +19,20 @@ from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
-# Whether the session `s` has a live pass of the organization `o` for the role of its user. A new version asks for a new one.
-_IS_ALLOWED: Final = """
+# Whether the session `s` has a live pass of the organization `o` for the roles of its user. A new version asks for a new one.
+_IS_ALLOWED: Final = f"""
     exists (select from policy_passes y
             where y.session_id = s.id and y.org_id = o.id and y.version = o.sign_in_policy_version and y.valid_until > %(now)s
-              and y.role is not distinct from (select m.role from memberships m where m.org_id = o.id and m.user_id = s.user_id))"""
+              and y.role is not distinct from (
+                  select {roles_key("m", "o")} from memberships m where m.org_id = o.id and m.user_id = s.user_id))"""
 # Of a session `s` and an organization `a`. Without a policy, no other table is read.
 STATE: Final = Columns(
     f"""
     a.sign_in_policy_version,
     case when a.sign_in_policy_version is not null then (
         select p.rules -> 'admin_networks' from sign_in_policies p where p.org_id = a.id and p.service_id is null) end,
-    case when a.sign_in_policy_version is not null then (select {_IS_ALLOWED} from (select a.id, a.sign_in_policy_version) o) end""",
+    case when a.sign_in_policy_version is not null then (
+        select {_IS_ALLOWED} from (select a.id, a.sign_in_policy_version, a.maps_groups) o) end""",
     3,
     lambda row: to_state(row),
 )
@@ -41,9 +43,9 @@ SESSION: Final = (
     f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, u.policy_reminded_at"
 )
 SESSION_WIDTH: Final = 8 + PROOFS.width
-FACTS_WIDTH: Final = 14
+FACTS_WIDTH: Final = 15
 LOAD: Final = f"""
-    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role,
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, {roles_key("m", "o")},
         {rights_columns("m", "o").sql},
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
@@ -71,8 +73,8 @@ def to_state(row: Row) -> PolicyState | None:
 
 
 def to_subject(row: Row) -> PolicySubject:
-    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role = row[:10]
-    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[10:13]), row[13], row[FACTS_WIDTH:]
+    org_id, version, rules, org_name, org_slug, *service, email_sign_in, role, roles_key = row[:11]
+    (service_slug, service_name, service_rules), rights, providers, rest = service, to_rights(row[11:14]), row[14], row[FACTS_WIDTH:]
     parts = [PolicyPart(org_name or PRODUCT, Rules.read(rules))]
     if service_rules is not None:
         parts.append(PolicyPart(service_name, Rules.read(service_rules)))
@@ -83,6 +85,7 @@ def to_subject(row: Row) -> PolicySubject:
         org_slug=org_slug,
         service_slug=service_slug,
         role=None if role is None else RoleName(role),
+        roles_key=roles_key,
         rights=rights,
         account=account,
         keys=to_key_hosts(keys),
@@ -132,7 +135,7 @@ class PolicyPasses(Repository):
             session_id=new.session_id,
             org_id=new.org_id or PLATFORM,
             version=new.version,
-            role=new.role,
+            role=new.roles_key,
             valid_until=new.valid_until,
             used_at=new.used_at,
         )

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Row
-from core.kernel.roles import MEMBER, ROLES, Capability, Rights, custom_rights, names_with, needs_roles_manage, rights_of
+from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, Rights, custom_rights, names_with, needs_roles_manage, rights_of
 
 
 def to_list(names: Iterable[str]) -> LiteralString:
@@ -23,57 +23,110 @@ def _array(names: Iterable[str]) -> LiteralString:
 _ADMINS: Final = _array(role for role in ROLES if needs_roles_manage(role))
 _OF_MEMBERS: Final = _array(ROLES[MEMBER].rights)
 # The rights of the built-in roles, for statements that compare them with those of other roles
+_BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
+_VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every role
 _BUILT_IN: Final = " ".join(f"when '{role.name}' then {_array(role.rights)}" for role in ROLES.values())
+
+
+def _active_groups(member: LiteralString) -> LiteralString:
+    """Return the groups `gg` that give the membership with this alias a role, as the part of a query from `from` on.
+
+    Only confirmed members get one. Platform owners do not: a directory has no power over them (security C-6).
+    """
+    return f"""
+        from group_members gi join groups gg on gg.id = gi.group_id and gg.org_id = gi.org_id
+        where gi.org_id = {member}.org_id and gi.user_id = {member}.user_id and gg.role is not null and gg.mapping_stopped_at is null
+          and {member}.confirmed_at is not null and not (select gu.is_platform_owner from users gu where gu.id = {member}.user_id)"""
 
 
 def rights_columns(member: LiteralString, organization: LiteralString) -> Columns:
     """Return the columns of the rights of the membership with this alias, in the organization with the other alias.
 
-    The subquery is not run in organizations without roles of their own.
+    The third one has capabilities, and names of built-in roles that groups give. Its subqueries are not run in organizations
+    that have no roles of their own and give groups no roles.
     """
     further = f"""
     case when {member}.role_id is not null or {organization}.maps_groups then array(
-        select unnest(g.capabilities) from organization_roles g where g.id = {member}.role_id) end"""
+        select unnest(gr.capabilities || {_VIEW}) from organization_roles gr where gr.id = {member}.role_id
+        union all
+        select unnest(coalesce((select gr.capabilities from organization_roles gr where gr.id = gg.role_id), array[gg.role]))
+        {_active_groups(member)} and {organization}.maps_groups) end"""
     return Columns(f"{member}.role, {organization}.members_see_end_users, {further}", 3, to_rights)
 
 
-def account_rights_columns(account: LiteralString, organization: LiteralString) -> Columns:
-    """Return the columns of the rights of the service account with this alias. Groups have no service accounts."""
+def own_rights_columns(holder: LiteralString, organization: LiteralString) -> Columns:
+    """Return the columns of the rights that a membership or a service account with this alias has by its own role."""
     further = f"""
-    case when {account}.role_id is not null then (
-        select g.capabilities from organization_roles g where g.id = {account}.role_id) end"""
-    return Columns(f"{account}.role, {organization}.members_see_end_users, {further}", 3, to_rights)
+    case when {holder}.role_id is not null then (
+        select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
+    return Columns(f"{holder}.role, {organization}.members_see_end_users, {further}", 3, to_rights)
+
+
+def group_roles(member: LiteralString, organization: LiteralString) -> LiteralString:
+    """Return the column with the names of the roles that groups give to the membership with this alias, or null if they give none."""
+    return f"""
+    case when {organization}.maps_groups then (
+        select array_agg(distinct gg.role) {_active_groups(member)} and gg.role <> {member}.role) end"""
 
 
 def to_rights(row: Row) -> Rights:
     """Return the rights in the columns of `rights_columns`. Without a role there are none."""
     role, members_see_end_users, further = row
-    rights = rights_of(role, members_see_end_users=members_see_end_users is not False)
-    return rights if further is None or role is None else rights | custom_rights(further)
+    sees = members_see_end_users is not False
+    rights = rights_of(role, members_see_end_users=sees)
+    if not further or role is None:
+        return rights
+    return rights.union(custom_rights(further), *(rights_of(name, members_see_end_users=sees) for name in _BY_GROUP if name in further))
+
+
+def roles_key(member: LiteralString, organization: LiteralString) -> LiteralString:
+    """Return the column with the names of all roles of the membership with this alias as one text, the own one first."""
+    return f"""
+    case when {organization}.maps_groups then {member}.role || coalesce((
+        select string_agg(' ' || gg.role, '' order by gg.role) {_active_groups(member)}), '') else {member}.role end"""
 
 
 def role_label(holder: LiteralString) -> LiteralString:
     """Return the column with the name of a role that the organization has defined, of the row with this alias."""
-    return f"case when {holder}.role_id is not null then (select g.name from organization_roles g where g.id = {holder}.role_id) end"
+    return f"case when {holder}.role_id is not null then (select gr.name from organization_roles gr where gr.id = {holder}.role_id) end"
 
 
 def rights_array(holder: LiteralString) -> LiteralString:
-    """Return the names of the rights of the membership or service account with this alias as an array, or null without a role."""
+    """Return the names of the rights that the own role of the row with this alias gives, as an array, or null without a role."""
     return f"""
     case {holder}.role {_BUILT_IN}
-        else (
-            select g.capabilities || array['{Capability.ORGANIZATION_VIEW}'] from organization_roles g where g.id = {holder}.role_id) end"""
+        else (select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
+
+
+def member_rights_array(member: LiteralString) -> LiteralString:
+    """Return the names of all rights of the membership with this alias as an array, or null without a role."""
+    return f"""
+    ({rights_array(member)} || case when (select o.maps_groups from organizations o where o.id = {member}.org_id) then array(
+        select unnest({rights_array("gg")}) {_active_groups(member)}) end)"""
+
+
+def _members_by_group(member: LiteralString, org_id: LiteralString, condition: LiteralString) -> LiteralString:
+    """Return the condition that a group whose role meets a condition gives it to the member. An index on the users serves it."""
+    return f"""
+    ({member}.confirmed_at is not null and {member}.user_id = any(array(
+        select gi.user_id from groups gg join group_members gi on gi.group_id = gg.id join users gu on gu.id = gi.user_id
+        where gg.org_id = {org_id} and gg.role is not null and gg.mapping_stopped_at is null and not gu.is_platform_owner
+          and {condition})))"""
 
 
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the membership of the organization holds this right. An index on the names of roles serves it."""
+    """Return the condition that the membership of the organization holds this right. Indexes serve it."""
+    by_group = _members_by_group(member, org_id, f"{rights_array('gg')} @> array['{capability}']")
     return f"""
-    {member}.role = any({_array(names_with(capability))} || array(
-        select g.slug from organization_roles g where g.org_id = {org_id} and g.capabilities @> array['{capability}']))"""
+    ({member}.role = any({_array(names_with(capability))} || array(
+        select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}']))
+     or {by_group})"""
 
 
 def is_admin(member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the member counts as an admin, as `core.kernel.roles.is_admin`. The same index serves it."""
+    """Return the condition that the member counts as an admin, as `core.kernel.roles.is_admin`. Indexes serve it."""
+    by_group = _members_by_group(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}")
     return f"""
-    {member}.role = any({_ADMINS} || array(
-        select g.slug from organization_roles g where g.org_id = {org_id} and not g.capabilities <@ {_OF_MEMBERS}))"""
+    ({member}.role = any({_ADMINS} || array(
+        select gr.slug from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))
+     or {by_group})"""

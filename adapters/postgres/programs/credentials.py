@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.roles import rights_array
+from adapters.postgres.kernel.roles import member_rights_array
 from core.accounts.model.email_queue import EndedCredential
 from core.kernel.roles import Rights, RoleName
 from core.kernel.values import Email
@@ -80,7 +80,8 @@ class Credentials(Repository):
             with ended as (
                 delete from credentials c
                 where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
-                    select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and {rights_array("m")} @> %(rights)s)
+                    select from memberships m
+                    where m.org_id = c.org_id and m.user_id = c.created_by and {member_rights_array("m")} @> %(rights)s)
                 returning c.*) {SELECT_ENDED}"""
         return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, rights=sorted(rights))
 

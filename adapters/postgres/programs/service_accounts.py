@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import account_rights_columns, rights_array, to_list, to_rights
+from adapters.postgres.kernel.roles import member_rights_array, own_rights_columns, rights_array, to_list, to_rights
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
@@ -27,17 +27,18 @@ from core.programs.model.service_accounts import (
 PAIRS: Final = ", ".join(
     f"({to_list((owner.name, role.name))})" for owner in ROLES.values() for role in ROLES.values() if may_manage(owner.rights, role)
 )
-# The same of an owner `m` and an account `a` with other roles. Null, and so false, if a role is unknown.
-MANAGES: Final = f"{rights_array('m')} @> {rights_array('a')} and {rights_array('m')} @> array['{Capability.SERVICE_ACCOUNTS_MANAGE}']"
+# The same of an owner `m` with roles of groups, or with other roles than these. Null, and so false, if a role is unknown.
+MANAGES: Final = f"""
+    {member_rights_array("m")} @> {rights_array("a")} and {member_rights_array("m")} @> array['{Capability.SERVICE_ACCOUNTS_MANAGE}']"""
 # The owner could create the account `a` now (`service_accounts.may_manage`).
 OWNER_MAY_OWN: Final = f"""
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
-              when m.role_id is null and a.role_id is null then (m.role, a.role) in ({PAIRS})
+              when (m.role, a.role) in ({PAIRS}) then true
               else {MANAGES} end)"""
-RIGHTS: Final = account_rights_columns("a", "o")
+RIGHTS: Final = own_rights_columns("a", "o")
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.roles import role_label
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind, to_name_key
 
@@ -15,12 +16,18 @@ DIRECTORY: Final = """
     case when g.scim_token_id is not null then (
         select t.name from scim_tokens t where t.org_id = g.org_id and t.directory_groups
         order by t.id = g.scim_token_id desc, t.created_at, t.id limit 1) end"""
-GROUP: Final = Record(Group, "g", directory=DIRECTORY)
+GROUP: Final = Record(Group, "g", directory=DIRECTORY, role_label=role_label("g"))
 INSERT: Final = """
     insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
     values (%(id)s, %(org_id)s, %(name)s, %(name_key)s, %(description)s, %(external_id)s, %(scim_token_id)s, %(created_at)s,
             %(updated_at)s, %(members_changed_at)s)"""
 MEMBERS_CHANGED: Final = "update groups set members_changed_at = %(now)s where org_id = %(org_id)s and id = %(group_id)s"
+# The organization of a group that gets no role
+MAPS_OTHERS: Final = """
+    maps as (
+        update organizations o
+        set maps_groups = exists (select from groups g where g.org_id = o.id and g.id <> %(group_id)s and g.role is not null)
+        where o.id = %(org_id)s and o.maps_groups)"""
 OF_GROUP: Final = "org_id = %(org_id)s and group_id = %(group_id)s"
 
 
@@ -133,7 +140,7 @@ class Groups(Repository):
 
     async def remove(self, org_id: UUID, group_id: UUID) -> None:
         sql = f"""
-            with members as (delete from group_members where {OF_GROUP})
+            with members as (delete from group_members where {OF_GROUP}), {MAPS_OTHERS}
             delete from groups where org_id = %(org_id)s and id = %(group_id)s"""
         await self._run(sql, org_id=org_id, group_id=group_id)
 

@@ -6,17 +6,23 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import holds, is_admin, rights_columns, role_label
+from adapters.postgres.kernel.roles import group_roles, holds, is_admin, rights_columns, role_label
 from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage, MemberState
 from core.tenancy.model.organizations import Membership, effective_limit
 
 # Of a membership `m` in the organization `o`
-MEMBERSHIP: Final = Record(Membership, "m", rights=rights_columns("m", "o"), role_label=role_label("m"))
-STORED: Final = Record(Membership, "m", rights=None, role_label=None)
+MEMBERSHIP: Final = Record(
+    Membership,
+    "m",
+    rights=rights_columns("m", "o"),
+    role_label=role_label("m"),
+    group_roles=Column(sql=group_roles("m", "o"), read=tuple),
+)
+STORED: Final = Record(Membership, "m", rights=None, role_label=None, group_roles=None)
 INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "

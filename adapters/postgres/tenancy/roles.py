@@ -7,6 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.tenancy.group_roles import GIVERS as GIVERS_OF_ORGANIZATION
 from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
 from core.tenancy.model.roles import MAX_HOLDERS, HolderKind, OrganizationRole, RoleHolder, RoleHolders, RoleSlugTaken, in_catalog_order
 
@@ -29,11 +30,14 @@ HOLDERS: Final = f"""
         where i.org_id = %(org_id)s and i.role_id = %(role_id)s and i.status = 'pending' and i.expires_at > %(now)s
         union all
         select 3, 'service_account', a.id, a.name from service_accounts a
-        where a.org_id = %(org_id)s and a.role_id = %(role_id)s)
-    select h.kind, h.id, h.name, c.members, c.invitations, c.service_accounts
+        where a.org_id = %(org_id)s and a.role_id = %(role_id)s
+        union all
+        select 4, 'group', p.id, p.name from groups p
+        where p.org_id = %(org_id)s and p.role_id = %(role_id)s)
+    select h.kind, h.id, h.name, c.members, c.invitations, c.service_accounts, c.groups
     from held h cross join (
         select count(*) filter (where rank = 1) as members, count(*) filter (where rank = 2) as invitations,
-               count(*) filter (where rank = 3) as service_accounts from held) c
+               count(*) filter (where rank = 3) as service_accounts, count(*) filter (where rank = 4) as groups from held) c
     order by h.rank, h.name, h.id limit {MAX_HOLDERS}"""
 
 _WITH_ROLE: Final = "select a.id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s"
@@ -49,6 +53,11 @@ GIVERS: Final = f"""
         select i.invited_by from invitations i where i.org_id = %(org_id)s and i.role = %(slug)s and i.status = 'pending'
         union all select a.owner_id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s
         union all select c.created_by from credentials c where c.org_id = %(org_id)s and c.client_id in ({_WITH_ROLE}))
+    union
+    select given.user_id from ({GIVERS_OF_ORGANIZATION}) given
+    where exists (
+        select from group_members i join groups p on p.id = i.group_id and p.org_id = i.org_id
+        where i.org_id = %(org_id)s and i.user_id = given.user_id and p.role = %(slug)s)
     order by 1"""
 
 
@@ -105,6 +114,10 @@ class Roles(Repository):
         sql = "update invitations set role = %(new)s where org_id = %(org_id)s and role = %(old)s and status = 'pending'"
         await self._run(sql, org_id=org_id, old=old, new=new)
 
+    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        sql = "update groups set role = %(new)s where org_id = %(org_id)s and role = %(old)s"
+        await self._run(sql, org_id=org_id, old=old, new=new)
+
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         sql = """
             with ended as (
@@ -115,5 +128,5 @@ class Roles(Repository):
 
 
 def _to_holders(rows: Sequence[Row]) -> RoleHolders:
-    counts = rows[0][3:] if rows else (0, 0, 0)
+    counts = rows[0][3:] if rows else (0, 0, 0, 0)
     return RoleHolders(dict(zip(HolderKind, counts, strict=True)), [RoleHolder(HolderKind(row[0]), *row[1:3]) for row in rows])

@@ -114,6 +114,7 @@ class PendingTask(StrEnum):
 
     CERTIFICATES_EXPIRING = "certificates_expiring", Capability.INTEGRATIONS_MANAGE
     WEBHOOKS_FAILING = "webhooks_failing", Capability.WEBHOOKS_MANAGE
+    GROUP_ROLES_STOPPED = "group_roles_stopped", Capability.ROLES_MANAGE
     SIEM_FAILING = "siem_failing", Capability.INTEGRATIONS_MANAGE
     SIEM_PAUSED = "siem_paused", Capability.INTEGRATIONS_MANAGE
     DOMAIN_UNVERIFIED = "domain_unverified", Capability.INTEGRATIONS_MANAGE

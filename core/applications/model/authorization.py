@@ -86,6 +86,10 @@ class RoleNotAssigned(NotFound):
     """This user does not have this role."""
 
 
+class RoleNotGivenToGroup(NotFound):
+    """This group does not have this role."""
+
+
 class SlugOfOrganizationRole(Conflict):
     """The organization has a role with this slug. Choose another slug for the role of the application."""
 
@@ -97,18 +101,52 @@ class AuthorizationChanged(PreconditionFailed):
     """The permissions and roles were changed in the meantime. Load them again, and repeat your change."""
 
 
+@dataclass(frozen=True, slots=True)
+class HolderCount:
+    """The number of users who have a role themselves, and the number of groups that have it."""
+
+    users: int = 0
+    groups: int = 0
+
+    def __bool__(self) -> bool:
+        """Return whether a user or a group has the role."""
+        return self.users > 0 or self.groups > 0
+
+    def __str__(self) -> str:
+        counts = ((self.users, "user"), (self.groups, "group"))
+        return " and ".join(f"{number:,} {noun}{'' if number == 1 else 's'}" for number, noun in counts if number)
+
+
+NO_HOLDERS: Final = HolderCount()
+
+
+@dataclass(frozen=True, slots=True)
+class FirstHolders:
+    """The addresses of the first users with some roles, and the names of the first groups, at most MAX_SHOWN_HOLDERS of each."""
+
+    emails: Sequence[Email] = ()
+    groups: Sequence[str] = ()
+
+
 class ServiceRoleInUse(Conflict):
-    """Users have a role that would be deleted. Confirm that they lose it, or take it from them first."""
+    """Users or groups have a role that would be deleted. Confirm that they lose it, or take it from them first."""
 
     code = "ROLE_IN_USE"
 
-    def __init__(self, holders: Mapping[str, int], emails: Sequence[Email] | None) -> None:
-        """`holders` are the numbers of users by slug. `emails` are the first ones, or None if the caller may not see them."""
-        roles = ", ".join(f"{slug} ({number:,} user{'' if number == 1 else 's'})" for slug, number in holders.items())
-        further = " and others" if emails is not None and MAX_SHOWN_HOLDERS <= len(emails) < sum(holders.values()) else ""
-        users = "" if emails is None else f" Users: {', '.join(emails)}{further}."
+    def __init__(self, holders: Mapping[str, HolderCount], first: FirstHolders | None) -> None:
+        """`holders` are the numbers by slug. `first` is None if the caller may not see the users."""
+        roles = ", ".join(f"{slug} ({number})" for slug, number in holders.items())
+        named = ""
+        if first is not None:
+            named += _named("Users", first.emails, sum(number.users for number in holders.values()))
+            named += _named("Groups", first.groups, sum(number.groups for number in holders.values()))
         advice = "Confirm that they lose it, or take it from them first."
-        super().__init__(f"Users have a role that would be deleted: {roles}.{users} {advice}")
+        super().__init__(f"Users or groups have a role that would be deleted: {roles}.{named} {advice}")
+
+
+def _named(label: str, names: Sequence[str], number: int) -> str:
+    further = " and others" if MAX_SHOWN_HOLDERS <= len(names) < number else ""
+    return f" {label}: {', '.join(names)}{further}." if names else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,21 +258,23 @@ class ServiceAuthorization:
 
 @dataclass(frozen=True, slots=True)
 class RoleUpdate:
-    """The change of a role that stays. `user_count` is the number of users who have it."""
+    """The change of a role that stays, with the numbers of users and groups that have it."""
 
     slug: str
     fields: tuple[str, ...]  # of `name` and `description`
     permissions_added: tuple[str, ...]
     permissions_removed: tuple[str, ...]
     user_count: int
+    group_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRemoval:
-    """A role that is deleted, and the number of users who lose it."""
+    """A role that is deleted, and the numbers of users and groups that lose it."""
 
     slug: str
     user_count: int
+    group_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,18 +298,19 @@ class AuthorizationChanges:
         return bool(self.permissions_added or self.permissions_updated or self.permissions_removed)
 
     @property
-    def holders(self) -> Mapping[str, int]:
-        """Return the numbers of users who lose a role, by slug."""
-        return {removal.slug: removal.user_count for removal in self.roles_removed if removal.user_count}
+    def holders(self) -> Mapping[str, HolderCount]:
+        """Return the numbers of users and groups that lose a role, by slug."""
+        counts = {removal.slug: HolderCount(removal.user_count, removal.group_count) for removal in self.roles_removed}
+        return {slug: number for slug, number in counts.items() if number}
 
     @property
     def needs_confirmation(self) -> bool:
-        """Whether users lose a role."""
+        """Whether users or groups lose a role."""
         return bool(self.holders)
 
 
-def changes_between(old: AuthorizationDocument, new: AuthorizationDocument, user_counts: Mapping[str, int]) -> AuthorizationChanges:
-    """Return the changes that turn the old document into the new one. `user_counts` are those of the old roles, by slug."""
+def changes_between(old: AuthorizationDocument, new: AuthorizationDocument, counts: Mapping[str, HolderCount]) -> AuthorizationChanges:
+    """Return the changes that turn the old document into the new one. `counts` are those of the old roles, by slug."""
     old_permissions, new_permissions = ({each.name: each for each in document.permissions} for document in (old, new))
     old_roles, new_roles = ({each.slug: each for each in document.roles} for document in (old, new))
     return AuthorizationChanges(
@@ -278,21 +319,27 @@ def changes_between(old: AuthorizationDocument, new: AuthorizationDocument, user
         permissions_removed=tuple(name for name in old_permissions if name not in new_permissions),
         roles_added=tuple(slug for slug in new_roles if slug not in old_roles),
         roles_updated=tuple(
-            _update_of(old_roles[slug], role, user_counts.get(slug, 0))
+            _update_of(old_roles[slug], role, counts.get(slug, NO_HOLDERS))
             for slug, role in new_roles.items()
             if old_roles.get(slug, role) != role
         ),
-        roles_removed=tuple(RoleRemoval(slug, user_counts.get(slug, 0)) for slug in old_roles if slug not in new_roles),
+        roles_removed=tuple(
+            RoleRemoval(slug, number.users, number.groups)
+            for slug in old_roles
+            if slug not in new_roles
+            for number in [counts.get(slug, NO_HOLDERS)]
+        ),
     )
 
 
-def _update_of(old: RoleDefinition, new: RoleDefinition, user_count: int) -> RoleUpdate:
+def _update_of(old: RoleDefinition, new: RoleDefinition, number: HolderCount) -> RoleUpdate:
     return RoleUpdate(
         slug=new.slug,
         fields=tuple(name for name in ("name", "description") if getattr(old, name) != getattr(new, name)),
         permissions_added=tuple(name for name in new.permissions if name not in old.permissions),
         permissions_removed=tuple(name for name in old.permissions if name not in new.permissions),
-        user_count=user_count,
+        user_count=number.users,
+        group_count=number.groups,
     )
 
 
@@ -315,12 +362,31 @@ class ServiceRoleHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupWithRole:
+    """A group that has a role of an application: its users have the role, too. Times are UTC."""
+
+    group_id: UUID
+    name: str
+    member_count: int
+    assigned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class GivingGroup:
+    """A group that gives a role to a user."""
+
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoleOfUser:
-    """A role of an application that a user has. Times are UTC."""
+    """A role of an application that a user has, alone or by groups. Times are UTC."""
 
     service_slug: str
     service_name: str
     slug: str
     name: str
     permissions: tuple[str, ...]
-    assigned_at: datetime
+    assigned_at: datetime | None  # None: only groups give the role
+    groups: tuple[GivingGroup, ...] = ()  # by name

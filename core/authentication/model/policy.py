@@ -86,6 +86,7 @@ class PolicySubject:
     org_slug: str | None  # None: the policy of the platform
     service_slug: str | None  # of the application that the user opens, if any
     role: RoleName | None  # in the organization
+    roles_key: str | None  # this role and those of groups: a pass ends with a change
     rights: Rights  # of the member there
     account: Account
     keys: KeyHosts  # of the account
@@ -112,7 +113,7 @@ class PolicyPass:
     session_id: UUID
     org_id: UUID | None  # None: the platform
     version: int  # of the policy
-    role: RoleName | None
+    roles_key: str | None  # of the subject
     valid_until: datetime
     used_at: datetime
 

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.roles import RoleName
 from core.kernel.values import Email
 
 MAX_GROUPS: Final = 1000  # of one organization
@@ -24,6 +25,10 @@ class NotInGroup(NotFound):
 
 class GroupUserNotFound(NotFound):
     """This user is neither an end user nor a confirmed member of the organization. Invite them, and add them when they have joined."""
+
+
+class GroupWithoutRole(NotFound):
+    """This group gives no role. Nothing was changed."""
 
 
 class NoGroupChanges(Invalid):
@@ -99,6 +104,15 @@ class Group:
     created_at: datetime
     updated_at: datetime
     members_changed_at: datetime
+    role: RoleName | None = None  # in the organization, which the group gives to its confirmed members
+    role_label: str | None = None  # the name of this role, if the organization has defined it
+    mapped_by: UUID | None = None  # the member who gave the group the role
+    mapped_at: datetime | None = None
+    mapping_stopped_at: datetime | None = None  # when this member lost the rights to: the group gives nothing since
+
+    @property
+    def gives_role(self) -> bool:
+        return self.role is not None and self.mapping_stopped_at is None
 
     @property
     def name_key(self) -> str:

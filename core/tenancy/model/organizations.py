@@ -112,8 +112,8 @@ class Membership:
     """The membership of a user in an organization. Times are UTC.
 
     `confirmed_at` is None until the member has used the organization. Until then the organization
-    has no control over the account (security R-5). `rights` and `role_label` are those of the loaded
-    membership. A new one has neither before it is stored.
+    has no control over the account (security R-5). `rights`, `role_label` and `group_roles` are those of the
+    loaded membership. A new one has none of them before it is stored.
     """
 
     id: UUID
@@ -124,6 +124,12 @@ class Membership:
     confirmed_at: datetime | None
     rights: Rights = NO_RIGHTS
     role_label: str | None = None  # the name of a role that the organization has defined
+    group_roles: tuple[RoleName, ...] | None = None  # the other roles, which groups give; None: they give none
+
+    @property
+    def roles(self) -> tuple[RoleName, ...]:
+        """Return the names of all roles of the member: the own one first."""
+        return (self.role, *(self.group_roles or ()))
 
     @property
     def is_owner(self) -> bool:

@@ -112,11 +112,12 @@ class HolderKind(StrEnum):
     MEMBER = "member"
     INVITATION = "invitation"  # pending
     SERVICE_ACCOUNT = "service_account"
+    GROUP = "group"  # that gives the role
 
 
 @dataclass(frozen=True, slots=True)
 class RoleHolder:
-    """A member, a pending invitation or a service account with a role. `name` is the address, or the name of the account."""
+    """A member, a pending invitation, a service account or a group with a role. `name` is the address or the name."""
 
     kind: HolderKind
     id: UUID

@@ -1,11 +1,12 @@
 """Storage of the groups of organizations."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.kernel.values import Page, PageResult
+from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind
 
 
@@ -69,3 +70,25 @@ class Groups(GroupsRead, Protocol):
         With `keep_in_directory`, users stay in groups that a directory created: it deactivated them, and does not add
         them again when it activates them.
         """
+
+
+class GroupRoles(Protocol):
+    """The roles that groups give. Callers lock the organization before calling any method."""
+
+    async def save(self, group: Group) -> None:
+        """Store the role of the group, with who gave it when, and whether the organization has groups with roles."""
+
+    async def active(self, org_id: UUID) -> Sequence[GroupMapping]:
+        """Return the roles that groups give, except stopped ones. Organizations without any read no group."""
+
+    async def stop(self, org_id: UUID, group_ids: Collection[UUID], now: datetime) -> None:
+        """Let these groups give their roles no longer."""
+
+    async def givers(self, org_id: UUID, user_ids: Collection[UUID]) -> Sequence[UUID]:
+        """Return those of these users who have given something that can end, ordered by id.
+
+        They have invited users, own service accounts, or made credentials.
+        """
+
+    async def givers_in(self, org_id: UUID, group_ids: Collection[UUID]) -> Sequence[UUID]:
+        """Return the users in these groups who have given something that can end, ordered by id."""

@@ -27,7 +27,7 @@ class RolesRead(Protocol):
         """Return the number of members with each role. Roles without members are left out."""
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
-        """Return the members, pending invitations and service accounts with this role."""
+        """Return the members, pending invitations, service accounts and groups with this role."""
 
 
 class Roles(RolesRead, Protocol):
@@ -37,13 +37,13 @@ class Roles(RolesRead, Protocol):
         """Add a role. Raises: RoleSlugTaken."""
 
     async def save(self, role: OrganizationRole) -> None:
-        """Store the name, the description and the capabilities. The members, invitations and service accounts with it have them at once."""
+        """Store the name, the description and the capabilities. Its holders have them at once."""
 
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         """Return the members who may have given something because of this role, or with it, ordered by id.
 
-        They have the role and have invited users, own service accounts or made credentials; or have invited users to
-        it; or own service accounts with it, or made their credentials.
+        They have the role, by themselves or by a group, and have invited users, own service accounts or made credentials;
+        or have invited users to it; or own service accounts with it, or made their credentials.
         """
 
     async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:
@@ -51,6 +51,9 @@ class Roles(RolesRead, Protocol):
 
     async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
         """Let pending invitations to a role offer another one."""
+
+    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
+        """Let groups with a role give another one."""
 
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         """Delete a role without holders. Invitations that have ended keep its name."""

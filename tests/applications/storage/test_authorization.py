@@ -9,6 +9,8 @@ from adapters.postgres.storage import Postgres
 from core.applications.model.authorization import (
     AuthorizationDocument,
     DeclaredPermission,
+    FirstHolders,
+    HolderCount,
     RoleDefinition,
     RoleOfUser,
     ServiceAuthorization,
@@ -87,11 +89,12 @@ async def test_users_of_a_role_are_counted_listed_and_searched(storage: Postgres
         await tx.role_assignments.add(acme, service, ids["a_1"], users[0].id, NOW - SECOND)
     holders = [ServiceRoleHolder(user.id, user.email, NOW + number * SECOND) for number, user in enumerate(reversed(users))]
     async with storage.reading() as read:
-        assert await read.authorizations.count_holders(acme, service) == {"z": 3, "a_1": 1}
+        assert await read.authorizations.count_holders(acme, service) == {"z": HolderCount(3), "a_1": HolderCount(1)}
         assert await read.authorizations.count_holders(other_tenant, service) == {}
-        assert await read.authorizations.first_holders(acme, service, ["z"], 2) == [users[2].email, users[1].email]
-        assert await read.authorizations.first_holders(acme, service, ["z", "a_1"], 9) == [users[0].email, users[2].email, users[1].email]
-        assert await read.authorizations.first_holders(other_tenant, service, ["z"], 2) == []
+        assert await read.authorizations.first_holders(acme, service, ["z"], 2) == FirstHolders([users[2].email, users[1].email], [])
+        by_age = FirstHolders([user.email for user in (users[0], users[2], users[1])], [])
+        assert await read.authorizations.first_holders(acme, service, ["z", "a_1"], 9) == by_age
+        assert await read.authorizations.first_holders(other_tenant, service, ["z"], 2) == FirstHolders([], [])
         assignments = read.role_assignments
         assert await assignments.page(acme, ids["z"], Page(1, 2)) == PageResult(holders[:2], 3)
         assert await assignments.page(acme, ids["z"], Page(2, 2)) == PageResult(holders[2:], 3)

@@ -91,6 +91,49 @@ async def test_a_role_gives_its_permissions(shop: Shop) -> None:
     assert [facts.role for facts in await shop.facts(ask(shop.ada.id), ask(shop.ada.id, "write"))] == ["editor", "editor"], "by slug"
 
 
+async def add_group(shop: Shop, name: str, role: UUID, *users: UUID) -> UUID:
+    """Add a group with users, which has a role."""
+    group = uuid4()
+    insert = """
+        insert into groups (id, org_id, name, name_key, created_at, updated_at, members_changed_at)
+        values (%s, %s, %s, lower(%s), now(), now(), now())"""
+    await run_sql(shop.pool, insert, group, shop.org, name, name)
+    give_role = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where id = %s"
+    await run_sql(shop.pool, give_role, group, role)
+    for user in users:
+        await run_sql(shop.pool, "insert into group_members values (%s, %s, %s, now())", shop.org, group, user)
+    return group
+
+
+async def test_a_role_of_a_group_is_the_reason_after_own_roles(shop: Shop) -> None:
+    clerk, auditor = [await add_role(shop.pool, shop.id, slug, "read", "write") for slug in ("clerk", "auditor")]
+    for name, role in (("Night", clerk), ("Day", clerk), ("All", auditor)):
+        await add_group(shop, name, role, shop.ada.id)
+    assert await shop.facts(
+        ask(shop.ada.id), ask(shop.ada.id, "write"), ask(shop.ada.id, "documents:list"), ask(shop.ada.id, "delete")
+    ) == [
+        SubjectFacts(ACTIVE, is_declared=True, role="reader"),
+        SubjectFacts(ACTIVE, is_declared=True, role="auditor", group="All"),
+        SubjectFacts(ACTIVE, is_declared=True, role="reader"),
+        SubjectFacts(ACTIVE, is_declared=False),
+    ]
+    await run_sql(shop.pool, "delete from group_members where group_id in (select id from groups where name = 'All')")
+    assert await shop.facts(ask(shop.ada.id, "write")) == [SubjectFacts(ACTIVE, is_declared=True, role="clerk", group="Day")]
+    await run_sql(shop.pool, "delete from service_role_groups")
+    assert await shop.facts(ask(shop.ada.id, "write")) == [SubjectFacts(ACTIVE, is_declared=True)]
+
+
+async def test_a_group_gives_roles_only_to_users_of_the_organization_and_opens_nothing(shop: Shop) -> None:
+    eve, stranger = [await add(shop.storage, account(email=Email(f"{name}@example.com"))) for name in ("eve", "stranger")]
+    await add_member(shop.pool, shop.org, eve.id, confirmed=False)
+    await add_group(shop, "Readers", shop.reader, eve.id, stranger.id)
+    assert [await shop.state(user.id) for user in (eve, stranger)] == [UNKNOWN, UNKNOWN]
+    await run_sql(shop.pool, "update memberships set confirmed_at = now()")
+    assert await shop.facts(ask(eve.id)) == [SubjectFacts(ACTIVE, is_declared=True, role="reader", group="Readers")]
+    await run_sql(shop.pool, "update services set access_policy = 'assigned'")
+    assert await shop.state(eve.id) is INACTIVE
+
+
 async def test_answers_are_in_the_order_of_the_questions(shop: Shop) -> None:
     permissions = ["read", "x", "documents:list", "y", "read"] * 20
     facts = await shop.facts(*(ask(shop.ada.id, permission) for permission in permissions))

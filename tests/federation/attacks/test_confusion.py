@@ -369,6 +369,7 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
         *_OF_APPLICATIONS,
         *_FOR_API_RESOURCES,
         *_OF_ITSELF,
+        Kit.token_of_an_application_for_its_permissions,
         Kit.access_token_for_another_api_resource,
         *_REFRESH_TOKENS,
     },

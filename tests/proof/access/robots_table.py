@@ -71,7 +71,10 @@ GET    {group}/members                        200  200  200  200  403  403*
 POST   {group}/members                        403  403  403  200  403  403*
 PUT    {group}/members/<user_id>              403  403  403  204  403  403*
 DELETE {group}/members/<user_id>              403  403  403  204  403  403*
+PUT    {group}/role                           403  403  403  403  403  403*
+DELETE {group}/role                           403  403  403  403  403  403*
 GET    {group}/services                       200  200  200  200  403  403*
+GET    {group}/service-roles                  200  200  200  200  403  403*
 
 POST   {org}/invitations                      200  200  403  200  403  403*
 POST   {org}/invitations#admin                403  403  403  200  403  403*
@@ -125,6 +128,9 @@ POST   {role}/users                           403  403  403  200  403  403*
 GET    {role}/users/<user_id>                 200  200  200  200  403  403*
 PUT    {role}/users/<user_id>                 403  403  403  204  403  403*
 DELETE {role}/users/<user_id>                 403  403  403  204  403  403*
+GET    {role}/groups                          200  200  200  200  403  403*
+PUT    {role}/groups/<group_id>               403  403  403  204  403  403*
+DELETE {role}/groups/<group_id>               403  403  403  204  403  403*
 GET    {service}/groups                       200  200  200  200  403  403*
 PUT    {service}/groups/<group_id>            403  403  403  204  403  403*
 DELETE {service}/groups/<group_id>            403  403  403  204  403  403*

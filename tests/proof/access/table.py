@@ -212,7 +212,10 @@ GET    {group}/members                        401  403  403  403  200  200  200 
 POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {group}/role                           401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {group}/role                           401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {group}/service-roles                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -273,6 +276,9 @@ POST   {role}/users                           401  403  403  403  403  200  200 
 GET    {role}/users/<user_id>                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {role}/users/<user_id>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {role}/groups                          401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {role}/groups/<group_id>               401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/groups                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {service}/groups/<group_id>            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -528,6 +534,8 @@ PUT    /api/service/authorization             200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/roles     200  200  403  404  404  403* 401
 PUT    {service-role}/users/<user_id>         204  403  204  404  404  403* 401
 DELETE {service-role}/users/<user_id>         204  403  204  404  404  403* 401
+PUT    {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
+DELETE {service-role}/groups/<group_id>       204  403  204  404  404  403* 401
 POST   /access/v1/evaluation                  200  403  200  200  200  403* 401
 POST   /access/v1/evaluations                 200  403  200  200  200  403* 401
 GET    /api/service/users/<user_id>/attributes 200  200  403  404  404  403* 401
@@ -935,6 +943,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"PUT {ORG}/groups/<group_id>/role": Request({"role": "{role_name}"}),
+    f"DELETE {ORG}/groups/<group_id>/role": Request(things={"group_id": "{mapped_group_id}"}),
     f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
     f"DELETE {ORG}/groups/<group_id>/members/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/scim-tokens/<token_id>": Request({"directory_groups": True}),
@@ -1287,6 +1297,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/authorization/roles/<role_slug>": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/delete": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {APP_PAGES}/authorization/roles/<role_slug>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/authorization/roles/<role_slug>/users/<user_id>/remove": Request(
         form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}
     ),
@@ -1303,6 +1315,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/role": Request(form={**OF_THE_SESSION, "role": "{role_name}"}),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/role/remove": Request(form=OF_THE_SESSION, things={"group_id": "{mapped_group_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{group_name}"}),
     f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/groups": Request(form={**OF_THE_SESSION, "directory_groups": "yes"}),

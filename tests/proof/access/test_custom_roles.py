@@ -43,6 +43,7 @@ ABOUT_MEMBERS: Final = (
     "/members",
 )
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
+ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
 ABOUT_ROLES: Final = f"{ORG}/roles"
 # The tables with rows about users that change if someone acts on the user
 ABOUT_USERS: Final[Mapping[str, str]] = {
@@ -111,6 +112,28 @@ async def test_a_role_with_all_capabilities_opens_all_routes_but_those_of_the_ow
     assert not wrong, "\n".join(wrong)
 
 
+async def test_a_role_of_a_group_opens_all_routes_until_the_member_leaves_the_group(app: QuartTrio, pool: Pool, world: World) -> None:
+    """The caller's own role is member. The owner gave the role to the group."""
+    home, wrong, rights = world.home, list[str](), custom_rights(CUSTOMIZABLE)
+    await give_role(pool, home, "further", OWN_ROLE, CUSTOMIZABLE)
+    group, member = home.things["mapped_group_id"], home.people["member"].id
+    await run_sql(pool, "update groups set role = %s where id = %s", OWN_ROLE, group)
+    await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", home.organization.id, group, member)
+    base = await mark(pool)
+    for route, access in operations(app):
+        if finding := await difference(route, access, rights, app, pool, world):
+            wrong.append(f"{route} in the group: {finding}")
+        await undo(pool, base)
+        await run_sql(pool, "delete from group_members where user_id = %s", member)
+        if access.capability not in ROLES[MEMBER].rights and (
+            finding := await difference(route, access, ROLES[MEMBER].rights, app, pool, world)
+        ):
+            wrong.append(f"{route} after the member left the group: {finding}")
+        await undo(pool, base)
+    await undo(pool)
+    assert not wrong, "\n".join(wrong)
+
+
 async def call_all(
     called: Iterable[tuple[str, Access]], capabilities: Collection[Capability], app: QuartTrio, pool: Pool, world: World
 ) -> list[str]:
@@ -157,6 +180,8 @@ def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
         return not admin <= rights
     if ABOUT_ROLES in route:
         return not {Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW} <= rights
+    if ABOUT_ROLES_OF_GROUPS in route:
+        return not (member if route.startswith("DELETE") else {Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW}) <= rights
     if any(part in route for part in ABOUT_MEMBERS):
         needed = admin | {Capability.ROLES_MANAGE} if "admin" in route else member
         return not needed <= rights or (capability is Capability.ROLES_MANAGE and not admin <= rights)
@@ -174,11 +199,12 @@ PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", OTHER_ROLE: "further"}
 async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
     capability: Capability, app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """The caller has all rights but one. The targets are the owner, an admin, and a member whose role has this right alone."""
+    """The caller has all rights but one. The targets are the owner, an admin, and a member and a group whose role has this right alone."""
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
     await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
     await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
+    await run_sql(pool, "update groups set role = %s where id = %s", OTHER_ROLE, world.home.things["mapped_group_id"])
     base = await mark(pool)
     for route, access in operations(app):
         if route.startswith("GET") or access.capability not in rights:
@@ -201,6 +227,8 @@ def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
     for role, person in PEOPLE.items():
         if "<user_id>" in route:
             yield replace(plain, things={**plain.things, "user_id": str(world.home.people[person].id)}), f"user_id of {role}"
+    if "<group_id>" in route:
+        yield replace(plain, things={**plain.things, "group_id": world.home.things["mapped_group_id"]}), "group with the role"
     if isinstance(plain.body, Mapping):
         for field, value in tempting(plain.body):
             yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
@@ -229,7 +257,11 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
     for table, row in changes.got:
         content = json.loads(row)
-        is_given = table in ("memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
+        if table == "group_members" and content["group_id"] == world.home.things["mapped_group_id"]:
+            yield "a user joins the group with more rights"
+        if table == "groups" and (content["role"] is None or content["id"] == world.home.things["mapped_group_id"]):
+            continue  # a new name gives nothing
+        is_given = table in ("groups", "memberships", "service_accounts") or (table == "invitations" and content["status"] == "pending")
         if is_given and not roles.get(content["role"], frozenset()) <= rights:
             yield f"{table} gets {content['role']}"
     for table, row in changes.lost | changes.got:

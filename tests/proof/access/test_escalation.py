@@ -122,6 +122,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_permissions": with_grant(Capability.SERVICES_MANAGE),
     "service_roles": with_grant(Capability.SERVICES_MANAGE),
     "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),
+    "service_role_groups": with_grant(Capability.SERVICE_ROLES_ASSIGN),
     "groups": with_grant(Capability.GROUPS_MANAGE),
     "group_members": with_grant(Capability.GROUPS_MANAGE),
     "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),

@@ -175,6 +175,7 @@ ACTS_ON_THE_USER = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/services/<service_slug>/claims/preview": "shows a sign-in of the user",
     "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
+    **{f"{method} /api/organizations/<org_slug>/groups/<group_id>/role": "a member answers for the role" for method in ("PUT", "DELETE")},
     **{
         f"{method} /api/{path}/<user_id>/recovery": "the issuer vouches for a person"
         for path in ("organizations/<org_slug>/users", "organizations/<org_slug>/members", "platform/users")

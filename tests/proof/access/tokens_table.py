@@ -31,6 +31,8 @@ PERSONS_ONLY: Final = frozenset(
         f"PATCH {ORG}/roles/<role_name>",
         f"DELETE {ORG}/roles/<role_name>",
         f"PATCH {ORG}/members/<user_id>",
+        f"PUT {ORG}/groups/<group_id>/role",
+        f"DELETE {ORG}/groups/<group_id>/role",
         f"POST {ORG}/invitations/<invitation_id>/accept",
         f"DELETE {ORG}/services/<service_slug>",
         f"DELETE {ORG}/personal-tokens/<personal_token_id>",

@@ -595,7 +595,9 @@ async def _add_tenant(
         **account_things,
         **impersonator.platform_things,
         "attribute_name": await add_attributes(pool, slug, org, [further.id, people["end-user"].id], services[1]),
-        **await _add_groups(pool, organization, services[0], people["end-user"], further, UUID(directory["live_token_id"])),
+        **await _add_groups(
+            pool, organization, services[0], people["owner"], people["end-user"], further, UUID(directory["live_token_id"])
+        ),
         "webhook_id": str(webhook),
         "webhook_name": f"{slug.title()} Hook",
         "resource_name": f"{slug.title()} Orders",
@@ -690,11 +692,11 @@ async def _add_directory(ports: Ports, organization: Organization, owner: Accoun
 
 
 async def _add_groups(
-    pool: Pool, organization: Organization, service: UUID, end_user: Account, further: Account, token: UUID
+    pool: Pool, organization: Organization, service: UUID, owner: Account, end_user: Account, further: Account, token: UUID
 ) -> Mapping[str, str]:
-    """Add a group that admins manage, which opens the service, and one of the directory. Both have the same two users."""
+    """Add a group that admins manage, which opens the service, one of the directory, and one that gives a role. All have the same users."""
     org, slug = organization.id, organization.slug
-    ids = {"group_id": new_id(), "pushed_group_id": new_id()}
+    ids = {"group_id": new_id(), "pushed_group_id": new_id(), "mapped_group_id": new_id()}
     group = """
         insert into groups (id, org_id, name, name_key, description, external_id, scim_token_id, created_at, updated_at, members_changed_at)
         values (%s, %s, %s, lower(%s), %s, %s, %s, now(), now(), now())"""
@@ -704,6 +706,11 @@ async def _add_groups(
         for account in (end_user, further):
             await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
     await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
+    mapped = "update groups set role = 'member', mapped_by = %s, mapped_at = now() where id = %s"
+    await run_sql(pool, mapped, owner.id, ids["mapped_group_id"])
+    await run_sql(pool, "update organizations set maps_groups = true where id = %s", org)
+    give = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where service_id = %s"
+    await run_sql(pool, give, ids["group_id"], service)
     return {**{kind: str(id_) for kind, id_ in ids.items()}, "group_name": f"{slug.title()} group"}
 
 

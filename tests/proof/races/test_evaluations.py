@@ -11,6 +11,7 @@ from tests.applications.api.evaluation.asking import Asking, question
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 CALLERS = 20
 
@@ -48,6 +49,50 @@ async def test_a_decision_after_an_answered_change_knows_it(shop: Asking, acme: 
 
     await run_concurrently(CALLERS, act)
     assert await run_sql(acme.pool, "select count(*) from service_role_users") == [(0,)]
+
+
+@pytest.mark.slow
+async def test_decisions_and_roles_of_groups_follow_answered_changes(shop: Asking, acme: Tenant) -> None:
+    """Twenty callers give a role to a group, and take it away, or move the user in and out of the group."""
+    member, groups = acme.id("member"), GroupAdmin(acme)
+    ids = [await groups.create(f"Group {number}") for number in range(CALLERS)]
+
+    async def act(number: int) -> None:
+        group = ids[number]
+        if number % 2:
+            assert (await groups.add(group, member)).status == 204
+        else:
+            assert (await shop.store.give_group(f"r{number}", group)).status == 204
+        for _ in range(2):
+            assert await shop.reason(member, f"p{number}") == "role_missing"
+            changed = await shop.store.give_group(f"r{number}", group) if number % 2 else await groups.add(group, member)
+            assert changed.status == 204
+            answer = await shop.ask(member, f"p{number}")
+            assert answer.json["context"]["reason"] == {"role": f"r{number}", "group": f"Group {number}"}
+            changed = await shop.store.take_from_group(f"r{number}", group) if number % 2 else await groups.remove(group, member)
+            assert changed.status == 204
+
+    await run_concurrently(CALLERS, act)
+    roles = (await shop.api.get(f"{acme.path}/users/{member}/roles", token=acme.token("admin"))).json
+    assert roles == {"roles": []}
+
+
+@pytest.mark.slow
+async def test_a_role_of_a_deleted_group_counts_no_longer(shop: Asking, acme: Tenant) -> None:
+    """A group is deleted while callers give it a role. Afterwards no row is left, and no decision is positive."""
+    member, groups = acme.id("member"), GroupAdmin(acme)
+    group = await groups.create()
+    await groups.add(group, member)
+
+    async def act(number: int) -> int:
+        if number == CALLERS // 2:
+            return (await groups.call("DELETE", f"/{group}")).status
+        return (await shop.store.give_group(f"r{number}", group)).status
+
+    statuses = await run_concurrently(CALLERS, act)
+    assert set(statuses) <= {204, 404}
+    assert await run_sql(acme.pool, "select count(*) from service_role_groups") == [(0,)]
+    assert [await shop.reason(member, f"p{number}") for number in range(3)] == ["role_missing"] * 3
 
 
 @pytest.mark.slow

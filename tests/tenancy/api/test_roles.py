@@ -196,7 +196,7 @@ async def test_holders_are_named_before_a_role_is_narrowed_or_deleted(acme: Tena
     invitation = await acme.invite("eve@example.com", "auditor")
     account = await add_service_account(acme.pool, acme.org, acme.people["owner"].id, RoleName("auditor"), name="Exporter")
     names = {
-        "holders": {"member": 1, "invitation": 1, "service_account": 1},
+        "holders": {"member": 1, "invitation": 1, "service_account": 1, "group": 0},
         "first": [
             {"kind": "member", "id": acme.id("ann"), "name": "ann@acme.example"},
             {"kind": "invitation", "id": invitation["invitation"]["id"], "name": "eve@example.com"},

@@ -329,4 +329,4 @@ async def test_the_database_knows_exactly_the_roles_of_the_code(pool: Pool) -> N
     checked = """
         select conrelid::regclass::text, convalidated from pg_constraint
         where contype = 'c' and pg_get_constraintdef(oid) like '%%is_role(role)%%' order by 1"""
-    assert await run_sql(pool, checked) == [("invitations", True), ("memberships", True), ("service_accounts", True)]
+    assert await run_sql(pool, checked) == [("groups", True), ("invitations", True), ("memberships", True), ("service_accounts", True)]

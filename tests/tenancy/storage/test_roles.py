@@ -140,10 +140,11 @@ async def test_the_holders_are_counted_and_the_first_are_named(storage: Postgres
     await invite(pool, acme, owner, AUDITOR, days=-1)
     await invite(pool, acme, owner, AUDITOR, InvitationStatus.ACCEPTED)
     robot = await add_service_account(pool, acme, owner, AUDITOR, name="Robot")
+    group = await add_group(pool, acme, AUDITOR)
     async with storage.reading() as read:
         found = await read.roles.holders(acme, one.id, NOW)
-        assert found.counts == {HolderKind.MEMBER: 21, HolderKind.INVITATION: 1, HolderKind.SERVICE_ACCOUNT: 1}
-        assert (found.total, found.more, len(found.first)) == (23, 3, 20)
+        assert found.counts == {HolderKind.MEMBER: 21, HolderKind.INVITATION: 1, HolderKind.SERVICE_ACCOUNT: 1, HolderKind.GROUP: 1}
+        assert (found.total, found.more, len(found.first)) == (24, 4, 20)
         assert found.first[0] == RoleHolder(HolderKind.MEMBER, people[0], Email("user-00@example.com"))
         nothing = await read.roles.holders(acme, foreign.id, NOW)
         assert (nothing.total, nothing.first) == (0, [])
@@ -151,7 +152,23 @@ async def test_the_holders_are_counted_and_the_first_are_named(storage: Postgres
     await run_sql(pool, "delete from memberships where role = 'auditor'")
     async with storage.reading() as read:
         found = await read.roles.holders(acme, one.id, NOW)
-    assert [(holder.kind, holder.id) for holder in found.first] == [(HolderKind.INVITATION, invited), (HolderKind.SERVICE_ACCOUNT, robot)]
+    assert [(holder.kind, holder.id) for holder in found.first] == [
+        (HolderKind.INVITATION, invited),
+        (HolderKind.SERVICE_ACCOUNT, robot),
+        (HolderKind.GROUP, group),
+    ]
+
+
+async def add_group(pool: Pool, org: UUID, role: RoleName) -> UUID:
+    """Add a group that gives the role."""
+    group = uuid4()
+    await run_sql(
+        pool,
+        "insert into groups (id, org_id, name, name_key, role, created_at, updated_at, members_changed_at) "
+        "values (%s, %s, 'Group', 'group', %s, now(), now(), now())",
+        *(group, org, role),
+    )
+    return group
 
 
 async def test_the_givers_are_those_who_gave_something(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
@@ -203,7 +220,7 @@ async def test_a_role_is_replaced_in_one_organization(storage: Postgres, pool: P
 def test_the_statements_and_the_rules_agree_about_rights(name: RoleName, capabilities: frozenset[Capability], sees: bool) -> None:
     """See `test_statements_read_the_rights`, which runs the statements."""
     rights = rights_of(name, members_see_end_users=sees) if name in ROLES else custom_rights(capabilities)
-    assert to_rights((name, sees, None if name in ROLES else sorted(capabilities))) == rights
+    assert to_rights((name, sees, None if name in ROLES else [*sorted(capabilities), Capability.ORGANIZATION_VIEW])) == rights
     assert to_rights((None, sees, sorted(capabilities))) == frozenset()
 
 

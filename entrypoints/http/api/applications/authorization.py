@@ -11,11 +11,13 @@ from core.applications.model.authorization import (
     MAX_PERMISSION_LENGTH,
     MAX_PERMISSIONS,
     MAX_ROLES,
+    NO_HOLDERS,
     PERMISSION_PATTERN,
     ROLE_PATTERN,
     AuthorizationDocument,
     AuthorizationResult,
     DeclaredPermission,
+    HolderCount,
     RoleDefinition,
     ServiceAuthorization,
     StoredRole,
@@ -38,6 +40,8 @@ NAME_OF_PERMISSION = "The name of the permission, such as `documents:write`."
 DESCRIPTION_OF_PERMISSION = "What the permission allows, for the admins who make roles; null without."
 SLUG_OF_ROLE = "The name of the role in tokens and URLs. It cannot be changed, and is not one of the organization's roles."
 DESCRIPTION_OF_ROLE = "What the role is for, for the admins who give it; null without."
+USERS_OF_ROLE = "The number of users who have the role themselves."
+GROUPS_OF_ROLE = "The number of groups that have the role."
 PERMISSIONS_OF_ROLE = "The permissions that the role gives. The service declares each of them."
 
 # Plain strings, because the use case names the one that is wrong.
@@ -116,14 +120,16 @@ class RoleUpdateResponse(ResponseModel):
     fields: list[str] = Field(description="The fields that change: `name` and `description`.")
     permissions_added: list[str] = Field(description="The permissions that its users get.")
     permissions_removed: list[str] = Field(description="The permissions that its users lose.")
-    user_count: int = Field(description="The number of users who have the role.")
+    user_count: int = Field(description=USERS_OF_ROLE)
+    group_count: int = Field(description=GROUPS_OF_ROLE)
 
 
 class RoleRemovalResponse(ResponseModel):
     """A role that is deleted."""
 
     slug: str = Field(description="The slug of the role.")
-    user_count: int = Field(description="The number of users who lose the role.")
+    user_count: int = Field(description="The number of users who had the role themselves.")
+    group_count: int = Field(description="The number of groups that lose the role.")
 
 
 class AuthorizationChangesResponse(ResponseModel):
@@ -135,7 +141,7 @@ class AuthorizationChangesResponse(ResponseModel):
     roles_added: list[str] = Field(description="The slugs of the roles that are new.")
     roles_updated: list[RoleUpdateResponse] = Field(description="The roles that change.")
     roles_removed: list[RoleRemovalResponse] = Field(description="The roles that are deleted.")
-    needs_confirmation: bool = Field(description="Whether users lose a role. Then the change needs `confirm=true`.")
+    needs_confirmation: bool = Field(description="Whether users or groups lose a role. Then the change needs `confirm=true`.")
 
 
 class AuthorizationResultResponse(AuthorizationResponse):
@@ -283,14 +289,17 @@ async def remove_permission(org_slug: str, service_slug: str, permission_name: s
 class ServiceRoleResponse(RoleDefinitionResponse):
     """A role of the service."""
 
-    user_count: int = Field(description="The number of users who have the role.")
+    user_count: int = Field(description=USERS_OF_ROLE)
+    group_count: int = Field(description=GROUPS_OF_ROLE)
     created_at: Timestamp = Field(description="The time at which the role was created, in UTC.")
     updated_at: Timestamp = Field(description="The time of the last change of the role, in UTC.")
 
 
-def to_role_response(role: StoredRole, user_count: int) -> ServiceRoleResponse:
-    """Return the response for a stored role."""
-    return ServiceRoleResponse.of(role.definition, user_count=user_count, created_at=role.created_at, updated_at=role.updated_at)
+def to_role_response(role: StoredRole, number: HolderCount) -> ServiceRoleResponse:
+    """Return the response for a stored role with this number of users and groups."""
+    return ServiceRoleResponse.of(
+        role.definition, user_count=number.users, group_count=number.groups, created_at=role.created_at, updated_at=role.updated_at
+    )
 
 
 class ServiceRoleListResponse(ResponseModel):
@@ -304,10 +313,10 @@ class ServiceRoleListResponse(ResponseModel):
 async def list_roles(org_slug: str, service_slug: str) -> ServiceRoleListResponse:
     """List the roles of a service.
 
-    Each role has the number of its users.
+    Each role has the numbers of its users and groups.
     """
     found, counts = await authorization.get_with_counts(ports(), acting(), service_slug)
-    return ServiceRoleListResponse(roles=[to_role_response(role, counts.get(role.definition.slug, 0)) for role in found.roles])
+    return ServiceRoleListResponse(roles=[to_role_response(role, counts.get(role.definition.slug, NO_HOLDERS)) for role in found.roles])
 
 
 @routes.post(f"{SERVICE}/roles")

@@ -1,4 +1,4 @@
-"""The users who have roles of a service, managed by members."""
+"""The users and groups that have roles of a service, managed by members."""
 
 from uuid import UUID
 
@@ -18,6 +18,9 @@ from entrypoints.http.edge.queries import PageQuery, Pagination
 routes = Blueprint("role_assignments", __name__)
 
 USERS = f"{SERVICE}/roles/<role_slug>/users"
+GROUPS = f"{SERVICE}/roles/<role_slug>/groups"
+SINCE = "The time at which the user got the role themselves, in UTC; null if only groups give it."
+GIVING_GROUPS = "The groups that give the role to the user, by name."
 
 
 class RoleHolderResponse(ResponseModel):
@@ -44,9 +47,9 @@ class RoleHoldersQuery(PageQuery):
 @routes.get(USERS)
 @member(Capability.END_USERS_VIEW)
 async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_args: RoleHoldersQuery) -> RoleHolderListResponse:
-    """List the users who have a role of a service.
+    """List the users who have a role of a service themselves.
 
-    The first ones to get it come first.
+    The first ones to get it come first. Users who have the role only by a group are not in the list.
     """
     result = await role_assignments.list_holders(
         ports(), acting(), service_slug, role_slug, query_args.page_request(), search=query_args.search
@@ -103,9 +106,68 @@ async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID
 async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID) -> None:
     """Take a role of a service from a user.
 
-    The user can still use the service, as far as its access settings admit them.
+    The user can still use the service, as far as its access settings admit them. If a group gives the role,
+    the user keeps it by the group.
     """
     await role_assignments.unassign(ports(), acting(), service_slug, role_slug, user_id)
+
+
+class GroupWithRoleResponse(ResponseModel):
+    """A group that has the role."""
+
+    group_id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
+    member_count: int = Field(description="The number of users in the group.")
+    assigned_at: Timestamp = Field(description="The time at which the group got the role, in UTC.")
+
+
+class GroupWithRoleListResponse(ResponseModel):
+    """The groups that have the role."""
+
+    groups: list[GroupWithRoleResponse] = Field(description="The groups, by name. The list has no pages.")
+    total: int = Field(description="The number of groups.")
+
+
+@routes.get(GROUPS)
+@member(Capability.END_USERS_VIEW)
+async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> GroupWithRoleListResponse:
+    """List the groups that have a role of a service.
+
+    Their users have the role, too. They are not in the list of users.
+    """
+    listed = await role_assignments.list_groups(ports(), acting(), service_slug, role_slug)
+    return GroupWithRoleListResponse(groups=GroupWithRoleResponse.list_of(listed), total=len(listed))
+
+
+@routes.put(f"{GROUPS}/<group_id>")
+@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@describes({204: "The group has the role."})
+async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
+    """Give a group a role of a service.
+
+    Every user of the group has the role as long as they are in the group. Members must have confirmed their
+    membership. Giving a role again changes nothing. The role does not open a service with the policy
+    `assigned`: assign the group to the service for that.
+    """
+    await role_assignments.assign_to_group(ports(), acting(), service_slug, role_slug, group_id)
+
+
+@routes.delete(f"{GROUPS}/<group_id>")
+@member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@describes({204: "The group does not have the role any longer."})
+async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> None:
+    """Take a role of a service from a group.
+
+    Users keep the role if they have it themselves, or by another group.
+    """
+    await role_assignments.unassign_from_group(ports(), acting(), service_slug, role_slug, group_id)
+
+
+class GivingGroupResponse(ResponseModel):
+    """A group that gives the role to the user."""
+
+    id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
 
 
 class UserRoleResponse(ResponseModel):
@@ -116,7 +178,8 @@ class UserRoleResponse(ResponseModel):
     slug: str = Field(description="The slug of the role.")
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
-    assigned_at: Timestamp = Field(description="The time at which the user got the role, in UTC.")
+    assigned_at: Timestamp | None = Field(description=SINCE)
+    groups: list[GivingGroupResponse] = Field(description=GIVING_GROUPS)
 
 
 class UserRoleListResponse(ResponseModel):
@@ -130,6 +193,33 @@ class UserRoleListResponse(ResponseModel):
 async def list_of_user(org_slug: str, user_id: UUID) -> UserRoleListResponse:
     """List the roles of a user in the services of the organization.
 
-    The user is an end user or a confirmed member of the organization.
+    The user is an end user or a confirmed member of the organization. Roles that groups give are in the list.
     """
     return UserRoleListResponse(roles=UserRoleResponse.list_of(await role_assignments.list_of_user(ports(), acting(), user_id)))
+
+
+class GroupRoleResponse(ResponseModel):
+    """A role of a service that the group has."""
+
+    service_slug: str = Field(description="The slug of the service.")
+    service_name: str = Field(description="The name of the service.")
+    slug: str = Field(description="The slug of the role.")
+    name: str = Field(description="The name of the role.")
+    permissions: list[str] = Field(description="The permissions that the role gives.")
+    assigned_at: Timestamp = Field(description="The time at which the group got the role, in UTC.")
+
+
+class GroupRoleListResponse(ResponseModel):
+    """The roles that a group has in the services of the organization."""
+
+    roles: list[GroupRoleResponse] = Field(description="The roles, sorted by service and slug.")
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>/service-roles")
+@member(Capability.END_USERS_VIEW)
+async def list_of_group(org_slug: str, group_id: UUID) -> GroupRoleListResponse:
+    """List the roles of services that a group has.
+
+    All users of the group have them.
+    """
+    return GroupRoleListResponse(roles=GroupRoleResponse.list_of(await role_assignments.list_of_group(ports(), acting(), group_id)))

@@ -1,4 +1,4 @@
-"""Service API: the permissions and roles of the service of an API key, and the roles of its users."""
+"""Service API: the permissions and roles of the service of an API key, and the roles of its users and groups."""
 
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from entrypoints.http.api.applications.authorization import (
     get_authorization,
     replace_authorization,
 )
+from entrypoints.http.api.applications.role_assignments import GIVING_GROUPS, SINCE, GivingGroupResponse
 from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -55,7 +56,8 @@ class ServiceUserRoleResponse(ResponseModel):
     slug: str = Field(description="The slug of the role.")
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
-    assigned_at: Timestamp = Field(description="The time at which the user got the role, in UTC.")
+    assigned_at: Timestamp | None = Field(description=SINCE)
+    groups: list[GivingGroupResponse] = Field(description=GIVING_GROUPS)
 
 
 class ServiceUserRoleListResponse(ResponseModel):
@@ -70,7 +72,7 @@ class ServiceUserRoleListResponse(ResponseModel):
 async def list_of_user(user_id: UUID) -> ServiceUserRoleListResponse:
     """List the roles of a user of the service.
 
-    The response has the permissions of all roles, too.
+    Roles that groups give are in the list. The response has the permissions of all roles, too.
     """
     roles = await role_assignments.list_of_service_user(ports(), acting_key(), user_id)
     permissions = sorted({permission for role in roles for permission in role.permissions})
@@ -98,3 +100,26 @@ async def unassign(role_slug: str, user_id: UUID) -> None:
     The user can still use the service, as far as its access settings admit them.
     """
     await role_assignments.unassign(ports(), acting_key(), OWN_SERVICE, role_slug, user_id)
+
+
+@routes.put("/api/service/roles/<role_slug>/groups/<group_id>")
+@service_key(Permission.WRITE_ROLES)
+@describes({204: "The group has the role."})
+async def assign_to_group(role_slug: str, group_id: UUID) -> None:
+    """Give a group a role.
+
+    The group must be assigned to the service. Every user of the group has the role as long as they are in
+    the group. Giving a role again changes nothing.
+    """
+    await role_assignments.assign_to_group(ports(), acting_key(), OWN_SERVICE, role_slug, group_id)
+
+
+@routes.delete("/api/service/roles/<role_slug>/groups/<group_id>")
+@service_key(Permission.WRITE_ROLES)
+@describes({204: "The group does not have the role any longer."})
+async def unassign_from_group(role_slug: str, group_id: UUID) -> None:
+    """Take a role from a group.
+
+    Users keep the role if they have it themselves, or by another group.
+    """
+    await role_assignments.unassign_from_group(ports(), acting_key(), OWN_SERVICE, role_slug, group_id)

@@ -8,6 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Description, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp, optional
@@ -55,6 +56,14 @@ class OrganizationGroupResponse(ResponseModel):
         "change a group that a directory manages."
     )
     member_count: int = Field(description="The number of users in the group.")
+    role: Role | None = Field(
+        description="The role that the group gives to its confirmed members, or null. It stands here, too, if it has stopped."
+    )
+    mapped_by: UUID | None = Field(description="The id of the member who gave the group this role, or null without one.")
+    mapped_at: Timestamp | None = Field(description="When they did, or null without a role.")
+    mapping_stopped_at: Timestamp | None = Field(
+        description="When this member lost the right to give the role, or null. Since then, the group gives it no longer."
+    )
     created_at: Timestamp = Field(description="When the group was created.")
     updated_at: Timestamp = Field(description="When the group itself was last changed.")
     members_changed_at: Timestamp = Field(description="When users were last added or removed.")

@@ -58,7 +58,8 @@ class MemberRoleResponse(ResponseModel):
     """A member's role."""
 
     id: UUID = Field(description="The membership's id.")
-    role: Role = Field(description="The member's role.")
+    role: Role = Field(description="The member's own role.")
+    roles: list[Role] = Field(description="All roles of the member: the own one first, then those that groups give.")
     created_at: Timestamp = Field(description="When the user became a member.")
 
 
@@ -121,7 +122,7 @@ def _to_response(listed: ListedMember) -> MemberResponse:
     membership = listed.membership
     return _member(
         user=_user(id=listed.user_id, email=listed.email, is_platform_owner=listed.is_platform_owner, name=listed.name),
-        membership=_role(id=membership.id, role=membership.role, created_at=membership.created_at),
+        membership=_role(id=membership.id, role=membership.role, roles=list(membership.roles), created_at=membership.created_at),
     )
 
 

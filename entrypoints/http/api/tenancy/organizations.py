@@ -62,7 +62,8 @@ class MembershipResponse(ResponseModel):
     id: UUID = Field(description="The membership's id.")
     org_id: UUID = Field(description="The organization's id.")
     user_id: UUID = Field(description="The user's id.")
-    role: Role = Field(description="The member's role.")
+    role: Role = Field(description="The member's own role.")
+    roles: list[Role] = Field(description="All roles of the member: the own one first, then those that groups give.")
     created_at: Timestamp = Field(description="When the user became a member.")
 
 

@@ -1,6 +1,6 @@
 """The roles in the API description, and as options of forms."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
@@ -27,6 +27,11 @@ def options(choices: Iterable[roles.Role]) -> list[tuple[str, str]]:
 def role_text(membership: Membership) -> str:
     """Return the name of a member's role inside a line of text."""
     return membership.role_label or to_words(membership.role).lower()
+
+
+async def role_labels(names: Collection[RoleName]) -> list[str]:
+    """Return the names of these roles of the organization on pages. Without names, nothing is read."""
+    return [role.label for role in await list_choices(ports(), acting_member()) if role.name in names] if names else []
 
 
 async def role_filter() -> list[tuple[str, str]]:

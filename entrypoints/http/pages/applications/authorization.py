@@ -26,7 +26,7 @@ from entrypoints.http.edge.bodies import BodyInvalid, decode
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.validation import FieldsInvalid, validate
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count, sentence
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional
@@ -73,6 +73,7 @@ async def show_roles(org_slug: str, service_slug: str) -> Response:
         "applications/authorization.html",
         roles=found.document.roles,
         counts=counts,
+        no_holders=model.NO_HOLDERS,
         permission_count=len(found.document.permissions),
         **application_values(service),
     )
@@ -84,15 +85,15 @@ async def show_roles(org_slug: str, service_slug: str) -> Response:
 async def _role_values(typed: Form, service_slug: str, role_slug: str | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     declared = (await authorization.get(ports(), acting_member(), service_slug)).document.permissions
-    role, user_count = None, 0
+    role, number = None, model.NO_HOLDERS
     if role_slug is not None:
-        stored, user_count = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+        stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
         role = stored.definition
     chosen = _chosen(typed) if typed else role.permissions if role else ()
     stored_fields = {"name": role.name, "description": role.description or ""} if role else {}
     return {
         "role": role,
-        "user_count": user_count,
+        "holders": number,
         "permissions": declared,
         "has_boxes": len(declared) <= MOST_BOXES,
         "chosen": chosen,
@@ -164,15 +165,15 @@ async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -
 
 async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     service = await services.find(ports(), acting_member(), service_slug)
-    stored, user_count = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
-    holders = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
-    effect = f"The role is taken from {count(user_count, 'user')} of {{}}." if user_count else "No user of {} has the role."
-    further = user_count - len(holders)
+    stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    first = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
+    effect = f"The role of {{}} is taken from {number}." if number else "No user and no group of {} has the role."
+    further = number.users + number.groups - len(first.emails) - len(first.groups)
     return Question(
         verb="Delete the role",
         target=stored.definition.name,
         consequences=(sentence(effect, service.name),),
-        people=(*holders, *([f"and {further:,} more"] if further > 0 else [])),
+        people=(*first.groups, *first.emails, *([f"and {further:,} more"] if further > 0 else [])),
         button="Delete role",
         keep="Keep role",
         back=(stored.definition.name, authorization_path(service_slug, f"/roles/{role_slug}")),

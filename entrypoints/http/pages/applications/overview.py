@@ -28,6 +28,11 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "/applications",
         ),
         PendingTask.WEBHOOKS_FAILING: ("A webhook fails.", "{count} webhooks fail.", "/webhooks"),
+        PendingTask.GROUP_ROLES_STOPPED: (
+            "A group no longer gives its role: the member who gave it lost the right to. Give it again, or take it away.",
+            "{count} groups no longer give their roles: the members who gave them lost the right to. Give them again, or take them away.",
+            "/groups",
+        ),
         PendingTask.SIEM_FAILING: ("Your SIEM does not accept entries.", "Your SIEM does not accept entries.", "/siem"),
         PendingTask.SIEM_PAUSED: ("Forwarding to your SIEM is off.", "Forwarding to your SIEM is off.", "/siem"),
         PendingTask.DOMAIN_UNVERIFIED: (

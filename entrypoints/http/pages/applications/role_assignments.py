@@ -1,4 +1,4 @@
-"""The page of the users who have a role of an application."""
+"""The page of the users and groups that have a role of an application."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -10,20 +10,25 @@ from core.applications.model.authorization import TooManyRoleAssignments
 from core.applications.model.users import AssigneeNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email
+from core.tenancy import groups
+from core.tenancy.model.groups import OrganizationGroupNotFound
 from entrypoints.http.api.applications.role_assignments import RoleHolderRequest, RoleHoldersQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import application_values
 from entrypoints.http.pages.applications.authorization import ROLE, ROLE_API, authorization_path
-from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("role_assignment_pages", __name__)
 
 USERS: Final = f"{ROLE}/users"
+GROUPS: Final = f"{ROLE}/groups"
+GROUPS_API: Final = f"{ROLE_API}/groups"
 API: Final = f"{ROLE_API}/users"
-FIELDS: Final[Fields] = dict.fromkeys((AssigneeNotFound, TooManyRoleAssignments), "email")
+FIELDS: Final[Fields] = {**dict.fromkeys((AssigneeNotFound, TooManyRoleAssignments), "email"), OrganizationGroupNotFound: "group"}
 
 
 async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHoldersQuery | None = None) -> dict[str, Any]:
@@ -33,10 +38,16 @@ async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHol
     listed = await role_assignments.list_holders(
         ports(), acting_member(), service_slug, role_slug, query.page_request(), search=query.search
     )
+    having = await role_assignments.list_groups(ports(), acting_member(), service_slug, role_slug)
+    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
+    ids = {group.group_id for group in having}
     return {
         "typed": typed,
         "role": stored.definition,
         "holders": listed.items,
+        "groups": having,
+        "other_groups": [(str(group.id), group.name) for group in others if group.id not in ids],
+        "groups_path": organization_path("/groups"),
         "query": query,
         **application_values(service),
         **neighbors(query, listed.total),
@@ -45,9 +56,16 @@ async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHol
 
 @routes.get(USERS)
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API}", f"POST {API}", f"DELETE {API}/<user_id>")
+@shows(
+    f"GET {API}",
+    f"POST {API}",
+    f"DELETE {API}/<user_id>",
+    f"GET {GROUPS_API}",
+    f"PUT {GROUPS_API}/<group_id>",
+    f"DELETE {GROUPS_API}/<group_id>",
+)
 async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_args: RoleHoldersQuery) -> Response:
-    """List the users who have a role."""
+    """List the users and groups that have a role."""
     return await console_page("applications/role_users.html", **await _values({}, service_slug, role_slug, query_args))
 
 
@@ -69,3 +87,22 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
     """Take a role from a user."""
     await role_assignments.unassign(ports(), acting_member(), service_slug, role_slug, user_id)
     return redirect_with_notice("role-unassigned", authorization_path(service_slug, f"/roles/{role_slug}/users"))
+
+
+@routes.post(GROUPS)
+@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@accepts(f"PUT {GROUPS_API}/<group_id>")
+@on_refusal("applications/role_users.html", _values, FIELDS)
+async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
+    """Give a group a role."""
+    await role_assignments.assign_to_group(ports(), acting_member(), service_slug, role_slug, path_id(form.get("group", "")))
+    return redirect_with_notice("role-given-to-group", authorization_path(service_slug, f"/roles/{role_slug}/users"))
+
+
+@routes.post(f"{GROUPS}/<group_id>/remove")
+@member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
+@accepts(f"DELETE {GROUPS_API}/<group_id>")
+async def unassign_from_group(org_slug: str, service_slug: str, role_slug: str, group_id: UUID) -> Response:
+    """Take a role from a group."""
+    await role_assignments.unassign_from_group(ports(), acting_member(), service_slug, role_slug, group_id)
+    return redirect_with_notice("role-taken-from-group", authorization_path(service_slug, f"/roles/{role_slug}/users"))

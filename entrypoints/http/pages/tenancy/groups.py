@@ -5,7 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import access, services
+from core.applications import access, role_assignments, services
 from core.applications.model.services import ServiceNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email
@@ -29,18 +29,21 @@ ASSIGNMENT: Final = "/api/organizations/<org_slug>/services/<service_slug>/group
 FIELDS: Final[Fields] = {GroupNameTaken: "name", GroupUserNotFound: "email", GroupFull: "email", ServiceNotFound: "service"}
 
 
-def _path(group_id: UUID, below: str = "") -> str:
+def group_path(group_id: UUID, below: str = "") -> str:
+    """Return the path of a page of a group."""
     return organization_path(f"/groups/{group_id}{below}")
 
 
-async def _find(group_id: UUID) -> Group:
+async def find_group(group_id: UUID) -> Group:
+    """Return the group. Raises: OrganizationGroupNotFound."""
     return await groups.find(ports(), acting_member(), group_id)
 
 
-def _group_values(group: Group) -> dict[str, Any]:
+def group_values(group: Group) -> dict[str, Any]:
+    """Return the values that each page of a group has."""
     return {
         "group": group,
-        "path": _path(group.id),
+        "path": group_path(group.id),
         "list_path": organization_path("/groups"),
         "may_change": may(Capability.GROUPS_MANAGE) and group.directory is None,
     }
@@ -82,16 +85,16 @@ async def create(org_slug: str, form: Form) -> Response:
     """Create a group."""
     data = to_model(GroupRequest, form, {"description": to_optional})
     group = await groups.create(ports_once(), acting_member(), data.name, data.description)
-    return redirect_with_notice("group-created", _path(group.id))
+    return redirect_with_notice("group-created", group_path(group.id))
 
 
 # The users in a group
 
 
 async def _member_values(typed: Form, group_id: UUID, query: GroupMembersQuery | None = None) -> dict[str, Any]:
-    group, query = await _find(group_id), query or GroupMembersQuery()
+    group, query = await find_group(group_id), query or GroupMembersQuery()
     listed = await groups.list_members(ports(), acting_member(), group.id, query.page_request(), search=query.search)
-    return {**_group_values(group), "typed": typed, "members": listed.items, "query": query, **neighbors(query, listed.total)}
+    return {**group_values(group), "typed": typed, "members": listed.items, "query": query, **neighbors(query, listed.total)}
 
 
 @routes.get(ONE)
@@ -115,7 +118,7 @@ async def show_group(org_slug: str, group_id: UUID, query_args: GroupMembersQuer
 async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Add a user to a group."""
     await groups.add_member_by_email(ports(), acting_member(), group_id, Email(to_model(GroupMemberRequest, form).email))
-    return redirect_with_notice("group-member-added", _path(group_id))
+    return redirect_with_notice("group-member-added", group_path(group_id))
 
 
 @routes.post(f"{ONE}/members/<user_id>/remove")
@@ -124,30 +127,31 @@ async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> Response:
     """Remove a user from a group."""
     await groups.remove_member(ports(), acting_member(), group_id, user_id)
-    return redirect_with_notice("group-member-removed", _path(group_id))
+    return redirect_with_notice("group-member-removed", group_path(group_id))
 
 
 # The applications of a group
 
 
 async def _application_values(typed: Form, group_id: UUID) -> dict[str, Any]:
-    group = await _find(group_id)
+    group = await find_group(group_id)
     assigned = await access.list_services_of_group(ports(), acting_member(), group.id)
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     slugs = {service.slug for service in assigned}
     others = [(str(each.service.slug), each.service.name) async for batch in batches for each in batch if each.service.slug not in slugs]
     return {
-        **_group_values(group),
+        **group_values(group),
         "typed": typed,
         "applications": [(service, dict(POLICIES)[service.access.policy.value]) for service in assigned],
         "others": sorted(others, key=lambda each: each[1].lower()),
         "applications_path": organization_path("/applications"),
+        "roles": await role_assignments.list_of_group(ports(), acting_member(), group.id),
     }
 
 
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.END_USERS_VIEW)
-@shows(f"GET {API_OF_ONE}/services", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
+@shows(f"GET {API_OF_ONE}/services", f"GET {API_OF_ONE}/service-roles", f"PUT {ASSIGNMENT}", f"DELETE {ASSIGNMENT}")
 async def show_applications(org_slug: str, group_id: UUID) -> Response:
     """Show the applications that a group is assigned to."""
     return await console_page("tenancy/group_applications.html", **await _application_values({}, group_id))
@@ -160,7 +164,7 @@ async def show_applications(org_slug: str, group_id: UUID) -> Response:
 async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Assign a group to an application."""
     await access.assign_group(ports(), acting_member(), form.get("service", ""), group_id)
-    return redirect_with_notice("group-assigned", _path(group_id, "/applications"))
+    return redirect_with_notice("group-assigned", group_path(group_id, "/applications"))
 
 
 @routes.post(f"{ONE}/applications/<service_slug>/remove")
@@ -169,16 +173,16 @@ async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
 async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response:
     """End the assignment of a group to an application."""
     await access.unassign_group(ports(), acting_member(), service_slug, group_id)
-    return redirect_with_notice("group-unassigned", _path(group_id, "/applications"))
+    return redirect_with_notice("group-unassigned", group_path(group_id, "/applications"))
 
 
 # Settings
 
 
 async def _setting_values(typed: Form | None, group_id: UUID) -> dict[str, Any]:
-    group = await _find(group_id)
+    group = await find_group(group_id)
     stored = {"name": group.name, "description": group.description or ""}
-    return {**_group_values(group), "typed": stored if typed is None else {**stored, **typed}}
+    return {**group_values(group), "typed": stored if typed is None else {**stored, **typed}}
 
 
 @routes.get(f"{ONE}/settings")
@@ -197,7 +201,7 @@ async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Change the name and the description of a group."""
     data = to_model(GroupUpdateRequest, form, {"description": to_optional})
     await groups.update(ports(), acting_member(), group_id, **data.model_dump(exclude_unset=True))
-    return redirect_with_notice("group-saved", _path(group_id, "/settings"))
+    return redirect_with_notice("group-saved", group_path(group_id, "/settings"))
 
 
 @routes.post(f"{ONE}/delete")
@@ -206,7 +210,7 @@ async def change(org_slug: str, group_id: UUID, form: Form) -> Response:
 @on_refusal("tenancy/group_settings.html", _setting_values, FIELDS)
 async def delete(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Delete a group."""
-    group = await _find(group_id)
+    group = await find_group(group_id)
     check_typed_name(form, group.name)
     await groups.delete(ports(), acting_member(), group.id)
     return redirect_with_notice("group-deleted", organization_path("/groups"))

@@ -25,7 +25,7 @@ from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter, role_labels
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes
@@ -122,6 +122,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
+        further_roles=await role_labels(details.account.member.membership.group_roles or ()),
         actions=_actions(details.account.member, choices),
         not_recovered=choices.reason if _is_other(details.account.member) else None,
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),

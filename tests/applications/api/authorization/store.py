@@ -66,6 +66,13 @@ class Store:
             select org_id, service_id, id, %s, %s from service_roles where service_id = %s and slug = %s"""
         await run_sql(self.tenant.pool, insert, user, at, self.service, role)
 
+    async def give_group(self, role: str, group: object, by: str = "admin") -> Answer:
+        """Give a group a role."""
+        return await self.call("PUT", f"/roles/{role}/groups/{group}", by=by)
+
+    async def take_from_group(self, role: str, group: object, by: str = "admin") -> Answer:
+        return await self.call("DELETE", f"/roles/{role}/groups/{group}", by=by)
+
     async def holders(self) -> list[tuple[str, str]]:
         """Return the roles of users in the database."""
         sql = """

@@ -67,9 +67,10 @@ async def test_a_dry_run_says_exactly_what_then_happens(declared: Store, acme: T
                 "permissions_added": ["invoices:read"],
                 "permissions_removed": ["documents:write"],
                 "user_count": 0,
+                "group_count": 0,
             }
         ],
-        "roles_removed": [{"slug": "viewer", "user_count": 1}],
+        "roles_removed": [{"slug": "viewer", "user_count": 1, "group_count": 0}],
         "needs_confirmation": True,
     }
     real = await declared.put(CHANGED, "?confirm=true", by=by)
@@ -171,6 +172,20 @@ async def test_a_role_of_the_organization_keeps_its_slug(declared: Store, slug: 
     assert f"{slug} is a role of the organization" in answer.json["error"]
 
 
+async def test_roles_of_an_organization_and_of_its_applications_have_different_slugs(declared: Store) -> None:
+    """Tokens list both kinds. Each refusal names the other one."""
+    acme = declared.tenant
+    role = {"slug": "editor", "name": "Editor", "capabilities": []}
+    taken = await acme.api.post(f"{acme.path}/roles", role, token=acme.token("owner"))
+    assert taken.status == 409
+    assert "The application Shop has a role with this slug" in taken.json["error"]
+    assert (await acme.api.post(f"{acme.path}/roles", {**role, "slug": "auditor"}, token=acme.token("owner"))).status == 201
+    answer = await declared.put(changed("roles", 0, "slug", to="auditor"))
+    assert answer.status == 409
+    assert "auditor is a role of the organization" in answer.json["error"]
+    assert await declared.document() == DOCUMENT
+
+
 async def test_the_largest_document_is_stored(store: Store) -> None:
     names = [f"p{number:03}" for number in range(200)]
     roles = [{"slug": f"r{number:02}", "name": "R", "description": None, "permissions": names[number:]} for number in range(50)]
@@ -197,7 +212,11 @@ async def test_a_change_of_permissions_is_one_event_and_each_role_has_its_own(de
             },
         ),
         ("service.role.created", str(declared.service), {**shop, "role": "clerk", "role_name": "Clerk", "permissions": ["invoices:read"]}),
-        ("service.role.deleted", str(declared.service), {**shop, "role": "viewer", "role_name": "Viewer", "user_count": 0}),
+        (
+            "service.role.deleted",
+            str(declared.service),
+            {**shop, "role": "viewer", "role_name": "Viewer", "user_count": 0, "group_count": 0},
+        ),
         (
             "service.role.updated",
             str(declared.service),

@@ -19,6 +19,7 @@ from tests.support.direct import ask
 from tests.support.refusals import FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import add_api_key, add_service, sign_in_to
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 
 async def test_a_decision_has_its_reason(shop: Asking, acme: Tenant) -> None:
@@ -68,6 +69,21 @@ async def test_a_role_that_was_taken_away_counts_no_longer(shop: Asking, acme: T
         await run_sql(acme.pool, "delete from service_role_users")
         assert await shop.reason(acme.id("member")) == "subject_unknown"
         await shop.store.give("viewer", acme.id("member"))
+
+
+async def test_a_role_of_a_group_names_the_group_as_its_reason(shop: Asking, acme: Tenant) -> None:
+    groups, member = GroupAdmin(acme), acme.id("member")
+    group = await groups.create()
+    await groups.add(group, member)
+    assert (await shop.store.give_group("editor", group)).status == 204
+    reason = {"reason": {"role": "editor", "group": "Engineering"}}
+    assert (await shop.ask(member, WRITE)).json == {"decision": True, "context": reason}
+    await groups.remove(group, member)
+    assert await shop.reason(member, WRITE) == "role_missing"
+    await groups.add(group, member)
+    assert await shop.reason(member, WRITE) == "editor"
+    await shop.store.take_from_group("editor", group)
+    assert await shop.reason(member, WRITE) == "role_missing"
 
 
 async def test_a_role_that_lost_the_permission_gives_it_no_longer(shop: Asking, acme: Tenant) -> None:

@@ -7,6 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.applications.model.users import EndUserNotFound
 from core.authentication.model.recovery import (
     CannotRecoverSelf,
     PlatformOwnerNotRecovered,
@@ -63,7 +64,7 @@ async def test_who_may_start_which_recovery(acme: Tenant, other_tenant: Tenant, 
         ("admin: oneself", admin, members, acme.id("admin"), CannotRecoverSelf),
         ("admin: end user", admin, users, str(end_user.id), None),
         ("admin: owner", admin, members, acme.id("owner"), RecoveryNotAllowed),
-        ("admin: admin, as an end user", admin, users, acme.id("second"), MemberNotFound),
+        ("admin: admin, as an end user", admin, users, acme.id("second"), EndUserNotFound),
         ("admin: account that the user created", admin, members, acme.id("guest"), RecoveryNotAllowed),
         ("admin: account that another organization uses", admin, members, str(shared.id), RecoveryNotAllowed),
         ("admin: member of another organization", admin, members, other_tenant.id("member"), MemberNotFound),

@@ -110,8 +110,13 @@ async def test_tokens_have_the_groups_roles_and_permissions_of_now(
     for id_, slug, permissions in ((ids[3], "editor", ["docs:write", "docs:read"]), (ids[4], "auditor", ["docs:read"])):
         await run_sql(pool, role, id_, acme.org, service, slug, permissions)
         await run_sql(pool, "insert into service_role_users values (%s, %s, %s, %s, now())", acme.org, service, id_, user.id)
+    clerk = new_id()
+    await run_sql(pool, role, clerk, acme.org, service, "clerk", ["docs:print", "docs:read"])
+    for id_, given in ((ids[1], clerk), (ids[0], clerk), (ids[1], ids[3])):  # Ops gives also a role that the user has alone
+        await run_sql(pool, "insert into service_role_groups values (%s, %s, %s, %s, now())", acme.org, service, given, id_)
     await run_sql(pool, "update services set authorization_version = 1 where id = %s", service)
-    expected = {"groups": ["Ops", "Staff"], "roles": ["admin", "auditor", "editor"], "permissions": ["docs:read", "docs:write"]}
+    roles, permissions = ["admin", "auditor", "clerk", "editor"], ["docs:print", "docs:read", "docs:write"]
+    expected = {"groups": ["Ops", "Staff"], "roles": roles, "permissions": permissions}
     tokens = await application.tokens(scope=SCOPE)
     for shown in (
         await application.id_claims(tokens),
@@ -128,7 +133,7 @@ async def test_tokens_have_the_groups_roles_and_permissions_of_now(
     of_tokens = {"groups": ["x-Ops"], "permissions": expected["permissions"]}
     for shown in (claims(tokens), await introspect(application, tokens["access_token"])):
         assert {name: shown[name] for name in of_tokens} == of_tokens
-    await run_sql(pool, "delete from group_members where group_id = %s", ids[1])
+    await run_sql(pool, "delete from group_members where group_id in (%s, %s)", ids[0], ids[1])
     await run_sql(pool, "delete from service_role_users where role_id = %s", ids[3])
     userinfo = await application.userinfo(tokens)
     assert (userinfo["groups"], userinfo["permissions"], userinfo["roles"]) == ([], ["docs:read"], ["admin", "auditor"])

@@ -71,7 +71,7 @@ async def test_only_those_who_manage_members_see_second_factors(app: QuartTrio, 
 async def test_each_action_on_a_member_has_a_page(admin: FakeBrowser) -> None:
     [zoe] = re.findall(rf'href="({MEMBERS}/[^"]+)">zoe@', (await admin.open(MEMBERS)).text)
     page = main_of(await admin.open(zoe))
-    assert re.findall(f'href="{zoe}/([a-z-]+)"', page) == ["end-sessions", "password-reset", "remove"], (
+    assert re.findall(f'href="{zoe}/([a-z-]+)"', page) == ["attributes", "end-sessions", "password-reset", "remove"], (
         "only owners change roles, and acme did not create this account"
     )
     assert "<form" not in page

@@ -1,0 +1,89 @@
+"""The end of what users gave by rights that they have lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
+
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+from core.accounts.notices import ended_secrets
+from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, may_give, needs_roles_manage
+from core.tenancy import events
+from core.tenancy.model.group_roles import find_unfounded
+from core.tenancy.model.members import may_invite
+from core.tenancy.program_ends import report_created_secrets
+from ports.storage import Transaction
+
+
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """End the grants of a user after their rights have changed or they left (security R-4).
+
+    These are the pending invitations that they may no longer give, and the invitations and roles that
+    their stopped service accounts gave. The credentials that they created end, for all programs that they may
+    no longer manage (security J-12). Groups lose the roles that they gave these.
+
+    The caller has locked the organization, and has stored the change.
+    """
+    membership = await tx.members.lock(org_id, user_id)
+    rights = NO_RIGHTS if membership is None else membership.rights
+    roles = await tx.roles.all(org_id)
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now):
+        tx.record(events.invitation_revoked(invitation))
+    manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
+    of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
+    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
+    await void_stopped_accounts(tx, org_id, user_id, now)
+
+
+async def void_grants_of(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    """Do the same for many users, most of them without grants, and stop the roles of groups that are no longer founded."""
+    for user_id in await tx.group_roles.givers(org_id, user_ids):
+        await void_grants(tx, org_id, user_id, now)
+    await stop_unfounded(tx, org_id, now)
+
+
+async def void_grants_in(tx: Transaction, org_id: UUID, group_id: UUID, now: datetime) -> None:
+    """Do the same for the members of a group that gives another role now, or none."""
+    for user_id in await tx.group_roles.givers_in(org_id, [group_id]):
+        await void_grants(tx, org_id, user_id, now)
+    await stop_unfounded(tx, org_id, now)
+
+
+async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
+    """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
+
+    The members of the groups lose the rights with their next request, and what they gave by these ends. The caller has
+    locked the organization, and has stored the change.
+    """
+    stopped = find_unfounded(await tx.group_roles.active(org_id))
+    if not stopped:
+        return
+    group_ids = [mapping.group_id for mapping in stopped]
+    await tx.group_roles.stop(org_id, group_ids, now)
+    for mapping in stopped:
+        tx.record(events.group_mapping_stopped(org_id, mapping))
+    for user_id in await tx.group_roles.givers_in(org_id, group_ids):
+        await void_grants(tx, org_id, user_id, now)
+
+
+async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:
+    """Void the invitations and roles of a user's service accounts that have stopped, as `void_promotions` does.
+
+    They have stopped if the user can no longer own them. The roles that the user gave groups stop, too. The caller has
+    changed the user's membership or account.
+    """
+    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
+        await void_promotions(tx, org_id, account_id, now)
+        await report_created_secrets(tx, org_id, account_id, name, now)
+    await stop_unfounded(tx, org_id, now)
+
+
+async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:
+    """Void the pending invitations and the roles above member that a service account gave (security R-4).
+
+    A role that a person has set since stays.
+    """
+    above_member = [role.name for role in await tx.roles.all(org_id) if needs_roles_manage(role.name)]
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, above_member, now):
+        tx.record(events.invitation_revoked(invitation))
+    for user_id, role in await tx.members.undo_promotions(org_id, account_id):
+        tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
+        await void_grants(tx, org_id, user_id, now)

@@ -1,0 +1,87 @@
+"""The roles of an organization that groups give to their members, beside the own role (security R-11).
+
+A member with `roles.manage` and every right of a role lets a group give it. When they lose one of these rights, the group
+stops to give the role.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from core.kernel.callers import Member
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, Role
+from core.kernel.values import Email
+from core.tenancy import events, grants, organizations
+from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, may_map, require_mappable
+from core.tenancy.model.groups import Group, GroupWithoutRole, OrganizationGroupNotFound
+from core.tenancy.model.members import require_assignable
+from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRoleChoices:
+    """The roles that a member may let a group give, and the address of the member who gave it the present one.
+
+    `mapper` is None without a role, and if they are no member any longer.
+    """
+
+    roles: Sequence[Role]
+    may_take: bool
+    mapper: Email | None
+
+
+async def load_choices(ports: Ports, caller: Member, group: Group) -> GroupRoleChoices:
+    """Return the roles that the caller may let a group give. There are none if they may not take the present one away."""
+    rights, org_id = caller.acts_in.rights, caller.acts_in.id
+    async with ports.storage.reading() as read:
+        roles = await read.roles.all(org_id)
+        mapper = None if group.mapped_by is None else await read.members.account(org_id, group.mapped_by)
+    mappable = [role for role in roles if may_map(rights, role.rights)]
+    may_take = group.role in {role.name for role in mappable}
+    choices = mappable if may_take or group.role is None else []
+    return GroupRoleChoices(choices, may_take, None if mapper is None else mapper.member.email)
+
+
+async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group:
+    """Let a group give this role to its confirmed members, and return the group. It replaces the role that the group gave.
+
+    A stopped mapping starts again, and the caller answers for it.
+
+    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        old = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
+        new_role = require_assignable(await tx.roles.find(organization.id, role))
+        require_mappable(rights, new_role)
+        if old.role is not None:
+            require_mappable(rights, await tx.roles.find(organization.id, old.role))
+        new = replace(old, role=new_role.name, role_label=None if new_role.is_built_in else new_role.label)
+        new = replace(new, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
+        if old.gives_role and replace(new, mapped_at=old.mapped_at) == old:
+            return old
+        await tx.group_roles.save(new)
+        if any(each.group_id == group_id for each in find_unfounded(await tx.group_roles.active(organization.id))):
+            raise RightsByGroupItself
+        tx.record(events.group_role_mapped(old, new))
+        await grants.void_grants_in(tx, organization.id, group_id, now)
+    return new
+
+
+async def take(ports: Ports, caller: Member, group_id: UUID) -> None:
+    """Let a group give no role any longer. Its members lose the rights that only the group gave, with their next request.
+
+    Raises: OrganizationGroupNotFound, GroupWithoutRole, GroupGivesMore.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        old = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
+        if old.role is None:
+            raise GroupWithoutRole
+        require_mappable(rights, await tx.roles.find(organization.id, old.role))
+        await tx.group_roles.save(replace(old, role=None, mapped_by=None, mapped_at=None, mapping_stopped_at=None))
+        tx.record(events.group_role_unmapped(old))
+        await grants.void_grants_in(tx, organization.id, group_id, now)

@@ -1,0 +1,71 @@
+"""The roles that groups give to their members, and the question whether their givers may still give them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.kernel.errors import Forbidden
+from core.kernel.roles import NO_RIGHTS, Capability, Rights, Role, RoleName
+
+
+class GroupGivesMore(Forbidden):
+    """This group gives a role that you may not give. Ask a member with the right to manage roles and all rights of the role."""
+
+    audited = True
+
+
+class RightsByGroupItself(Forbidden):
+    """You have the rights of this role only by groups that depend on this one. Ask a member who has them in another way."""
+
+    audited = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMapping:
+    """A role that a group gives, and the facts about the member who gave it to the group.
+
+    `mapper_rights` are those of the member's own role, and empty for a user who is not a usable, confirmed member.
+    `mapper_groups` are the groups with roles that the member is in, except stopped ones.
+    """
+
+    group_id: UUID
+    group_name: str
+    role: RoleName
+    rights: Rights  # of the role
+    mapper_rights: Rights
+    mapper_groups: frozenset[UUID]
+
+
+def may_map(giver: Rights, rights: Rights) -> bool:
+    """Return whether a member with these rights may let a group give a role with those rights.
+
+    They manage roles, and have every right of the role. The ownership is transferred, and no group gives it.
+    """
+    return Capability.ROLES_MANAGE in giver and rights <= giver and Capability.ORGANIZATION_OWN not in rights
+
+
+def require_mappable(giver: Rights, role: Role | None) -> None:
+    """Check that a member with these rights may let a group give this role. None is an unknown role. Raises: GroupGivesMore."""
+    if role is None or not may_map(giver, role.rights):
+        raise GroupGivesMore
+
+
+def find_unfounded(mappings: Sequence[GroupMapping]) -> list[GroupMapping]:
+    """Return those of an organization's active mappings that their givers may no longer give.
+
+    A giver may have the rights by other groups, if these mappings are founded themselves. This begins with none of them, so
+    that mappings do not hold each other up in a circle.
+    """
+    founded: dict[UUID, Rights] = {}
+    rest = list(mappings)
+    while True:
+        found = {each.group_id: each.rights for each in rest if may_map(_rights_of_mapper(each, founded), each.rights)}
+        if not found:
+            return rest
+        founded |= found
+        rest = [each for each in rest if each.group_id not in found]
+
+
+def _rights_of_mapper(mapping: GroupMapping, founded: dict[UUID, Rights]) -> Rights:
+    by_groups = (founded.get(group_id, NO_RIGHTS) for group_id in mapping.mapper_groups)
+    return mapping.mapper_rights.union(*by_groups)

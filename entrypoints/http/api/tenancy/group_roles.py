@@ -1,0 +1,49 @@
+"""API of the roles that groups give to their members."""
+
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.tenancy import group_roles
+from entrypoints.http.api.tenancy.groups import OrganizationGroupResponse, existing_group
+from entrypoints.http.api.tenancy.role_choices import AssignableRole
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
+from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.openapi import describes
+
+routes = Blueprint("group_roles", __name__)
+
+
+class GroupRoleRequest(RequestModel):
+    """The role that a group gives."""
+
+    role: AssignableRole = Field(description="`admin`, `member`, or the slug of a role of the organization. No group gives `owner`.")
+
+
+@routes.put("/api/organizations/<org_slug>/groups/<group_id>/role")
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.NONE)
+@existing_group
+async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> OrganizationGroupResponse:
+    """Give the members of a group a role.
+
+    Confirmed members in the group have its rights beside those of their own role, from their next request on. Platform
+    owners get none. You need every right of the role, and of the role that the group gave before. If you lose one of these
+    rights or the right to manage roles, the group stops to give the role. This request starts it again.
+    """
+    return OrganizationGroupResponse.of(await group_roles.give(ports(), acting_member(), group_id, data.role))
+
+
+@routes.delete("/api/organizations/<org_slug>/groups/<group_id>/role")
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.NONE)
+@describes({204: "The group gives no role."})
+async def take_role(org_slug: str, group_id: UUID) -> None:
+    """Let a group give no role any longer.
+
+    Its members lose the rights that only the group gave, with their next request. Invitations and credentials end that they
+    could not give any longer. 404: the group gives no role.
+    """
+    await group_roles.take(ports(), acting_member(), group_id)

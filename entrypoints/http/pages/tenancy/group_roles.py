@@ -1,0 +1,65 @@
+"""The page of the role that a group gives to its members."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.kernel.roles import Capability
+from core.tenancy import group_roles
+from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
+from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
+from entrypoints.http.api.tenancy.group_roles import GroupRoleRequest
+from entrypoints.http.api.tenancy.role_choices import options
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.form_values import to_model
+from entrypoints.http.pages.tenancy.groups import API_OF_ONE, ONE, find_group, group_path, group_values
+
+routes = Blueprint("group_role_pages", __name__)
+
+PAGE: Final = f"{ONE}/role"
+API: Final = f"{API_OF_ONE}/role"
+FIELDS: Final[Fields] = {GroupGivesMore: "role", RightsByGroupItself: "role", RoleUnknown: "role", OwnershipNotAssignable: "role"}
+
+
+async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
+    group = await find_group(group_id)
+    choices = await group_roles.load_choices(ports(), acting_member(), group)
+    return {
+        **group_values(group),
+        "typed": typed or {"role": group.role or ""},
+        "mapper": choices.mapper,
+        "choices": options(choices.roles),
+        "may_take": choices.may_take,
+    }
+
+
+@routes.get(PAGE)
+@member_page(Capability.MEMBERS_VIEW)
+@shows(f"GET {API_OF_ONE}", f"PUT {API}", f"DELETE {API}")
+async def show_role(org_slug: str, group_id: UUID) -> Response:
+    """Show the role that a group gives."""
+    return await console_page("tenancy/group_role.html", **await _role_values({}, group_id))
+
+
+@routes.post(PAGE)
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"PUT {API}")
+@on_refusal("tenancy/group_role.html", _role_values, FIELDS)
+async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Give the members of a group a role."""
+    await group_roles.give(ports(), acting_member(), group_id, to_model(GroupRoleRequest, form).role)
+    return redirect_with_notice("group-role-given", group_path(group_id, "/role"))
+
+
+@routes.post(f"{PAGE}/remove")
+@member_page(Capability.ROLES_MANAGE, outlives=True)
+@accepts(f"DELETE {API}")
+@on_refusal("tenancy/group_role.html", _role_values, FIELDS)
+async def take(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Let a group give no role any longer."""
+    await group_roles.take(ports(), acting_member(), group_id)
+    return redirect_with_notice("group-role-taken", group_path(group_id, "/role"))

@@ -1,0 +1,134 @@
+"""The rights that groups give, in every statement that asks for rights."""
+
+import itertools
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.authentication.session_contexts import LOAD_SESSION_CONTEXT_IN
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.kernel.roles import holds, is_admin, member_rights_array
+from adapters.postgres.storage import Postgres
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Rights, RoleName, custom_rights
+from core.kernel.roles import is_admin as counts_as_admin
+from core.kernel.values import new_id
+from tests.proof.volume.plans import plan_nodes
+from tests.support.builders import run_sql
+from tests.support.rows import NOW, within
+
+pytestmark = pytest.mark.slow
+
+AUDITOR = RoleName("auditor")
+FLAWS = ("", "unconfirmed", "platform owner", "stopped", "elsewhere")  # why a member gets nothing by a group
+OF_GROUP: dict[RoleName, Rights] = {
+    ADMIN: ROLES[ADMIN].rights,
+    MEMBER: ROLES[MEMBER].rights,
+    AUDITOR: custom_rights([Capability.AUDIT_VIEW]),
+}
+
+
+async def add_person(pool: Pool, org: UUID, name: str, *, role: str = MEMBER, confirmed: bool = True, platform: bool = False) -> UUID:
+    user = new_id()
+    await run_sql(
+        pool,
+        "insert into users (id, email, origin, is_platform_owner, created_at, updated_at) values (%s, %s, 'platform', %s, now(), now())",
+        *(user, f"{name}@example.com", platform),
+    )
+    await run_sql(
+        pool,
+        "insert into memberships (id, org_id, user_id, role, created_at, confirmed_at) values (%s, %s, %s, %s, now(), %s)",
+        *(new_id(), org, user, role, NOW if confirmed else None),
+    )
+    return user
+
+
+async def add_group(pool: Pool, org: UUID, role: str | None, *users: UUID, stopped: bool = False) -> UUID:
+    group = new_id()
+    await run_sql(
+        pool,
+        "insert into groups (id, org_id, name, name_key, role, mapping_stopped_at, created_at, updated_at, members_changed_at) "
+        "values (%s, %s, %s, %s, %s, %s, now(), now(), now())",
+        *(group, org, str(group), str(group), role, NOW if stopped else None),
+    )
+    await run_sql(pool, "insert into group_members select %s, %s, u, now() from unnest(%s::uuid[]) u", org, group, list(users))
+    await run_sql(pool, "update organizations set maps_groups = true where id = %s", org)
+    return group
+
+
+async def add_role(pool: Pool, org: UUID) -> None:
+    await run_sql(
+        pool,
+        "insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at) "
+        "values (%s, %s, 'auditor', 'Auditor', '', '{audit.view}', now(), now())",
+        *(new_id(), org),
+    )
+
+
+async def test_all_statements_agree_about_the_rights_of_groups(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    """Every own role, role of a group and state of both. Only confirmed members without power over the platform get rights."""
+    for org in (acme, other_tenant):
+        await add_role(pool, org)
+    own: dict[RoleName, Rights] = {**{name: role.rights for name, role in ROLES.items() if name != OWNER}, AUDITOR: OF_GROUP[AUDITOR]}
+    expected: dict[UUID, Rights] = {}
+    for number, (role, given, flaw) in enumerate(itertools.product(own, OF_GROUP, FLAWS)):
+        confirmed, platform, stopped, here = flaw != "unconfirmed", flaw == "platform owner", flaw == "stopped", flaw != "elsewhere"
+        user = await add_person(pool, acme, f"user-{number}", role=role, confirmed=confirmed, platform=platform)
+        await add_group(pool, acme if here else other_tenant, given, user, stopped=stopped)
+        expected[user] = own[role] if flaw else own[role] | OF_GROUP[given]
+
+    async def load(user: UUID) -> Rights:
+        membership = await within(storage, lambda tx: tx.members.lock(acme, user))
+        assert membership is not None
+        assert membership.roles[0] == membership.role
+        assert set(membership.roles) >= {membership.role}
+        return membership.rights
+
+    assert {user: await load(user) for user in expected} == expected
+    arrays = await run_sql(pool, f"select m.user_id, {member_rights_array('m')} from memberships m where m.org_id = %s", acme)  # noqa: S608
+    assert {user: custom_rights(names) for user, names in arrays} == expected
+    for capability in (Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE):
+        held = await run_sql(
+            pool,
+            f"select m.user_id from memberships m, (select %s::uuid as id) o where m.org_id = o.id and {holds(capability, 'm', 'o.id')}",  # noqa: S608
+            acme,
+        )
+        assert {user for (user,) in held} == {user for user, rights in expected.items() if capability in rights}, capability
+    admins = await run_sql(
+        pool,
+        f"select m.user_id from memberships m, (select %s::uuid as id) o where m.org_id = o.id and {is_admin('m', 'o.id')}",  # noqa: S608
+        acme,
+    )
+    assert {user for (user,) in admins} == {user for user, rights in expected.items() if counts_as_admin(rights)}
+
+
+async def test_the_roles_of_groups_are_named_after_the_own_one(storage: Postgres, pool: Pool, acme: UUID) -> None:
+    await add_role(pool, acme)
+    user = await add_person(pool, acme, "ada")
+    for role in (AUDITOR, ADMIN, MEMBER, AUDITOR, None):
+        await add_group(pool, acme, role, user)
+    await add_group(pool, acme, ADMIN)
+    membership = await within(storage, lambda tx: tx.members.lock(acme, user))
+    assert membership is not None
+    assert membership.roles == (MEMBER, ADMIN, AUDITOR)
+
+
+@pytest.mark.parametrize("maps_groups", [False, True])
+async def test_only_organizations_that_map_groups_read_groups_with_the_caller(
+    pool: Pool, acme: UUID, storage: Postgres, *, maps_groups: bool
+) -> None:
+    del storage
+    user, session = await add_person(pool, acme, "ada"), new_id()
+    await add_group(pool, acme, ADMIN, user)
+    await run_sql(pool, "update organizations set maps_groups = %s where id = %s", maps_groups, acme)
+    [(slug,)] = await run_sql(pool, "select slug from organizations where id = %s", acme)
+    await run_sql(
+        pool,
+        "insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at) "
+        "values (%s, %s, %s, %s, %s + interval '1 day', %s + interval '1 day')",
+        *(session, user, acme, NOW, NOW, NOW),
+    )
+    values = {"session_id": session, "user_id": user, "org_id": acme, "slug": slug, "now": NOW}
+    nodes = await plan_nodes(pool, LOAD_SESSION_CONTEXT_IN, values, "force_custom_plan")
+    read = {node["Relation Name"] for node in nodes if "Relation Name" in node and node["Actual Loops"]}
+    assert {"memberships", "sessions"} <= read
+    assert ("group_members" in read, "groups" in read) == (maps_groups, maps_groups)
