@@ -183,6 +183,19 @@ async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world:
     assert "enrolment_url" not in (await world.api.login(world.ada.email, PASSWORD)).json
 
 
+async def test_the_page_that_turns_a_factor_off_says_what_then_asks_for_another(world: World) -> None:
+    await world.enter(STATES["code used"])
+    page = "/app/account/two-factor/disable"
+    assert "another factor" not in main_of(await world.browser.open(page))
+    await world.put({"second_factor": ["high_risk"]})
+    await world.put({"second_factor": ["everyone"]}, service=world.service)
+    [(name,)] = await run_sql(world.pool, "select name from services where id = %s", world.service)
+    text = main_of(await world.browser.open(page))
+    assert "<bdi>Acme</bdi> then asks you to set up another factor if the risk of a sign-in is high" in text
+    assert f"<bdi>{name}</bdi> then asks you to set up another factor before you sign in there." in text
+    assert leads_to(await world.browser.submit(page, page)) == "/app/account/security", "the user may do without"
+
+
 async def test_a_changed_policy_asks_again(world: World) -> None:
     await world.enter(STATES["code used"])
     await world.put({"second_factor": ["everyone"]})
