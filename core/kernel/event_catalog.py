@@ -234,6 +234,12 @@ class Event:
     id: UUID | None = None
 
     @property
+    def has_log(self) -> bool:
+        """Whether the event may go to a log. Without an organization and a person, one that is for approved organizations only does not."""
+        is_addressed = self.org_id is not None or self.of_person is not None or self.on_platform
+        return is_addressed or (self.kind.audited and not self.kind.approved_only)
+
+    @property
     def payload(self) -> Mapping[str, Any]:
         """Return the payload of webhooks, with the target of the event. The target of a login is its actor, so it is left out."""
         payload = self.details if self.data is None else self.data

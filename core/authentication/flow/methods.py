@@ -19,7 +19,9 @@ from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-Lock = Callable[[Transaction, Caller], Awaitable[tuple[Account, PendingIdentity | None]]]
+# Sends further statements with the one that locks the account with this id, which is the first of them.
+SendBehind = Callable[[UUID], None]
+Lock = Callable[[Transaction, Caller, SendBehind], Awaitable[tuple[Account, PendingIdentity | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Proved:
 
     `lock` finds or creates the account and locks it, and uses the secret up. It also returns the identity to
     link when all required factors are proved, if any. Lock order: the subject at the identity provider, then
-    the account.
+    the account. A method that knows the account calls `SendBehind` right before it sends its lock, which saves a round trip.
     """
 
     proof: Proof

@@ -37,9 +37,9 @@ FORGOTTEN: Final = UNWATCHED - {"schema_migrations"}
 Row = tuple[str, str]  # table and content, in JSON
 State = frozenset[Row]
 
-# `undo` restores the rows that were there at a mark. It deletes the rows with keys that were written since,
-# and inserts the first content of each key, if a row had it at the mark. The entries of a key are in the
-# order of its changes, because a trigger runs while the row is locked.
+# `undo` restores the rows that were there at a mark. A content that was written and then overwritten counts for
+# nothing, so the order of entries does not matter: in a statement whose trigger changes the same row again, the
+# trigger of the later change runs first.
 _JOURNAL: Final = """
 create schema journal;
 create table journal.tables (name text primary key, columns text not null, key text not null);
@@ -59,23 +59,20 @@ begin
     -- A replica runs no triggers and checks no foreign keys, so the order of tables does not matter.
     perform set_config('session_replication_role', 'replica', true);
     for changed in
-        select t.name, t.columns, t.key, jsonb_agg(jsonb_build_object('was_lost', v.was_lost, 'row', v.content)
-                                                   order by e.number, v.was_lost desc) as rows
-        from journal.entries e
-        join journal.tables t on t.name = e.name
-        cross join lateral (values (true, e.lost), (false, e.got)) v (was_lost, content)
-        where e.number > mark and v.content is not null group by t.name
+        with net as (
+            select e.name, v.content, sum(v.sign) as sign
+            from journal.entries e cross join lateral (values (1, e.lost), (-1, e.got)) v (sign, content)
+            where e.number > mark and v.content is not null group by e.name, v.content having sum(v.sign) <> 0)
+        select t.name, t.columns, t.key, coalesce(jsonb_agg(n.content) filter (where n.sign > 0), '[]') as lost,
+               coalesce(jsonb_agg(n.content) filter (where n.sign < 0), '[]') as got
+        from net n join journal.tables t on t.name = n.name group by t.name
     loop
         execute format('
-            delete from %1$I where (%2$s) in (
-                select %2$s from jsonb_array_elements($1) e, jsonb_populate_record(null::%1$I, e -> ''row'') r
-                where not (e -> ''was_lost'')::boolean)', changed.name, changed.key) using changed.rows;
+            delete from %1$I where (%2$s) in (select %2$s from jsonb_populate_recordset(null::%1$I, $1))', changed.name, changed.key)
+            using changed.got;
         execute format('
-            insert into %1$I (%3$s) select %3$s from (
-                select distinct on (%2$s) (e.value -> ''was_lost'')::boolean as journal_was_lost, r.*
-                from jsonb_array_elements($1) with ordinality e, jsonb_populate_record(null::%1$I, e.value -> ''row'') r
-                order by %2$s, e.ordinality) first
-            where journal_was_lost', changed.name, changed.key, changed.columns) using changed.rows;
+            insert into %1$I (%2$s) select %2$s from jsonb_populate_recordset(null::%1$I, $1)', changed.name, changed.columns)
+            using changed.lost;
     end loop;
     delete from journal.entries where number > mark;
 end $$;
