@@ -79,7 +79,7 @@ async def _use_up(ports: Ports, caller: Caller, flow: Flow, proved: Proved) -> N
     person = caller if proved.account is None else _person(proved.account, caller, flow.service)
     with suppress(Refusal):  # another request has used it
         async with ports.storage.transaction(by=person, in_session=False) as tx:
-            await proved.lock(tx, person)
+            await proved.lock(tx, person, lambda _: None)
 
 
 def _first_method(flow: Flow, proved: Proved) -> str:

@@ -1,4 +1,4 @@
-"""Codes that were right are used up, also if a sign-in policy then refuses the user (security SP-6, M-1, O-4)."""
+"""Codes that were right are used up, also if a sign-in policy then refuses the user (security SP-6)."""
 
 from datetime import timedelta
 
