@@ -3,14 +3,11 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from ipaddress import IPv4Network, IPv6Network
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
 
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
@@ -99,6 +96,7 @@ from entrypoints.http.edge.openapi.description import describe_interface, interf
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
 from entrypoints.http.edge.rate_limits import RateLimits
+from entrypoints.http.edge.route_table import RouteTable
 from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
@@ -348,37 +346,6 @@ async def find_upgrade(app: Application) -> None:
 
 async def _log_at_once(app: Application) -> None:
     app_context(app).directory_log.background = None
-
-
-class RouteTable:
-    """The routes, as the middleware needs them."""
-
-    def __init__(self, app: QuartTrio) -> None:
-        self._views = app.view_functions
-        self._match = app.url_map.bind("localhost")
-        rules = list(app.url_map.iter_rules())
-        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if docs_of(app.view_functions[rule.endpoint]).any_origin)
-        self.methods = lru_cache(maxsize=1024)(self._methods)
-        self.view = lru_cache(maxsize=1024)(self._view)
-
-    def _methods(self, path: str) -> frozenset[str] | None:
-        return None if path.startswith("//") else frozenset(self._match.allowed_methods(path)) or None
-
-    def _view(self, path: str, method: str) -> Callable[..., Any] | None:
-        if path.startswith("//"):
-            return None
-        try:
-            endpoint, _ = self._match.match(path, method)
-        except HTTPException:
-            return None
-        return self._views[endpoint]
-
-    def changes_state(self, path: str) -> bool:
-        view = self.view(path, "GET")
-        return view is not None and docs_of(view).changes_state
-
-    def allows_any_origin(self, path: str) -> bool:
-        return path in self._paths_for_any_origin
 
 
 def _render_error(
