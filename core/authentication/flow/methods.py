@@ -38,6 +38,7 @@ class Proved:
     account: Account | None = None  # if it is known before the lock
     flow: Flow | None = None  # as it was read, if the caller knew only its id
     continues: bool = False  # it is the second factor beside the first proof of the flow
+    is_one_time: bool = False  # the secret is used up once it was right, even if the user is refused
     trusts_device: bool = False  # the device skips the second factor for a while
     refused: Callable[[Refusal], Awaitable[None]] | None = None  # told why the sign-in failed after all; may raise another error
 

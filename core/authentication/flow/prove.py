@@ -4,6 +4,7 @@ All methods are treated alike: the second factor is required (security A-10), th
 same records are written.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -60,12 +61,25 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         if proved.refused is not None:
             await proved.refused(refusal)
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
+            if proved.is_one_time:
+                await _use_up(ports, caller, flow, proved)
             user_id = flow.user_id if proved.account is None else proved.account.id
             await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
     return replace(outcome, request=flow.request) if flow.request and isinstance(outcome, SignedIn) else outcome
+
+
+async def _use_up(ports: Ports, caller: Caller, flow: Flow, proved: Proved) -> None:
+    """Use up the secret of a sign-in that was refused after it was right. The refusal has rolled everything back (security M-1).
+
+    The same code could otherwise be tried again, for example after an attacker has read it.
+    """
+    person = caller if proved.account is None else _person(proved.account, caller, flow.service)
+    with suppress(Refusal):  # another request has used it
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            await proved.lock(tx, person, lambda _: None)
 
 
 def _first_method(flow: Flow, proved: Proved) -> str:

@@ -166,7 +166,7 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
         await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
         return account, None
 
-    return Proved(proof=Proof(Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock)
+    return Proved(proof=Proof(Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock, is_one_time=True)
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:

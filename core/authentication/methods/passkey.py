@@ -143,7 +143,7 @@ class DiscoveredPasskey:
         async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
             return await passkey.redeem(tx, send_behind), None
 
-        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock)
+        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock, is_one_time=True)
 
 
 def _binding(client: PresentedDevice) -> ChallengeBinding:

@@ -174,5 +174,6 @@ async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, tru
         lock=lock,
         refused=refused,
         continues=True,
+        is_one_time=True,
         trusts_device=trusts_device,
     )
