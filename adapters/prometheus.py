@@ -172,8 +172,7 @@ class PrometheusMetrics:
             self._login_failures.labels(reason).inc()
 
     def passkey_ceremony(self, ceremony: Ceremony, refused: PasskeyReason | None) -> None:
-        with self._using_own_files():
-            self._passkeys.labels(ceremony, refused or "ok").inc()
+        self._ceremonies[ceremony, refused].inc()
 
     def sign_in_policy_decided(self, path: PolicyPath, outcome: Outcome) -> None:
         with self._using_own_files():
@@ -252,9 +251,8 @@ class PrometheusMetrics:
         self._new_http("GET", UNKNOWN_ROUTE, 4)
         for reason in LoginFailure:
             self._login_failures.labels(reason)
-        for ceremony in Ceremony:
-            for outcome in ("ok", *PasskeyReason):
-                self._passkeys.labels(ceremony, outcome)
+        outcomes: tuple[PasskeyReason | None, ...] = (None, *PasskeyReason)
+        self._ceremonies = {(each, refused): self._passkeys.labels(each, refused or "ok") for each in Ceremony for refused in outcomes}
         for path in PolicyPath:
             for decided in Outcome:
                 self._policy_decisions.labels(path, decided.value)

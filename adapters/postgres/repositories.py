@@ -15,6 +15,7 @@ from adapters.postgres.accounts.passkeys import Passkeys
 from adapters.postgres.accounts.platform import Platform
 from adapters.postgres.accounts.platform_users import PlatformUsers
 from adapters.postgres.accounts.security_notices import SecurityNotices
+from adapters.postgres.applications.access_reasons import AccessReasons
 from adapters.postgres.applications.analytics import Analytics
 from adapters.postgres.applications.api_keys import ApiKeys
 from adapters.postgres.applications.assignments import Assignments
@@ -147,6 +148,7 @@ class Repositories(Scope):
     own_applications = cached_property(OwnApplications)
     plans = cached_property(Plans)
     role_assignments = cached_property(RoleAssignments)
+    access_reasons = cached_property(AccessReasons)
     service_claims = cached_property(ServiceClaims)
     service_users = cached_property(ServiceUsers)
     services = cached_property(Services)

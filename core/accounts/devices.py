@@ -14,6 +14,7 @@ from core.accounts.model.devices import (
     DeviceMatch,
     DeviceNotFound,
     DeviceOfAnotherUser,
+    KnownDevice,
     ListedDevice,
     LoginRisk,
     PresentedDevice,
@@ -24,6 +25,7 @@ from core.accounts.model.devices import (
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
 from ports import Ports
@@ -48,14 +50,21 @@ def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> Device
 
 
 async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> DeviceMatch:
+    """Match a sign-in to a device as `to_match` does. The account is locked."""
+    known = tx.devices.find_match_deferred(user_id, fingerprint, org_id, now)
+    await tx.send_deferred()
+    return to_match(user_id, fingerprint, known, now)
+
+
+def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[KnownDevice], now: datetime) -> DeviceMatch:
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type. The account is locked.
-    `org_id` is the organization of the service of the sign-in, if any: its trust period applies
-    like those of the user's organizations.
+    without an id, by browser, operating system and type. The account has been locked since before it was `found`.
+    The trust period of the organization of the service applies, if any, like those of the user's organizations.
     """
-    known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
+    known = found.value
+    assert known is not None, "the trust period always has a row"
     is_new, has_location = known.device is None, fingerprint.location is not None
     assessment = assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
     if known.device is None:
@@ -64,7 +73,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
     is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(device, is_trusted, known.has_recovery)
+    return DeviceMatch(device, is_trusted, known.has_recovery, known.is_member)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
@@ -120,13 +129,11 @@ async def remember_device(
     `methods` are those of this sign-in. `second_factor` means that it was verified on this device. With `trust` as
     well, create a new trust token, which replaces an earlier one, and return it.
     """
-    device, token = replace(match.device, methods=methods), None
-    if second_factor:
-        device = replace(device, mfa_at=now)
-        if trust:
-            token = new_secret()
-            device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
-    await tx.devices.save(device)
+    device, token = match.device, None
+    if second_factor and trust:
+        token = new_secret()
+        device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
+    await tx.devices.save(replace(device, methods=methods, mfa_at=now if second_factor else device.mfa_at))
     return token
 
 

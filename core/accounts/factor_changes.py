@@ -1,5 +1,7 @@
 """The checks before a user changes the factors of their account: no way in becomes weaker than the sign-in policies that they must meet."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -35,6 +37,32 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
     strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
     if strength < needed:
         raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class LostAccess:
+    """An organization or application whose sign-in policy then asks the user to set up another factor."""
+
+    name: str
+    always: bool  # otherwise only for sign-ins with a high risk
+
+
+async def list_losses(ports: Ports, before: Account, left: Account, *, removed: UUID | None = None) -> Sequence[LostAccess]:
+    """Return the organizations and applications of the user that need more than the factors which are left, ordered by name.
+
+    The user may do without: only policies of `require_left` refuse the change. `removed` is the key that goes, if any.
+    """
+    now, losses = ports.clock.now(), dict[str, bool]()
+    async with ports.storage.reading() as read:
+        policies = await read.sign_in_policies.anywhere(before.id, None)
+        before = await relying_party.load_without_lost_keys(ports, read, before)
+        left = await relying_party.load_without_lost_keys(ports, read, left, removed=removed)
+    reached, reachable = reachable_strength(before.factors), reachable_strength(left.factors)
+    for each in policies:
+        always, at_most = (strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=is_high) for is_high in (False, True))
+        if reachable < min(at_most, reached):
+            losses[each.policy.name] = losses.get(each.policy.name, False) or reachable < always
+    return [LostAccess(name, always) for name, always in sorted(losses.items())]
 
 
 async def require_left(

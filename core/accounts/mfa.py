@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import attempt_limits, events, factor_changes
+from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
@@ -157,6 +158,11 @@ async def disable(ports: Ports, caller: Person) -> bool:
         account = await factor_changes.lock_account(ports, tx, caller, now)
         await factor_changes.require_left(ports, tx, account, replace(account, mfa_enabled_at=None), now)
         return await turn_off(tx, caller, account, FactorKind.TOTP, now)
+
+
+async def list_losses(ports: Ports, account: Account) -> Sequence[LostAccess]:
+    """Return the organizations and applications that would ask the user of this account for another factor without the app."""
+    return await factor_changes.list_losses(ports, account, replace(account, mfa_enabled_at=None))
 
 
 async def turn_off(tx: Transaction, caller: Person, account: Account, factor: FactorKind, now: datetime) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events, factor_changes, mfa, relying_party, ways_in
+from core.accounts.factor_changes import LostAccess
 from core.accounts.factors import backup_codes
 from core.accounts.factors.backup_codes import NO_CODES, BackupCodes
 from core.accounts.model.accounts import Account
@@ -192,6 +193,15 @@ async def delete(ports: Ports, caller: Person, passkey_id: UUID) -> bool:
         await security_notices.notify(tx, account, EmailKind.PASSKEY_REMOVED, now, session_id=caller.session_id, detail=passkey.description)
         tx.record(events.passkey_removed(account.id, passkey_id))
         return left.key_count == 0 and await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)
+
+
+async def list_losses(ports: Ports, account: Account, passkey: Passkey | None = None) -> Sequence[LostAccess]:
+    """Return the organizations and applications that would ask the user for another factor without this passkey.
+
+    None: if passkeys and security keys were no second factor.
+    """
+    left = replace(account, passkey_second_at=None) if passkey is None else _without(account, passkey)
+    return await factor_changes.list_losses(ports, account, left, removed=None if passkey is None else passkey.id)
 
 
 def _without(account: Account, passkey: Passkey) -> Account:

@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -117,8 +118,13 @@ def has_host(ports: Ports) -> bool:
 
 def web_origins(policy: Policy, base_url: str) -> Sequence[str]:
     """Return the origins of our own pages and of the frontend, as browsers write them."""
-    origins = (uris.origin_of(url) for url in (base_url, policy.frontend_url) if url is not None)
-    return list(dict.fromkeys(origin for origin in origins if origin))  # a text that is not a URL has none
+    return _origins_of(base_url, policy.frontend_url)
+
+
+@lru_cache(8)  # of the settings, which do not change; every sign-in with a passkey asks for them
+def _origins_of(*urls: str | None) -> tuple[str, ...]:
+    origins = (uris.origin_of(url) for url in urls if url is not None)
+    return tuple(dict.fromkeys(origin for origin in origins if origin))  # a text that is not a URL has none
 
 
 def foreign_origins(policy: Policy, base_url: str, rp_id: str) -> Sequence[str]:

@@ -82,7 +82,7 @@ async def authenticate_member(
     assert state is not None, "without a membership, the organization is not found"
     admission = await policy_checks.require_in(ports, PolicyPath.CONSOLE, user, organization, state.policy)
     if reminds:
-        admission.remind(ports, user)
+        await admission.remind(ports, user)
     return to_member(user, organization)
 
 

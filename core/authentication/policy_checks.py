@@ -38,7 +38,7 @@ from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 KEYS: Final = (FactorKind.PASSKEY, FactorKind.SECURITY_KEY)
 # Paths in which the user acts in the organization or on the platform, so that the networks of its admins count.
@@ -130,7 +130,7 @@ class Admission:
         return None if due_at is None else DueEnrollment(enrollment_url(ports, self.place), due_at)
 
     def is_reminded(self, now: datetime) -> bool:
-        """Return whether the user of the session was reminded today of a rule that starts later."""
+        """Return whether the user was reminded today of a rule that starts later, in any session."""
         reminded_at = None if self.subject is None or self.subject.session is None else self.subject.session.reminded_at
         return reminded_at is not None and now - reminded_at < REMINDER_PAUSE
 
@@ -152,9 +152,9 @@ class Admission:
             return False
         return not covers(self.subject.session.proofs, self.subject.account.factors)
 
-    def remind(self, ports: Ports, user: Person) -> None:
+    async def remind(self, ports: Ports, user: Person) -> None:
         """Remind the user of a rule that starts later, once a day. Raises: EnrolmentRequired."""
-        if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()):
+        if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()) and await claim_reminder(ports, user):
             refusal = EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
             refusal.caller = user
             raise refusal
@@ -294,8 +294,8 @@ class Enrollment:
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
     """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
 
-    The user can be new to the organization: its sign-in page names it to everyone. An unknown organization asks for nothing, so that
-    the answer does not tell whether one exists.
+    An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
+    organizations exist. With an application, the user can be new: its sign-in page names it to everyone.
     """
     if place.org_slug is None and not user.is_platform_owner:
         return Enrollment(None, None, NO_POLICY)
@@ -308,11 +308,21 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         if organization is None:
             return Enrollment(None, None, NO_POLICY)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
+        if found is None and not await _is_known(read, organization.id, user.user_id):
+            return Enrollment(None, None, NO_POLICY)
     admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
     return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key)
 
 
-async def postpone(ports: Ports, user: Person, org_id: UUID | None) -> None:
-    """Store that the user sets up the factor of a later rule another time, so that this session is not asked again today."""
+async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:
+    """Return whether the user has a membership of the organization, or uses one of its applications."""
+    if await read.members.exists(org_id, user_id):
+        return True
+    return await read.end_users.by_id(org_id, user_id) is not None
+
+
+async def claim_reminder(ports: Ports, user: Person) -> bool:
+    """Return whether the user is reminded now of a rule that starts later. Of several requests of one day, one gets True."""
+    now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
-        await statements.policy_passes.set_reminded(user.session_id, org_id, ports.clock.now())
+        return await statements.policy_passes.claim_reminder(user.user_id, now, now - REMINDER_PAUSE)

@@ -51,7 +51,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         await account_recovery.cancel_by_sign_in(tx, account, sign_in.proofs)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
-    tx.record(events.signed_in(account.id, methods, sign_in.service))
+    tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 

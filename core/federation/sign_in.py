@@ -91,6 +91,7 @@ class SignInOptions:
     email_sign_in: bool  # whether users can sign in by email
     password: bool = True
     passkey: bool = True
+    password_at_sign_up: bool = True  # the application accepts the password that a new user chooses
     is_folded: bool = False  # passwords and emails are not accepted
     folded_providers: list[ConnectionSlug] = field(default_factory=list)
 
@@ -249,5 +250,5 @@ def _accepted(options: SignInOptions, rules: Rules) -> SignInOptions:
     providers = [slug for slug in options.providers if rules.may_use(PROVIDER_PREFIX + slug)]
     if is_folded:
         others = [slug for slug in options.providers if slug not in providers]
-        return replace(options, providers=providers, passkey=passkey, is_folded=True, folded_providers=others)
-    return replace(options, providers=providers, password=password, email_sign_in=email, passkey=passkey)
+        return replace(options, providers=providers, passkey=passkey, password_at_sign_up=False, is_folded=True, folded_providers=others)
+    return replace(options, providers=providers, password=password, password_at_sign_up=password, email_sign_in=email, passkey=passkey)

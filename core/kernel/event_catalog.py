@@ -123,7 +123,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Groups", Target.GROUP, "group.created", "group.updated", "group.deleted"),
-            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed"),
+            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed", "group.attributes_updated"),
             *_kinds("Groups", Target.GROUP, "group.role_mapped", "group.role_unmapped", "group.mapping_stopped"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.claims.updated"),
@@ -177,6 +177,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.service_account.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),
             *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
+            *_kinds("API resources", Target.GROUP, "api_resource.group.assigned", "api_resource.group.unassigned"),
             *_kinds(
                 "Service accounts",
                 Target.SERVICE_ACCOUNT,
@@ -232,6 +233,12 @@ class Event:
     success: bool = True
     impersonator_id: UUID | None = None
     id: UUID | None = None
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the event may go to a log. Without an organization and a person, one that is for approved organizations only does not."""
+        is_addressed = self.org_id is not None or self.of_person is not None or self.on_platform
+        return is_addressed or (self.kind.audited and not self.kind.approved_only)
 
     @property
     def payload(self) -> Mapping[str, Any]:

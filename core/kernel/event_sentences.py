@@ -88,6 +88,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {count} users from the group {target}",
             "{actor} removed users from the group {target}",
         ),
+        "group.attributes_updated": ("{actor} changed attributes of the group {target}",),
         "group.role_mapped": (
             "{actor} gave the members of the group {target} the role {role}",
             "{actor} gave the members of the group {target} a role",
@@ -252,6 +253,14 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "api_resource.user.unassigned": (
             "{actor} ended the assignment of {target} to the API resource {name}",
             "{actor} ended the assignment of {target} to an API resource",
+        ),
+        "api_resource.group.assigned": (
+            "{actor} assigned the group {target} to the API resource {name}",
+            "{actor} assigned the group {target} to an API resource",
+        ),
+        "api_resource.group.unassigned": (
+            "{actor} ended the assignment of the group {target} to the API resource {name}",
+            "{actor} ended the assignment of the group {target} to an API resource",
         ),
         "service_account.created": ("{actor} created the service account {target}",),
         "service_account.updated": ("{actor} changed the service account {target}",),

@@ -46,7 +46,10 @@ class Acr(StrEnum):
     @property
     def strength(self) -> Strength:
         """The strength that meets the class."""
-        return Strength(1 + [*Acr].index(self))
+        return _STRENGTHS[self]
+
+
+_STRENGTHS: Final[Mapping[Acr, Strength]] = MappingProxyType({acr: Strength(1 + index) for index, acr in enumerate(Acr)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def strength_of(proofs: Proofs) -> Strength:
 def acr_of(proofs: Proofs, asked: Collection[Acr] = ()) -> Acr:
     """Return the strongest authentication context class that is met, of the `asked` ones if one of these is met."""
     strength = strength_of(proofs)
-    met = [acr for acr in Acr if acr.strength <= strength]
+    met = [acr for acr, required in _STRENGTHS.items() if required <= strength]
     return ([acr for acr in met if acr in asked] or met or [Acr.PASSWORD])[-1]
 
 

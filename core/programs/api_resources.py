@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications import access
-from core.applications.model.users import AccessPolicy, AssigneeNotFound
+from core.applications.model.users import AccessPolicy, AssignedGroup, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import OrganizationCaller
@@ -19,6 +19,7 @@ from core.programs.model.api_resources import (
     MAX_RESOURCES,
     ApiResource,
     ApiResourceNotFound,
+    GroupNotAssignedToResource,
     IdentifierHostNotVerified,
     NoApiResourceChanges,
     NotAssignedToResource,
@@ -34,6 +35,7 @@ from core.programs.model.api_resources import (
     parse_identifier,
 )
 from core.tenancy import organizations
+from core.tenancy.model.groups import OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -223,6 +225,44 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
         if not await tx.api_resources.unassign(resource.org_id, resource.id, user_id):
             raise NotAssignedToResource
         tx.record(events.user_unassigned_from_resource(resource, user_id))
+
+
+async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
+    """Return the groups that are assigned to the API resource, by name.
+
+    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    """
+    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
+        raise RoleInsufficient
+    async with ports.storage.reading() as read:
+        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        return await read.api_resources.groups(resource.org_id, resource.id)
+
+
+async def assign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
+    """Assign a group to an API resource: under the policy `assigned`, its users get tokens. Assigning it again changes nothing.
+
+    Raises: ApiResourceNotFound, OrganizationGroupNotFound.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(OrganizationGroupNotFound)
+        if await tx.api_resources.assign_group(resource.org_id, resource.id, group.id, now):
+            tx.record(events.group_assigned_to_resource(resource, group))
+
+
+async def unassign_group(ports: Ports, caller: OrganizationCaller, resource_id: UUID, group_id: UUID) -> None:
+    """End the assignment of a group. Users who lose access by this get no further tokens.
+
+    Raises: ApiResourceNotFound, GroupNotAssignedToResource.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        resource = await lock_organization_for(tx, caller, resource_id)
+        group = await tx.groups.by_id(resource.org_id, group_id) or refuse(GroupNotAssignedToResource)
+        if not await tx.api_resources.unassign_group(resource.org_id, resource.id, group.id):
+            raise GroupNotAssignedToResource
+        tx.record(events.group_unassigned_from_resource(resource, group))
 
 
 # The applications that may ask for it

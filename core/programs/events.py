@@ -10,6 +10,7 @@ from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient
 from core.programs.model.credentials import Credential
 from core.programs.model.service_accounts import ServiceAccount, in_declared_order, scopes_in_order
+from core.tenancy.model.groups import Group
 
 
 def api_resource_created(resource: ApiResource) -> Event:
@@ -61,6 +62,21 @@ def user_assigned_to_resource(resource: ApiResource, user_id: UUID) -> Event:
 def user_unassigned_from_resource(resource: ApiResource, user_id: UUID) -> Event:
     """The assignment of a user to an API resource ended. The end of a membership records none."""
     return _resource_user_event("api_resource.user.unassigned", resource, user_id)
+
+
+def group_assigned_to_resource(resource: ApiResource, group: Group) -> Event:
+    """A group was assigned to an API resource."""
+    return _resource_group_event("api_resource.group.assigned", resource, group)
+
+
+def group_unassigned_from_resource(resource: ApiResource, group: Group) -> Event:
+    """The assignment of a group to an API resource ended. The deletion of the group records none."""
+    return _resource_group_event("api_resource.group.unassigned", resource, group)
+
+
+def _resource_group_event(name: str, resource: ApiResource, group: Group) -> Event:
+    details = {**_resource_details(resource), "group_name": group.name}
+    return Event(EVENT_KINDS[name], str(group.id), org_id=resource.org_id, details=details)
 
 
 def account_resource_updated(resource: ApiResource, account: ServiceAccount, scopes: Sequence[str]) -> Event:

@@ -23,6 +23,7 @@ from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
     RULES_OF_APPLICATIONS,
+    Concerned,
     Document,
     EffectivePolicy,
     PolicyPart,
@@ -126,6 +127,14 @@ async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
     """Return the policies of the caller's organizations, and that of the platform for its owners."""
     async with ports.storage.reading() as read:
         return await read.sign_in_policies.of_user(caller.user_id)
+
+
+async def accepts_password(ports: Ports, org_id: UUID) -> bool:
+    """Return whether the organization accepts a password as the first factor of its members."""
+    async with ports.storage.reading() as read:
+        policy = await read.sign_in_policies.effective(org_id)
+    rules = Rules() if policy is None else policy.in_force(ports.clock.now())
+    return rules.may_use(Method.PASSWORD) and Concerned.EVERYONE not in rules.phishing_resistant
 
 
 def _parse(document: Document, application: PolicyApplication | None) -> Rules:

@@ -1,22 +1,20 @@
-"""The Quart application: its blueprints, its edge, and the checks at start."""
+"""The Quart application: its blueprints, its edge, and the checks at start. The list of all modules with routes makes 400 lines of it."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from ipaddress import IPv4Network, IPv6Network
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
 
 from core.kernel.policy import SupportContact
 from core.kernel.uris import origin_of
 from entrypoints.http.api import account_logs, installation, operations, privacy
 from entrypoints.http.api.accounts import accounts, devices, mfa, passkey_origins, passkeys, pictures, platform_users
 from entrypoints.http.api.applications import (
+    access_reasons,
     analytics,
     api_keys,
     authorization,
@@ -99,6 +97,7 @@ from entrypoints.http.edge.openapi.description import describe_interface, interf
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
 from entrypoints.http.edge.rate_limits import RateLimits
+from entrypoints.http.edge.route_table import RouteTable
 from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
@@ -149,6 +148,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (service_access, "Who may use a service: its policy, and assigned users."),
     (authorization, "Permissions that a service declares, and the roles that it makes of them."),
     (role_assignments, "Users and groups that have roles of a service."),
+    (access_reasons, "What a user may do, and why."),
     (claims, "The claims in the tokens of a service, and their sources."),
     (sign_in_preview, "Test sign-in: what a service would receive for the signed-in user."),
     (plans, "Plans that the users of a service can subscribe to."),
@@ -348,37 +348,6 @@ async def find_upgrade(app: Application) -> None:
 
 async def _log_at_once(app: Application) -> None:
     app_context(app).directory_log.background = None
-
-
-class RouteTable:
-    """The routes, as the middleware needs them."""
-
-    def __init__(self, app: QuartTrio) -> None:
-        self._views = app.view_functions
-        self._match = app.url_map.bind("localhost")
-        rules = list(app.url_map.iter_rules())
-        self._paths_for_any_origin = frozenset(rule.rule for rule in rules if docs_of(app.view_functions[rule.endpoint]).any_origin)
-        self.methods = lru_cache(maxsize=1024)(self._methods)
-        self.view = lru_cache(maxsize=1024)(self._view)
-
-    def _methods(self, path: str) -> frozenset[str] | None:
-        return None if path.startswith("//") else frozenset(self._match.allowed_methods(path)) or None
-
-    def _view(self, path: str, method: str) -> Callable[..., Any] | None:
-        if path.startswith("//"):
-            return None
-        try:
-            endpoint, _ = self._match.match(path, method)
-        except HTTPException:
-            return None
-        return self._views[endpoint]
-
-    def changes_state(self, path: str) -> bool:
-        view = self.view(path, "GET")
-        return view is not None and docs_of(view).changes_state
-
-    def allows_any_origin(self, path: str) -> bool:
-        return path in self._paths_for_any_origin
 
 
 def _render_error(

@@ -12,7 +12,7 @@ from ports.storage.authentication.recoveries import RecoveryAttempts
 from ports.storage.authentication.sessions import RefreshTokenRotation
 from ports.storage.authentication.sign_ins import FailedLogins, ReauthenticationCodeAttempts
 from ports.storage.eventing import AuditOutcomes
-from ports.storage.federation.oauth import DevicePolls, PushedRequestUses, UsedAssertions
+from ports.storage.federation.oauth import AuthorizationCodeUse, DevicePolls, PushedRequestUses, UsedAssertions
 from ports.storage.federation.saml import SamlSignOnStarts
 from ports.storage.kernel import Rates
 from ports.storage.programs import ProgramClients
@@ -63,6 +63,8 @@ class Autocommit(Protocol):
     @property
     def refresh_tokens(self) -> RefreshTokenRotation: ...
     # federation
+    @property
+    def authorization_codes(self) -> AuthorizationCodeUse: ...
     @property
     def client_assertions(self) -> UsedAssertions: ...
     @property

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
+from core.applications.model.users import AssignedGroup
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
@@ -58,6 +59,9 @@ class ApiResourcesRead(Protocol):
         `search` is a part of an email address in lower case.
         """
 
+    async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:
+        """Return the groups that are assigned to the resource, by name."""
+
 
 class ApiResources(ApiResourcesRead, Protocol):
     """Write access to API resources. Callers lock the organization before calling any method."""
@@ -86,6 +90,12 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """End the assignment of a user. Return False if there is none."""
+
+    async def assign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID, now: datetime) -> bool:
+        """Assign a group. Return False if the group is already assigned."""
+
+    async def unassign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID) -> bool:
+        """End the assignment of a group. Return False if there is none."""
 
 
 class ServiceAccountsRead(Protocol):

@@ -1,6 +1,6 @@
 """Storage of SCIM tokens, and of the users that directories provision."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -12,7 +12,7 @@ from core.provisioning.model.directories import ScimRequest, ScimToken, ScimToke
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.users import DirectoryBlock, ScimUser, WelcomeContext
+from core.provisioning.model.users import DirectoryBlock, GroupOfUser, ScimUser, WelcomeContext
 from core.tenancy.model.organizations import Membership
 
 # SCIM tokens
@@ -58,6 +58,9 @@ class ScimUsersRead(Protocol):
         """Return a page of the matching users, oldest first, with the total number."""
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
+
+    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Sequence[GroupOfUser]]:
+        """Return the groups of the directory that each of these users is in, by name. Users without any are left out."""
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids of the group after this one, in order."""

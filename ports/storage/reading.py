@@ -6,6 +6,7 @@ from ports.storage.accounts.accounts import AccountsRead, EmailChangesRead, OneT
 from ports.storage.accounts.images import ImagesRead
 from ports.storage.accounts.passkeys import PasskeysRead
 from ports.storage.accounts.security import DevicesRead, MfaRead, SecurityNoticesRead
+from ports.storage.applications.access_reasons import AccessReasonsRead
 from ports.storage.applications.authorization import AuthorizationsRead, RoleAssignmentsRead
 from ports.storage.applications.evaluations import EvaluationsRead
 from ports.storage.applications.figures import FiguresRead
@@ -112,6 +113,8 @@ class Reading(Protocol):
     def plans(self) -> PlansRead: ...
     @property
     def role_assignments(self) -> RoleAssignmentsRead: ...
+    @property
+    def access_reasons(self) -> AccessReasonsRead: ...
     @property
     def service_claims(self) -> ServiceClaimsRead: ...
     @property

@@ -117,6 +117,27 @@ async def test_waiting_too_long_for_a_connection_is_an_outage(blank: str) -> Non
             assert await connection.row("select 1") == (1,)
 
 
+async def test_tasks_that_wait_get_a_connection_in_their_order_and_a_canceled_one_gets_none(blank: str) -> None:
+    served: list[int] = []
+    waits = [trio.CancelScope() for _ in range(3)]
+
+    async def use(number: int) -> None:
+        with waits[number]:
+            async with pool.connection():
+                served.append(number)
+
+    async with pool_of(blank, 1) as pool, trio.open_nursery() as nursery:
+        async with pool.connection():
+            for number in range(3):
+                nursery.start_soon(use, number)
+                await trio.testing.wait_all_tasks_blocked()
+            waits[1].cancel()
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert served == [0, 2]
+        assert pool.stats == PoolStats(total=1, idle=1, maximum=1)
+
+
 @pytest.mark.parametrize("size", [1, 2])
 async def test_a_task_that_holds_a_connection_may_not_take_another(blank: str, size: int) -> None:
     async with pool_of(blank, size) as pool:

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.values import new_id
 from tests.support.builders import Answer, run_sql
 from tests.support.tenants import Tenant
 
@@ -53,6 +54,18 @@ class GroupAdmin:
 
     async def unassign(self, service: str, group: str) -> Answer:
         return await self.tenant.api.delete(f"{self.tenant.path}/services/{service}/groups/{group}", token=self.tenant.token(self.by))
+
+
+async def add_group(pool: Pool, org: UUID, *users: UUID, name: str = "Group") -> UUID:
+    """Add a group with these users to the database."""
+    group = new_id()
+    insert = """
+        insert into groups (id, org_id, name, name_key, created_at, updated_at, members_changed_at)
+        values (%s, %s, %s, lower(%s), now(), now(), now())"""
+    await run_sql(pool, insert, group, org, name, name)
+    for user in users:
+        await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, group, user)
+    return group
 
 
 async def check_counts(pool: Pool) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.devices import (
     FAILURE_PERIOD,
     HABIT_PERIOD,
@@ -52,12 +52,13 @@ LISTED: Final = (
 )
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
+_WRONG: Final = ", ".join(f"'{reason}'" for reason in WRONG_PROOFS)
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
 # it has an index.
-HISTORY: Final = """
+HISTORY: Final = f"""
     (select count(*) from (
         select 1 from login_events e
-        where e.user_id = %(user_id)s and not e.success and (e.reason is null or e.reason = any(%(wrong)s))
+        where e.user_id = %(user_id)s and not e.success and (e.reason is null or e.reason in ({_WRONG}))
           and e.created_at > greatest(%(failing_since)s, (
             select s.created_at from login_events s
             where s.user_id = %(user_id)s and s.success and s.created_at > %(failing_since)s
@@ -79,6 +80,7 @@ HISTORY: Final = """
 MATCH: Final = f"""
     select {DEVICE.columns}, period.days,
         exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
+        exists (select from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null),
         {HISTORY}
     from (select %(user_id)s::uuid as user_id) owner
     cross join lateral ({TRUST_PERIOD}) period
@@ -97,8 +99,8 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 def _to_known_device(row: Row) -> KnownDevice:
-    trust_days, has_recovery, *history = row[DEVICE.width :]
-    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, LoginHistory(*history))
+    trust_days, has_recovery, is_member, *history = row[DEVICE.width :]
+    return KnownDevice(to_device_if_any(row), trust_days, has_recovery, is_member, LoginHistory(*history))
 
 
 class Devices(Repository):
@@ -131,8 +133,10 @@ class Devices(Repository):
             where d.id = %(device_id)s"""
         return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
-    async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
-        match = await self._one(
+    def find_match_deferred(
+        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
+    ) -> DeferredRow[KnownDevice]:
+        return self._one_deferred(
             _to_known_device,
             MATCH,
             user_id=user_id,
@@ -144,15 +148,12 @@ class Devices(Repository):
             org_id=org_id,
             failing_since=now - FAILURE_PERIOD,
             failures=MAX_COUNTED_FAILURES,
-            wrong=list(WRONG_PROOFS),
             since=now - HABIT_PERIOD,
             habit=MIN_LOGINS_FOR_HABIT,
             now=now,
             city=fingerprint.location.city if fingerprint.location else None,
             country=fingerprint.location.country if fingerprint.location else None,
         )
-        assert match is not None, "the trust period always has a row"
-        return match
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         sql = f"""

@@ -45,10 +45,14 @@ def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
 
 def may_use_resource(resource: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this row of `api_resources`. It needs no parameter."""
+    assert user_id[:2] not in ("a.", "d.", "g.", "i.", "m."), "a subquery has a table with this alias"
     return _admits(
         resource,
         user_id,
-        f"exists (select 1 from api_resource_assignments a where a.resource_id = {resource}.id and a.user_id = {user_id})",
+        f"""(exists (select 1 from api_resource_assignments a where a.resource_id = {resource}.id and a.user_id = {user_id})
+             or exists (select 1 from api_resource_groups_assigned g join group_members i on i.group_id = g.group_id
+                        where g.resource_id = {resource}.id and i.user_id = {user_id}
+                          and {is_of_organization("g.org_id", "i.user_id")}))""",
     )
 
 
@@ -77,12 +81,21 @@ def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString
         else true end)"""
 
 
+def is_assigned_alone(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if a directory, an admin or an API key assigned this user to this service."""
+    return f"""exists (select 1 from service_users a
+                 where a.service_id = {service}.id and a.user_id = {user_id} and a.enrolled_by in {ASSIGNED})"""
+
+
+def is_subscribed(service: LiteralString, user_id: LiteralString) -> LiteralString:
+    """Return an SQL condition that is true if this user has a subscription to this service that admits them."""
+    return f"""exists (select 1 from subscriptions s
+                    where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due'))"""
+
+
 def _is_assigned(service: LiteralString, user_id: LiteralString) -> LiteralString:
     # A directory can put members into groups before they confirm the membership. Then a group gives nothing yet, so that no
     # page of a foreign organization makes a stranger its user.
-    return f"""(exists (select 1 from service_users a
-                 where a.service_id = {service}.id and a.user_id = {user_id} and a.enrolled_by in {ASSIGNED})
-         or exists (select 1 from subscriptions s
-                    where s.service_id = {service}.id and s.user_id = {user_id} and {STATUS} in ('active', 'past_due'))
+    return f"""({is_assigned_alone(service, user_id)} or {is_subscribed(service, user_id)}
          or exists (select 1 from service_groups_assigned g join group_members i on i.group_id = g.group_id
                     where g.service_id = {service}.id and i.user_id = {user_id} and {is_of_organization("g.org_id", "i.user_id")}))"""

@@ -39,7 +39,9 @@ STATE: Final = Columns(
 # Whether the session `s`, in the organization `o` if any, has a pass, or needs none
 POLICY_MET: Final = f"(o.sign_in_policy_version is null or s.impersonator_id is not null or {_IS_ALLOWED})"
 PROOFS: Final = proof_columns("s")
-SESSION: Final = f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, y.reminded_at"
+SESSION: Final = (
+    f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, u.policy_reminded_at"
+)
 SESSION_WIDTH: Final = 8 + PROOFS.width
 FACTS_WIDTH: Final = 15
 LOAD: Final = f"""
@@ -81,7 +83,7 @@ def to_subject(row: Row) -> PolicySubject:
     return PolicySubject(
         policy=EffectivePolicy(org_id, version, tuple(parts)),
         org_slug=org_slug,
-        service_slug=None if service_rules is None else service_slug,
+        service_slug=service_slug,
         role=None if role is None else RoleName(role),
         roles_key=roles_key,
         rights=rights,
@@ -138,9 +140,11 @@ class PolicyPasses(Repository):
             used_at=new.used_at,
         )
 
-    async def set_reminded(self, session_id: UUID, org_id: UUID | None, now: datetime) -> None:
-        sql = "update policy_passes set reminded_at = %(now)s where session_id = %(session_id)s and org_id = %(org_id)s"
-        await self._run(sql, session_id=session_id, org_id=org_id or PLATFORM, now=now)
+    async def claim_reminder(self, user_id: UUID, now: datetime, before: datetime) -> bool:
+        sql = """
+            update users set policy_reminded_at = %(now)s
+            where id = %(user_id)s and (policy_reminded_at is null or policy_reminded_at <= %(before)s)"""
+        return await self._run(sql, user_id=user_id, now=now, before=before) == 1
 
 
 def _load(org_id: UUID | None) -> LiteralString:

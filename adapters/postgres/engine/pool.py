@@ -16,7 +16,7 @@ from adapters.postgres.engine.driver import Connection
 from core.kernel.errors import StorageDown
 
 SILENCE: Final = 5.0  # seconds beyond the statement timeout, after which the server counts as down
-WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers
+WATCH_INTERVAL: Final = 0.5  # seconds between two looks for silent servers, and for tasks that have waited too long
 # The server keeps up to 50 kB for each prepared statement. Most connections never have as many.
 PREPARED_MAX: Final = 1000
 IDLE_IN_TRANSACTION_TIMEOUT: Final = 60.0  # seconds; a task that hangs between two statements must not hold its locks forever
@@ -88,7 +88,9 @@ class Pool:
         self._acquire_timeout = acquire_timeout
         self._statement_timeout = statement_timeout
         self._lock_timeout = lock_timeout
-        self._limiter = trio.CapacityLimiter(size)
+        # A trio.CapacityLimiter and a cancel scope for each wait would cost three times as much.
+        self._holders: set[trio.lowlevel.Task] = set()  # the tasks that have a connection, or open one
+        self._waiting: dict[trio.lowlevel.Task, float] = {}  # in their order, with the time until which each one waits
         self._idle: list[Connection] = []
         self._open_connections: dict[int, Connection] = {}  # by the process of the server
         self._is_watched = False
@@ -106,7 +108,7 @@ class Pool:
     @property
     def stats(self) -> PoolStats:
         """Return the current numbers of connections."""
-        return PoolStats(total=self._limiter.borrowed_tokens + len(self._idle), idle=len(self._idle), maximum=self._size)
+        return PoolStats(total=len(self._holders) + len(self._idle), idle=len(self._idle), maximum=self._size)
 
     def owns(self, server_process: int) -> bool:
         """Return whether this process of the server serves one of the open connections."""
@@ -123,23 +125,42 @@ class Pool:
         if self._closed:
             raise RuntimeError("the pool is closed")
         self._on_use()
-        deadline = trio.current_time() + self._acquire_timeout
-        try:
-            self._limiter.acquire_on_behalf_of_nowait(task)
-        except trio.WouldBlock:
-            with trio.move_on_at(deadline) as waiting:
-                await self._limiter.acquire_on_behalf_of(task)
-            if waiting.cancelled_caught:
-                raise StorageDown from None
-        except RuntimeError:
+        if task in self._holders:
             raise RuntimeError(
                 "this task already holds a database connection: a transaction or reading was opened inside another; use the outer one"
-            ) from None
+            )
+        deadline = trio.current_time() + self._acquire_timeout
+        if len(self._holders) < self._size:  # then no task waits
+            self._holders.add(task)
+        else:
+            await self._wait(task, deadline)
         try:
             return self._take_idle() or await self._open(max(0.0, deadline - trio.current_time()))
         except BaseException:
-            self._limiter.release_on_behalf_of(task)
+            self._pass_on(task)
             raise
+
+    async def _wait(self, task: trio.lowlevel.Task, deadline: float) -> None:
+        """Wait until another task makes this one a holder. Raises: StorageDown at the deadline, or up to WATCH_INTERVAL later."""
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del self._waiting[task]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._waiting[task] = deadline
+        self._start_watch()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        if task not in self._holders:
+            raise StorageDown
+
+    def _pass_on(self, task: trio.lowlevel.Task) -> None:
+        """Make the task that waits for the longest time a holder in place of this one."""
+        self._holders.remove(task)
+        if self._waiting:
+            successor = next(iter(self._waiting))
+            del self._waiting[successor]
+            self._holders.add(successor)
+            trio.lowlevel.reschedule(successor)
 
     def _take_idle(self) -> Connection | None:
         while self._idle:
@@ -160,9 +181,7 @@ class Pool:
             )
         self._limit_silence(connection)
         self._open_connections[connection.server_process] = connection
-        if not self._is_watched:
-            self._is_watched = True
-            trio.lowlevel.spawn_system_task(self._watch)
+        self._start_watch()
         return connection
 
     def _limit_silence(self, connection: Connection) -> None:
@@ -170,13 +189,22 @@ class Pool:
         # gone silent.
         connection.answer_within = self._statement_timeout + SILENCE
 
+    def _start_watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            trio.lowlevel.spawn_system_task(self._watch)
+
     async def _watch(self) -> None:
-        """Close connections to a silent server, as long as any connection is open."""
+        """Close connections to a silent server, and end the waits that take too long."""
         try:
-            while self._open_connections:
+            while self._open_connections or self._waiting:
                 await trio.sleep(WATCH_INTERVAL)
                 for connection in self._open_connections.values():
                     connection.finish_if_silent()
+                now = trio.current_time()
+                for task in [task for task, deadline in self._waiting.items() if deadline <= now]:
+                    del self._waiting[task]
+                    trio.lowlevel.reschedule(task)
         finally:
             self._is_watched = False
 
@@ -193,7 +221,7 @@ class Pool:
         else:
             self._limit_silence(connection)  # a transaction may have raised it
             self._idle.append(connection)
-        self._limiter.release_on_behalf_of(task)
+        self._pass_on(task)
         self._on_use()
 
 

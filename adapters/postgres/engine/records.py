@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, LiteralString, TypeVar
 
 from adapters.postgres.engine.statements import Row
@@ -68,14 +69,15 @@ class Record(Generic[T]):
         self.columns: LiteralString = ", ".join([*selected.values(), *(part.sql for part in self._parts.values())])
         # Fields of other tables, or with an expression, are only read.
         own_names = {name: own for name, each in selected.items() if (own := self._own_name(each)).isidentifier()}
-        self._own_columns = [(name, own, self._columns[name].write) for name, own in own_names.items()]
-        self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
         self.width = len(self._columns) + sum(part.width for part in self._parts.values())
         # A function of a row, which must have all columns.
-        self.read: Callable[[Row], T] = self._compile(kind, defaults)
+        self.read: Callable[[Row], T] = self._compile_read(kind, defaults)
+        # A function that returns the values of the columns of the table, by their names. Tuples are stored as arrays.
+        self.values: Callable[[T], dict[str, object]] = self._compile_values(kind, own_names)
 
-    def _compile(self, kind: type[T], defaults: dict[str, object]) -> Callable[[Row], T]:
-        """Return the function `read`. Its code is generated, like the methods of a dataclass, because every request reads records."""
+    # The code of both is generated, like the methods of a dataclass, because every request reads and writes records.
+
+    def _compile_read(self, kind: type[T], defaults: dict[str, object]) -> Callable[[Row], T]:
         names: dict[str, object] = {"kind": kind, "defaults": defaults}
         values = {name: f"defaults[{name!r}]" for name in defaults}
         for index, (name, column) in enumerate(self._columns.items()):
@@ -92,42 +94,49 @@ class Record(Generic[T]):
         read: Callable[[Row], T] = eval(f"lambda row: kind({', '.join(arguments)})", names)  # noqa: S307  (field names and numbers)
         return read
 
+    def _compile_values(self, kind: type[T], own_names: dict[str, str]) -> Callable[[T], dict[str, object]]:
+        names: dict[str, object] = {}
+        items: list[str] = []
+        for field in fields(kind):
+            name, part = field.name, self._parts.get(field.name)
+            if name in own_names:
+                is_never_tuple = isinstance(field.type, type) and not issubclass(field.type, tuple)
+                value = f"record.{name}" if is_never_tuple else f"(list(value) if isinstance(value := record.{name}, tuple) else value)"
+                if (write := self._columns[name].write) is not None:
+                    names[f"write_{name}"] = write
+                    value = f"None if record.{name} is None else write_{name}({value})"
+                items.append(f"{own_names[name]!r}: {value}")
+            elif part is not None and part.values and part.sql.startswith(f"{self._alias}."):
+                names[f"values_{name}"] = part.values
+                items.append(f"**values_{name}(record.{name})")
+        values: Callable[[T], dict[str, object]] = eval(f"lambda record: {{{', '.join(items)}}}", names)  # noqa: S307  (names of fields)
+        return values
+
     def if_any(self, key: str) -> Callable[[Row], T | None]:
         """Return a reader for outer joins. It returns None if the column of the field `key` is null, so choose one that never is."""
         index = [*self._columns].index(key)
         read = self.read
         return lambda row: None if row[index] is None else read(row)
 
-    def values(self, record: T) -> dict[str, object]:
-        """Return the values of the columns of the table, by their names. Tuples are stored as arrays."""
-        stored: dict[str, object] = {}
-        for name, own, write in self._own_columns:
-            value = getattr(record, name)
-            if isinstance(value, tuple):
-                value = list(value)
-            stored[own] = value if value is None or write is None else write(value)
-        for name, values in self._own_parts:
-            stored |= values(getattr(record, name))
-        return stored
-
     def insert(self, table: LiteralString, *further: LiteralString, source: LiteralString | None = None) -> LiteralString:
         """Return the statement that inserts `values`, and the parameters for further columns of the same names.
 
         `source` is the `from` or `where` of a query, and the record is inserted if the query has a row.
         """
-        names = [*self._stored(), *further]
+        names = [*self._stored, *further]
         parameters = ", ".join(f"%({name})s" for name in names)
         row = f"values ({parameters})" if source is None else f"select {parameters} {source}"
         return f"insert into {table} ({', '.join(names)}) {row}"
 
     def assignments(self, *, without: Collection[str]) -> LiteralString:
         """Return the assignments of an update that sets all columns to `values`, except the columns `without`."""
-        return ", ".join(f"{name} = %({name})s" for name in self._stored() if name not in without)
+        return ", ".join(f"{name} = %({name})s" for name in self._stored if name not in without)
 
     def overwrites(self, *, without: Collection[str]) -> LiteralString:
         """Return the assignments of `on conflict do update` that overwrite all columns, except the columns `without`."""
-        return ", ".join(f"{name} = excluded.{name}" for name in self._stored() if name not in without)
+        return ", ".join(f"{name} = excluded.{name}" for name in self._stored if name not in without)
 
+    @cached_property
     def _stored(self) -> list[LiteralString]:
         names = [self._own_name(column) for column in self.columns.split(", ")]
         # The SQL of a field can have ", " as well.
@@ -145,4 +154,4 @@ class Record(Generic[T]):
         return Columns(self.columns, self.width, self.if_any(if_any), self._values_if_any)
 
     def _values_if_any(self, record: T | None) -> dict[str, object]:
-        return dict.fromkeys(self._stored()) if record is None else self.values(record)
+        return dict.fromkeys(self._stored) if record is None else self.values(record)

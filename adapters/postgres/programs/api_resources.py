@@ -8,7 +8,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.verified_domains import verified_owner
-from core.applications.model.users import AccessPolicy
+from core.applications.model.users import AccessPolicy, AssignedGroup
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (
     ApiResource,
@@ -217,6 +217,24 @@ class ApiResources(Repository):
             delete from api_resource_clients
             where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s"""
         await self._run(sql, org_id=org_id, resource_id=resource_id, service_id=service_id)
+
+    async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:
+        sql = """
+            select g.id, g.name, g.member_count, a.assigned_at from api_resource_groups_assigned a join groups g on g.id = a.group_id
+            where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s order by g.name_key"""
+        return await self._all(lambda row: AssignedGroup(*row), sql, org_id=org_id, resource_id=resource_id)
+
+    async def assign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID, now: datetime) -> bool:
+        sql = """
+            insert into api_resource_groups_assigned (org_id, resource_id, group_id, assigned_at)
+            values (%(org_id)s, %(resource_id)s, %(group_id)s, %(now)s) on conflict do nothing returning 1"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, group_id=group_id, now=now)
+
+    async def unassign_group(self, org_id: UUID, resource_id: UUID, group_id: UUID) -> bool:
+        sql = """
+            delete from api_resource_groups_assigned
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and group_id = %(group_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, group_id=group_id)
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
         sql = """

@@ -17,7 +17,7 @@ from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.users import ScimUser, UserNameTaken, WelcomeContext
+from core.provisioning.model.users import GroupOfUser, ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.model.organizations import Membership
 from ports.signals import Signal
 
@@ -47,6 +47,16 @@ class ScimUsers(Repository):
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
         return await self._one(SCIM_USER.read, BY_ID, org_id=org_id, user_id=user_id)
+
+    async def groups(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, list[GroupOfUser]]:
+        sql = """
+            select i.user_id, g.id, g.name from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id
+            where i.org_id = %(org_id)s and i.user_id = any(%(user_ids)s) and g.scim_token_id is not null
+            order by g.name_key"""
+        groups: dict[UUID, list[GroupOfUser]] = {}
+        for user_id, id_, name in await self._all(lambda row: row, sql, org_id=org_id, user_ids=list(user_ids)):
+            groups.setdefault(user_id, []).append(GroupOfUser(id_, name))
+        return groups
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         later = "" if after is None else "and user_id > %(after)s"

@@ -72,8 +72,9 @@ OF_USER: Final = f"""
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
 OF_USED_APPLICATIONS: Final = f"""
-    select distinct p.org_id, p.rules, coalesce({is_admin("m", "x.org_id")}, false)
+    select distinct p.org_id, coalesce(v.name, o.name), p.rules, coalesce({is_admin("m", "x.org_id")}, false)
     from service_users x join sign_in_policies p on p.org_id = x.org_id and (p.service_id is null or p.service_id = x.service_id)
+    join organizations o on o.id = p.org_id left join services v on v.id = p.service_id and v.org_id = o.id
     left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
     where x.user_id = %(user_id)s"""
 OF_APPLICATIONS: Final = """
@@ -107,7 +108,7 @@ def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
     later = "" if last is None else "and m.user_id > %(last)s"
     return f"""
         {MEMBER} (
-            select m.user_id, m.role, m.confirmed_at from memberships m
+            select m.user_id, m.role from memberships m
             where m.org_id = %(org_id)s and m.confirmed_at is not null {later} {"" if service_id is None else USES_SERVICE}
             order by m.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""
@@ -229,8 +230,8 @@ def _to_person(row: Row) -> PolicyPerson:
 
 
 def _to_policy_where_used(row: Row) -> PolicyOfUser:
-    org_id, rules, is_admin = row
-    return PolicyOfUser(EffectivePolicy(org_id, 0, (PolicyPart("", Rules.read(rules)),)), is_admin)
+    org_id, name, rules, is_admin = row
+    return PolicyOfUser(EffectivePolicy(org_id, 0, (PolicyPart(name, Rules.read(rules)),)), is_admin)
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:

@@ -195,6 +195,7 @@ class KnownDevice:
     device: Device | None  # None if the fingerprint matches no device of the user
     trust_days: int  # the shortest trust period of the user's organizations and of the service's organization
     has_recovery: bool  # whether the user's account has an open recovery
+    is_member: bool  # whether the user has a confirmed membership
     history: LoginHistory
 
 
@@ -222,6 +223,7 @@ class DeviceMatch:
     device: Device
     is_trusted: bool  # the request has a valid trust token, and the risk is not high
     has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no other statement to know
+    is_member: bool = True  # whether the user has a confirmed membership, for the same reason
 
 
 def trust_hash_of(client: PresentedDevice) -> bytes | None:

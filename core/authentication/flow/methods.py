@@ -19,7 +19,9 @@ from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-Lock = Callable[[Transaction, Caller], Awaitable[tuple[Account, PendingIdentity | None]]]
+# Sends further statements with the one that locks the account with this id, which is the first of them.
+SendBehind = Callable[[UUID], None]
+Lock = Callable[[Transaction, Caller, SendBehind], Awaitable[tuple[Account, PendingIdentity | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Proved:
 
     `lock` finds or creates the account and locks it, and uses the secret up. It also returns the identity to
     link when all required factors are proved, if any. Lock order: the subject at the identity provider, then
-    the account.
+    the account. A method that knows the account calls `SendBehind` right before it sends its lock, which saves a round trip.
     """
 
     proof: Proof
@@ -36,6 +38,7 @@ class Proved:
     account: Account | None = None  # if it is known before the lock
     flow: Flow | None = None  # as it was read, if the caller knew only its id
     continues: bool = False  # it is the second factor beside the first proof of the flow
+    is_one_time: bool = False  # the secret is used up once it was right, even if the user is refused
     trusts_device: bool = False  # the device skips the second factor for a while
     refused: Callable[[Refusal], Awaitable[None]] | None = None  # told why the sign-in failed after all; may raise another error
 

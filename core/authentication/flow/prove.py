@@ -4,6 +4,7 @@ All methods are treated alike: the second factor is required (security A-10), th
 same records are written.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 from core.accounts import devices
 from core.accounts import events as account_events
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
+from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.applications.model.users import NoAccessToService
@@ -60,12 +61,25 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         if proved.refused is not None:
             await proved.refused(refusal)
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
+            if proved.is_one_time:
+                await _use_up(ports, caller, flow, proved)
             user_id = flow.user_id if proved.account is None else proved.account.id
             await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
-    return replace(outcome, request=flow.request) if isinstance(outcome, SignedIn) else outcome
+    return replace(outcome, request=flow.request) if flow.request and isinstance(outcome, SignedIn) else outcome
+
+
+async def _use_up(ports: Ports, caller: Caller, flow: Flow, proved: Proved) -> None:
+    """Use up the secret of a sign-in that was refused after it was right. The refusal has rolled everything back (security M-1).
+
+    The same code could otherwise be tried again, for example after an attacker has read it.
+    """
+    person = caller if proved.account is None else _person(proved.account, caller, flow.service)
+    with suppress(Refusal):  # another request has used it
+        async with ports.storage.transaction(by=person, in_session=False) as tx:
+            await proved.lock(tx, person, lambda _: None)
 
 
 def _first_method(flow: Flow, proved: Proved) -> str:
@@ -76,26 +90,27 @@ async def _complete(
     ports: Ports, caller: Caller, flow: Flow, proved: Proved, fingerprint: DeviceFingerprint, now: datetime
 ) -> SignedIn | Flow:
     person = None if proved.account is None else _person(proved.account, caller, flow.service)
-    org_id = None if flow.service is None else flow.service.org_id
     async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
-        account, identity = await proved.lock(tx, person or caller)
+        facts = _FactsOfAccount(tx, flow, fingerprint, now)
+        account, identity = await proved.lock(tx, person or caller, facts.send_behind)
         if not account.is_usable:
             raise _closed(account)
         if person is None:
             person = _person(account, caller, flow.service)
             tx.acts_as(person)
-        loaded = _load_policy(tx, flow, account.id)
-        device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
+        device, policy = await facts.load(account.id)
         proofs = _with(flow, proved, now)
-        admission = judge_sign_in(ports, None if loaded is None else loaded.value, proofs, device, now)
-        facts = Facts(
-            needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
-            now=now,
-            proofs=proofs,
-            factors=account.factors,
-            is_trusted=device.is_trusted,
+        admission = judge_sign_in(ports, policy, proofs, device, now)
+        step = next_step(
+            Facts(
+                needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
+                now=now,
+                proofs=proofs,
+                factors=account.factors,
+                is_trusted=device.is_trusted,
+            )
         )
-        if next_step(facts) is Step.SECOND_FACTOR:
+        if step is Step.SECOND_FACTOR:
             return await _save(ports, tx, flow, account, proofs, identity, now)
         if flow.service is not None:
             admission.require(ports, PolicyPath.SIGN_IN, person)
@@ -119,6 +134,32 @@ async def _complete(
             await admission.save_pass(tx, person.session_id, now)
             signed_in = replace(signed_in, enrollment=admission.enrollment(ports))
         return signed_in
+
+
+class _FactsOfAccount:
+    """The facts about an account that a sign-in depends on. They are read under its lock, in the same round trip if possible."""
+
+    def __init__(self, tx: Transaction, flow: Flow, fingerprint: DeviceFingerprint, now: datetime) -> None:
+        self._tx = tx
+        self._flow = flow
+        self._fingerprint = fingerprint
+        self._now = now
+        self._known: Deferred[KnownDevice] | None = None
+        self._policy: Deferred[PolicySubject] | None = None
+
+    def send_behind(self, user_id: UUID) -> None:
+        """Send the statements with the one that locks the account."""
+        org_id = None if self._flow.service is None else self._flow.service.org_id
+        self._policy = _load_policy(self._tx, self._flow, user_id)
+        self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now)
+
+    async def load(self, user_id: UUID) -> tuple[DeviceMatch, PolicySubject | None]:
+        """Return the device of the sign-in to the locked account, and the sign-in policy of the application, if it has one."""
+        if self._known is None:
+            self.send_behind(user_id)
+            await self._tx.send_deferred()
+        assert self._known is not None, "it was sent"
+        return devices.to_match(user_id, self._fingerprint, self._known, self._now), None if self._policy is None else self._policy.value
 
 
 def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:

@@ -20,7 +20,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import FLOW_TTL, ChallengeOrigin, EmailChallenge, Flow, FlowEnded
 from core.authentication.model.login import (
     MAX_EMAIL_CODE_ATTEMPTS,
@@ -156,7 +156,7 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
             service = await read.services.by_id(challenge.flow.org_id, challenge.flow.service_id)
     _check_is_on(ports, service)  # again: it may have been switched off
 
-    async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+    async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
         account = await tx.accounts.lock(challenge.user_id or challenge.id) or refuse(EmailSignInEnded)
         # After a change of address, the owner of the old mailbox must not get in (security ).
         if not account.is_usable or account.email != challenge.email or not await tx.flows.redeem_email(challenge.id, now):
@@ -166,7 +166,7 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
         await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
         return account, None
 
-    return Proved(proof=Proof(Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock)
+    return Proved(proof=Proof(Method.EMAIL, now), flow=await flows.with_service(ports, flow), lock=lock, is_one_time=True)
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:

@@ -13,7 +13,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
 from core.authentication import joining
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, SendBehind
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import InvitationAnswer, InviteeHasAccount
 from core.kernel.callers import OrganizationStatus
@@ -51,7 +51,7 @@ class InvitationPassword:
         changes = ProfileChanges.parse(name=self.name.strip() or KEEP)
         password_hash, now = await ports.passwords.hash(self.password), ports.clock.now()
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
             organization, invitation = await invitations.lock_by_token(tx, caller, self.token)
             if organization.status is not OrganizationStatus.ACTIVE:
                 raise OrganizationNotActive

@@ -27,7 +27,7 @@ from core.accounts.model.passkeys import (
     proof_of,
 )
 from core.accounts.relying_party import StoredId
-from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import LoginFailure
 from core.kernel.causes import Caller
@@ -59,9 +59,10 @@ class VerifiedPasskey:
         """The proof. That of a passkey that verified its user counts as both factors."""
         return proof_of(self.known.passkey, user_verified=self.seen.user_verified, at=self.at)
 
-    async def redeem(self, tx: Transaction) -> Account:
+    async def redeem(self, tx: Transaction, send_behind: SendBehind = lambda _: None) -> Account:
         """Lock the account and use the challenge up. Raises: PasskeyUnknown, PasskeyRefused."""
         redeemed = tx.passkeys.redeem_deferred(self.known.passkey, self.seen, self.at)
+        send_behind(self.known.account.id)
         await tx.send_deferred()
         used = redeemed.value or refuse(PasskeyUnknown)
         if not (used.is_used and used.is_first):  # it was deleted during this request, or another sign-in was faster
@@ -139,10 +140,10 @@ class DiscoveredPasskey:
         """Verify the answer. Raises: PasskeyUnknown, PasskeyRefused, PasskeyChanged."""
         passkey = await verify(ports, caller, self.credential, _binding(client), flow=flow)
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
-            return await passkey.redeem(tx), None
+        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
+            return await passkey.redeem(tx, send_behind), None
 
-        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock)
+        return Proved(proof=passkey.proof, account=passkey.known.account, lock=lock, is_one_time=True)
 
 
 def _binding(client: PresentedDevice) -> ChallengeBinding:

@@ -8,7 +8,7 @@ from core.accounts.model import devices
 from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import Flow
 from core.authentication.model.login import SERVICE_REFUSALS, CredentialsInvalid, EmailNotVerified, LoginFailure
 from core.kernel.causes import Caller
@@ -61,10 +61,11 @@ class Password:
         password_hash = usable.password_hash or ""
         new_hash = await ports.passwords.hash(self.password) if ports.passwords.is_outdated(password_hash) else None
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, send_behind: SendBehind) -> tuple[Account, None]:
             # The account is read again under its lock: a password reset or a deactivation can have
             # committed during the hash.
             locked = tx.accounts.lock_for_login_deferred(usable.id, password_hash)
+            send_behind(usable.id)
             await tx.send_deferred()
             account = locked.value or refuse(CredentialsInvalid)
             if new_hash is not None:

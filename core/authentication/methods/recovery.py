@@ -9,7 +9,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.model.profiles import ProfileChanges
 from core.authentication import events
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, SendBehind
 from core.authentication.flow.model import Flow
 from core.authentication.owner_recovery import PURPOSES, RecoveryLinkInvalid
 from core.kernel.causes import Caller
@@ -33,7 +33,7 @@ class RecoveryLink:
         """Return the proof, which uses the link up. Raises: NameInvalid; in the transaction: RecoveryLinkInvalid."""
         changes, now = ProfileChanges.parse(name=self.name.strip() or KEEP), ports.clock.now()
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
             account, purpose = await self._lock(tx)
             sent_for = await tx.one_time_tokens.redeem(digest(self.token), purpose, now)
             if sent_for != account.email or not account.is_usable or not account.is_platform_owner:

@@ -14,7 +14,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, FirstFactor, RedeemedCode, attempt_subject
 from core.accounts.model.passkeys import Ceremony, ChallengeBinding, Json, PasskeyRefused
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.authentication.methods import passkey
 from core.authentication.model.identities import PendingIdentity
@@ -156,12 +156,13 @@ async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, tru
         await refused(refusal)
         raise
 
-    async def lock(tx: Transaction, person: Caller) -> tuple[Account, PendingIdentity | None]:
+    async def lock(tx: Transaction, person: Caller, send_behind: SendBehind) -> tuple[Account, PendingIdentity | None]:
         if identity is not None:
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
         # Every operation that takes proofs away holds the lock on the account, so this sees its result.
         now = ports.clock.now()
         redeemed = answer.redeem(tx, person, first, now)
+        send_behind(user_id)
         await tx.send_deferred()
         account = await answer.accept(tx, redeemed.value or refuse(PreAuthInvalid), now)
         return account if account.is_usable else refuse(PreAuthInvalid), identity
@@ -173,5 +174,6 @@ async def _verify(ports: Ports, caller: Caller, flow: Flow, check: Check, *, tru
         lock=lock,
         refused=refused,
         continues=True,
+        is_one_time=True,
         trusts_device=trusts_device,
     )

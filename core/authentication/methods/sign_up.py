@@ -15,7 +15,7 @@ from core.accounts import accounts
 from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, SendBehind
 from core.authentication.flow.model import Flow
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Caller
@@ -43,7 +43,7 @@ class SignUpLink:
         """Return what verifies the address. Raises, in the transaction: LinkInvalid."""
         now = ports.clock.now()
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
             return await self._redeem(tx, now), None
 
         return Proved(proof=Proof(Method.PASSWORD, now), lock=lock)

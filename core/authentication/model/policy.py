@@ -52,12 +52,12 @@ class PolicySession:
     factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
     risk_is_high: bool = False
     used_at: datetime | None = None  # the last use of the organization
-    reminded_at: datetime | None = None  # of a rule that starts later
+    reminded_at: datetime | None = None  # of a rule that starts later; the user, in any session
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
-    """The slugs of an organization with a sign-in policy, and of its application with rules of its own. None: the platform."""
+    """The slugs of an organization with a sign-in policy, and of its application that the user opens. None: the platform."""
 
     org_slug: str | None
     service_slug: str | None = None
@@ -84,7 +84,7 @@ class PolicySubject:
 
     policy: EffectivePolicy
     org_slug: str | None  # None: the policy of the platform
-    service_slug: str | None  # of the application, if it has rules of its own
+    service_slug: str | None  # of the application that the user opens, if any
     role: RoleName | None  # in the organization
     roles_key: str | None  # this role and those of groups: a pass ends with a change
     rights: Rights  # of the member there

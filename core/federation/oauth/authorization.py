@@ -201,6 +201,10 @@ async def _redeem(
                 await admission.save_pass(tx, session_id, now)
             elif (started := await codes.session_started_by(code_hash, service)) is not None:
                 await tx.sessions.end(started, now)
+    except GrantBelowPolicy:  # the refusal has rolled the redemption back, and a code is presented once (security O-4)
+        async with ports.storage.autocommit() as statements:
+            await statements.authorization_codes.use_up(code_hash, service, session_id)
+        raise
     except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     if signed_in is None:

@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import ServiceNotFound
-from core.authentication.flow.methods import Proved, record_failure
+from core.authentication.flow.methods import Proved, SendBehind, record_failure
 from core.authentication.flow.model import Flow, ProviderTrip
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
@@ -39,7 +39,7 @@ class ProviderIdentity:
         """
         trip, identity = self.trip, self.identity
 
-        async def lock(tx: Transaction, _: Caller) -> tuple[Account, PendingIdentity | None]:
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, PendingIdentity | None]:
             return await _find_account(ports, trip, identity, tx)
 
         async def refused(refusal: Refusal) -> None:

@@ -96,6 +96,10 @@ class NotAssignedToResource(NotFound):
     """This user is not assigned to the API resource."""
 
 
+class GroupNotAssignedToResource(NotFound):
+    """This group is not assigned to the API resource."""
+
+
 class NoAccessToResource(NoAccessToService):
     """You don't have access to the API that this application asks for. Ask its administrators for access, or sign in as another user."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from markupsafe import Markup
 from quart import Response, request
 
+from core.accounts.factor_changes import LostAccess
 from core.kernel.errors import Refusal
 from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
@@ -39,6 +40,15 @@ class Question:
 def sentence(text: str, *names: object) -> Markup:
     """Return a sentence with names that people chose in the places of `{}`."""
     return Markup(text.replace("{}", "<bdi>{}</bdi>")).format(*names)  # noqa: S704  (`text` is ours; format escapes the names)
+
+
+def describe_losses(losses: Sequence[LostAccess]) -> list[Markup]:
+    """Return a sentence about each organization and application that then asks the user for another factor, at most ten."""
+    texts = {
+        True: "{} then asks you to set up another factor before you sign in there.",
+        False: "{} then asks you to set up another factor if the risk of a sign-in is high, such as from a new device.",
+    }
+    return [sentence(texts[loss.always], loss.name) for loss in losses[:10]]
 
 
 def count(number: int, noun: str) -> str:

@@ -100,8 +100,10 @@ class DevicesRead(Protocol):
 class Devices(DevicesRead, Protocol):
     """Write access to devices. Callers lock the account first."""
 
-    async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
-        """Find the user's device with this fingerprint, and summarize the user's earlier logins.
+    def find_match_deferred(
+        self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime
+    ) -> Deferred[KnownDevice]:
+        """With the next statement, find the user's device with this fingerprint, and summarize the user's earlier logins.
 
         A device matches by its trust token, else by the client's device id. If the client has no
         device id, the most recently used device without an id that has the same browser, system and

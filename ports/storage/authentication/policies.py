@@ -38,5 +38,5 @@ class PolicyPassUse(Protocol):
     async def save(self, new: PolicyPass) -> None:
         """As `PolicyPasses.save`."""
 
-    async def set_reminded(self, session_id: UUID, org_id: UUID | None, now: datetime) -> None:
-        """Store that the user of this session was reminded of a rule that starts later."""
+    async def claim_reminder(self, user_id: UUID, now: datetime, before: datetime) -> bool:
+        """Store that the user is reminded now of a rule that starts later. Return False if that was done after `before`."""

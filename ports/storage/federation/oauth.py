@@ -17,6 +17,13 @@ from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
 
 
+class AuthorizationCodeUse(Protocol):
+    """The end of an authorization code without a session."""
+
+    async def use_up(self, code_hash: bytes, service: ServiceContext | None, session_id: UUID) -> None:
+        """Mark an unused code as used, for this session that did not start."""
+
+
 class AuthorizationCodes(Protocol):
     """Changes to authorization codes. The account is locked before any of these.
 

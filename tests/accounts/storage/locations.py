@@ -1,9 +1,11 @@
 """Locations, and the fingerprint of a device."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from uuid import UUID
 
-from core.accounts.model.devices import DeviceFingerprint, DeviceType, Location, ParsedUserAgent
+from core.accounts.model.devices import DeviceFingerprint, DeviceType, KnownDevice, Location, ParsedUserAgent
 from core.kernel.values import digest
+from ports.storage import Transaction
 
 LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")
 MINUTE = timedelta(minutes=1)
@@ -27,3 +29,11 @@ def fingerprint(
         address=None,
         location=location,
     )
+
+
+async def find_device_of(tx: Transaction, user: UUID, presented: DeviceFingerprint, org: UUID | None, now: datetime) -> KnownDevice:
+    """Return the device that matches, with the summary of the user's earlier logins."""
+    found = tx.devices.find_match_deferred(user, presented, org, now)
+    await tx.send_deferred()
+    assert found.value is not None
+    return found.value

@@ -15,7 +15,7 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, DeviceType, KnownBy, KnownDevice, LoginRisk
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
-from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, fingerprint
+from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, find_device_of, fingerprint
 from tests.support.builders import add_member, make_device, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, begin, within
 
@@ -108,7 +108,8 @@ async def test_devices_of_other_users_and_revoked_ones_are_not_saved(storage: Po
 async def find_match(
     storage: Postgres, user: UUID, token: str | None = None, client: str | None = None, org: UUID | None = None, **description: Any
 ) -> KnownDevice:
-    return await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(token, client, **description), org, NOW))
+    presented = fingerprint(token, client, **description)
+    return await within(storage, lambda tx: find_device_of(tx, user, presented, org, NOW))
 
 
 async def test_the_trust_token_matches_before_the_client_id(storage: Postgres, user: UUID) -> None:
@@ -152,6 +153,16 @@ async def test_revoked_devices_and_those_of_other_users_do_not_match(storage: Po
     restored = full_device(user, client_hash=digest("gone"), trust_hash=digest("new"))
     await save_devices(storage, restored)
     assert (await find_match(storage, user, client="gone")).device == restored, "the client of a revoked device gets a new device"
+
+
+async def test_only_a_confirmed_membership_makes_the_user_a_member(
+    storage: Postgres, pool: Pool, user: UUID, eve: UUID, acme: UUID, other_tenant: UUID
+) -> None:
+    await add_member(pool, acme, eve, confirmed=True)
+    await add_member(pool, acme, user)
+    assert not (await find_match(storage, user)).is_member
+    await add_member(pool, other_tenant, user, confirmed=True)
+    assert (await find_match(storage, user)).is_member
 
 
 async def test_the_trust_period_is_the_shortest_of_the_organizations(

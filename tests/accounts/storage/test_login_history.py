@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location, LoginHistory
-from tests.accounts.storage.locations import LISBON, MINUTE, OSLO, PORTO, PORTUGAL, fingerprint
+from tests.accounts.storage.locations import LISBON, MINUTE, OSLO, PORTO, PORTUGAL, find_device_of, fingerprint
 from tests.fakes.outside import FakeClock
 from tests.support.builders import make_vault, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
@@ -31,7 +31,7 @@ async def record(pool: Pool, user: UUID, at: datetime, *, success: bool = True, 
 
 
 async def history(storage: Postgres, user: UUID, location: Location | None = None, now: datetime = NOW) -> LoginHistory:
-    return (await within(storage, lambda tx: tx.devices.find_match(user, fingerprint(location=location), None, now))).history
+    return (await within(storage, lambda tx: find_device_of(tx, user, fingerprint(location=location), None, now))).history
 
 
 NOTHING = LoginHistory(failures=0, logins=0, at_this_hour=False, known_location=False)

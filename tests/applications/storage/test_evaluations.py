@@ -15,6 +15,7 @@ from tests.applications.storage.end_user_rows import enroll
 from tests.support.builders import add_member, add_organization, add_provisioned, run_sql
 from tests.support.rows import DAY, NOW, account, add
 from tests.support.services import add_api_key, add_service, service_context
+from tests.tenancy.groups import add_group
 
 ACTIVE, INACTIVE, UNKNOWN = SubjectState.ACTIVE, SubjectState.INACTIVE, SubjectState.UNKNOWN
 
@@ -91,24 +92,17 @@ async def test_a_role_gives_its_permissions(shop: Shop) -> None:
     assert [facts.role for facts in await shop.facts(ask(shop.ada.id), ask(shop.ada.id, "write"))] == ["editor", "editor"], "by slug"
 
 
-async def add_group(shop: Shop, name: str, role: UUID, *users: UUID) -> UUID:
+async def add_group_with(shop: Shop, name: str, role: UUID, *users: UUID) -> None:
     """Add a group with users, which has a role."""
-    group = uuid4()
-    insert = """
-        insert into groups (id, org_id, name, name_key, created_at, updated_at, members_changed_at)
-        values (%s, %s, %s, lower(%s), now(), now(), now())"""
-    await run_sql(shop.pool, insert, group, shop.org, name, name)
+    group = await add_group(shop.pool, shop.org, *users, name=name)
     give_role = "insert into service_role_groups select org_id, service_id, id, %s, now() from service_roles where id = %s"
     await run_sql(shop.pool, give_role, group, role)
-    for user in users:
-        await run_sql(shop.pool, "insert into group_members values (%s, %s, %s, now())", shop.org, group, user)
-    return group
 
 
 async def test_a_role_of_a_group_is_the_reason_after_own_roles(shop: Shop) -> None:
     clerk, auditor = [await add_role(shop.pool, shop.id, slug, "read", "write") for slug in ("clerk", "auditor")]
     for name, role in (("Night", clerk), ("Day", clerk), ("All", auditor)):
-        await add_group(shop, name, role, shop.ada.id)
+        await add_group_with(shop, name, role, shop.ada.id)
     assert await shop.facts(
         ask(shop.ada.id), ask(shop.ada.id, "write"), ask(shop.ada.id, "documents:list"), ask(shop.ada.id, "delete")
     ) == [
@@ -126,7 +120,7 @@ async def test_a_role_of_a_group_is_the_reason_after_own_roles(shop: Shop) -> No
 async def test_a_group_gives_roles_only_to_users_of_the_organization_and_opens_nothing(shop: Shop) -> None:
     eve, stranger = [await add(shop.storage, account(email=Email(f"{name}@example.com"))) for name in ("eve", "stranger")]
     await add_member(shop.pool, shop.org, eve.id, confirmed=False)
-    await add_group(shop, "Readers", shop.reader, eve.id, stranger.id)
+    await add_group_with(shop, "Readers", shop.reader, eve.id, stranger.id)
     assert [await shop.state(user.id) for user in (eve, stranger)] == [UNKNOWN, UNKNOWN]
     await run_sql(shop.pool, "update memberships set confirmed_at = now()")
     assert await shop.facts(ask(eve.id)) == [SubjectFacts(ACTIVE, is_declared=True, role="reader", group="Readers")]

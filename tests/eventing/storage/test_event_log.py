@@ -133,6 +133,18 @@ async def test_a_sign_in_of_a_user_without_organizations_is_in_no_log(storage: P
     assert [row[0] for row in await run_sql(pool, EVENTS)] == [None]
 
 
+async def test_a_sign_in_of_a_user_who_is_known_to_have_no_membership_leaves_the_same_row(storage: Postgres, pool: Pool) -> None:
+    user = await add(storage, account())
+    by = replace(PERSON, user_id=user.id)
+    for is_member in (True, False):
+        async with storage.transaction(by=by, in_session=False) as tx:
+            tx.record(signed_in(user.id, ("password", "totp"), is_member=is_member))
+    rows = await run_sql(pool, "select org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at from events")
+    assert len(rows) == 2
+    assert rows[0] == rows[1]
+    assert await run_sql(pool, AUDIT) == []
+
+
 async def test_the_organization_of_an_event_takes_precedence_over_those_of_the_person(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     one, two = [await add_organization(pool, slug) for slug in ("one", "two")]

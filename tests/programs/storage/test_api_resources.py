@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.applications.model.users import AccessPolicy
+from core.applications.model.users import AccessPolicy, AssignedGroup
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.federation.oauth.model.consents import Agreement
 from core.kernel import uris
@@ -27,6 +27,7 @@ from core.programs.model.api_resources import (
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin, within
 from tests.support.services import add_service, enroll_user, service_context, verify_domain
+from tests.tenancy.groups import add_group
 
 READ, WRITE = ResourceScope("orders:read", "Read your orders"), ResourceScope("orders:write", "Change your orders")
 PAGE = Page(1, 50)
@@ -187,6 +188,19 @@ async def test_the_policy_decides_who_may_use_a_resource(
     await within(storage, lambda tx: tx.api_resources.assign(acme, orders.id, user_id, NOW))
     assert [await admits(policy) for policy in AccessPolicy] == [True, True, True]
     assert not await admits(AccessPolicy.ANYONE, other_tenant)
+    await within(storage, lambda tx: tx.api_resources.unassign(acme, orders.id, user_id))
+    group = await add_group(pool, acme, user_id)
+    assert await within(storage, lambda tx: tx.api_resources.assign_group(acme, orders.id, group, NOW))
+    assert not await within(storage, lambda tx: tx.api_resources.assign_group(acme, orders.id, group, NOW))
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, False], "the membership is not confirmed"
+    await run_sql(pool, "update memberships set confirmed_at = now()")
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True]
+    async with storage.reading() as read:
+        assert await read.api_resources.groups(acme, orders.id) == [AssignedGroup(group, "Group", 1, NOW)]
+        assert await read.api_resources.groups(other_tenant, orders.id) == []
+    assert not await within(storage, lambda tx: tx.api_resources.unassign_group(other_tenant, orders.id, group))
+    assert await within(storage, lambda tx: tx.api_resources.unassign_group(acme, orders.id, group))
+    assert not await admits(AccessPolicy.ASSIGNED)
     await within(storage, lambda tx: tx.directory_blocks.add(acme, user_id, NOW))
     assert [await admits(policy) for policy in AccessPolicy] == [False, False, False]
 

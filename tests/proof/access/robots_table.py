@@ -71,6 +71,8 @@ GET    {group}/members                        200  200  200  200  403  403*
 POST   {group}/members                        403  403  403  200  403  403*
 PUT    {group}/members/<user_id>              403  403  403  204  403  403*
 DELETE {group}/members/<user_id>              403  403  403  204  403  403*
+GET    {group}/attributes                     403  403  403  200  403  403*
+PATCH  {group}/attributes                     403  403  403  200  403  403*
 PUT    {group}/role                           403  403  403  403  403  403*
 DELETE {group}/role                           403  403  403  403  403  403*
 GET    {group}/services                       200  200  200  200  403  403*
@@ -146,6 +148,9 @@ GET    {resource}/assignments                 200  200  200  200  403  403*
 POST   {resource}/assignments                 403  403  403  200  403  403*
 PUT    {resource}/assignments/<user_id>       403  403  403  204  403  403*
 DELETE {resource}/assignments/<user_id>       403  403  403  204  403  403*
+GET    {resource}/groups                      200  200  200  200  403  403*
+PUT    {resource}/groups/<group_id>           403  403  403  204  403  403*
+DELETE {resource}/groups/<group_id>           403  403  403  204  403  403*
 GET    {resource}/clients                     200  200  200  200  403  403*
 PUT    {resource}/clients/<client_id>         403  403  403  200  403  403*
 DELETE {resource}/clients/<client_id>         403  403  403  204  403  403*
@@ -204,6 +209,7 @@ GET    {service}/saml/check                   200  200  200  200  403  403*
 GET    {org}/users                            200  200  200  200  403  403*
 GET    {org}/users/<user_id>                  200  200  200  200  403  403*
 GET    {org}/users/<user_id>/roles            200  200  200  200  403  403*
+GET    {org}/users/<user_id>/access           200  200  200  200  403  403*
 DELETE {org}/users/<user_id>/sessions         200  200  403  200  403  403*
 POST   {org}/users/<user_id>/password-reset   403  403  403  200  403  403*
 PUT    {org}/users/<user_id>/block            403  403  403  204  403  403*

@@ -212,6 +212,8 @@ GET    {group}/members                        401  403  403  403  200  200  200 
 POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/attributes                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {group}/attributes                     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/role                           401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/role                           401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -294,6 +296,9 @@ GET    {resource}/assignments                 401  403  403  403  200  200  200 
 POST   {resource}/assignments                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/groups                      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/groups/<group_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {resource}/groups/<group_id>           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/clients                     401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {resource}/clients/<client_id>         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {resource}/clients/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -359,6 +364,7 @@ POST   {saml}/slo                             400  400  400  400  400  400  400 
 GET    {org}/users                            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>                  401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {org}/users/<user_id>/roles            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+GET    {org}/users/<user_id>/access           401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 DELETE {org}/users/<user_id>/sessions         401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/users/<user_id>/password-reset   401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/users/<user_id>/block            401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -940,9 +946,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"DELETE {SERVICE}/roles/<role_slug>/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"GET {ORG}/users/<user_id>/roles": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {ORG}/users/<user_id>/access": Request(things={"user_id": "{end_user_id}"}),
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/groups/<group_id>/attributes": Request({"values": {"team": "A New Value"}}),
     f"PUT {ORG}/groups/<group_id>/role": Request({"role": "{role_name}"}),
     f"DELETE {ORG}/groups/<group_id>/role": Request(things={"group_id": "{mapped_group_id}"}),
     f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
@@ -1260,6 +1268,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {APP_PAGES}/plans/<plan_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "price_cents": "100", "currency": "eur"}),
     f"POST {APP_PAGES}/plans/<plan_id>/delete": Request(form=OF_THE_SESSION),
     f"GET {PAGES_OF_ORG}/users/<user_id>": Request(things={"user_id": "{end_user_id}"}),
+    f"GET {PAGES_OF_ORG}/users/<user_id>/access": Request(things={"user_id": "{end_user_id}"}),
     **{
         f"GET {PAGES_OF_ORG}/users/<user_id>/{action}": Request(things={"user_id": "{end_user_id}"})
         for action in ("end-sessions", "password-reset", "block", "unblock", "second-factor", "recovery", "recovery/cancel")
@@ -1315,6 +1324,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:team": "A New Value"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/role": Request(form={**OF_THE_SESSION, "role": "{role_name}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/role/remove": Request(form=OF_THE_SESSION, things={"group_id": "{mapped_group_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),
@@ -1367,6 +1377,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/credentials/new": Request(form={**OF_THE_SESSION, "kind": "secret", "name": "Spare"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/credentials/<credential_id>/revoke": Request(

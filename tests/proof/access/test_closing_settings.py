@@ -24,6 +24,7 @@ ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
 FURTHER = {
     "GET /api/organizations/<org_slug>/analytics/recent-logins",
     "GET /api/organizations/<org_slug>/api-resources/<resource_id>/assignments",
+    "GET /api/organizations/<org_slug>/api-resources/<resource_id>/groups",
 }
 HIDE = "update organizations set members_see_end_users = false where id = %s"
 

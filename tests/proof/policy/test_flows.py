@@ -14,8 +14,9 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.world import CALLBACK, STATES, World, new_world, outcome_of, outcome_of_page
 from tests.support.browser import form_token, is_step, leads_to, main_of
-from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.builders import PASSWORD, Answer, Api, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
+from tests.support.saml.browser import SamlBrowser
 
 CONSOLE = "/app/organizations/acme"
 DUE: dict[str, Any] = {"second_factor": ["everyone"], "due_at": {"second_factor": "2026-04-01T00:00:00Z"}}
@@ -177,9 +178,22 @@ async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world:
     await world.put(DUE)
     target = {"email": world.ada.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     answer = await world.api.post("/api/auth/login", target)
-    assert answer.json["enrolment_url"].endswith("/app/enroll?org=acme")
+    assert answer.json["enrolment_url"].endswith("/app/enroll?org=acme&service=shop")
     assert answer.json["enrolment_due_at"] == DUE["due_at"]["second_factor"]
     assert "enrolment_url" not in (await world.api.login(world.ada.email, PASSWORD)).json
+
+
+async def test_the_page_that_turns_a_factor_off_says_what_then_asks_for_another(world: World) -> None:
+    await world.enter(STATES["code used"])
+    page = "/app/account/two-factor/disable"
+    assert "another factor" not in main_of(await world.browser.open(page))
+    await world.put({"second_factor": ["high_risk"]})
+    await world.put({"second_factor": ["everyone"]}, service=world.service)
+    [(name,)] = await run_sql(world.pool, "select name from services where id = %s", world.service)
+    text = main_of(await world.browser.open(page))
+    assert "<bdi>Acme</bdi> then asks you to set up another factor if the risk of a sign-in is high" in text
+    assert f"<bdi>{name}</bdi> then asks you to set up another factor before you sign in there." in text
+    assert leads_to(await world.browser.submit(page, page)) == "/app/account/security", "the user may do without"
 
 
 async def test_a_changed_policy_asks_again(world: World) -> None:
@@ -190,6 +204,38 @@ async def test_a_changed_policy_asks_again(world: World) -> None:
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
     await world.put({})
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "allowed"
+
+
+async def test_a_user_is_reminded_once_a_day_in_all_sessions(world: World) -> None:
+    await world.enter(STATES["bare"])
+    await world.put(DUE)
+    first, second = world.browser, SamlBrowser(world.app, world.clock)
+    world.browser = second
+    await world.open_browser()
+
+    async def open_page(number: int) -> str:
+        return outcome_of_page(await (first, second)[number % 2].open(CONSOLE))
+
+    outcomes = await run_concurrently(20, open_page)
+    assert (outcomes.count("enroll"), outcomes.count("allowed")) == (1, 19)
+    code_of(await world.authorize())
+    world.clock.advance(timedelta(days=1))
+    assert sorted(await run_concurrently(20, open_page)).count("enroll") == 1
+
+
+async def test_the_enroll_page_names_no_organization_to_strangers(world: World) -> None:
+    await world.enter(STATES["bare"])
+    await world.put({"phishing_resistant": ["everyone"]})
+    assert "Acme requires a passkey." in main_of(await world.browser.open("/app/enroll?org=acme"))
+    await run_sql(world.pool, "delete from memberships")
+    assert "Acme requires a passkey." in main_of(await world.browser.open("/app/enroll?org=acme")), "an end user"
+    await run_sql(world.pool, "delete from service_users")
+    await run_sql(world.pool, "delete from end_users")
+    for path in ("/app/enroll?org=acme", "/app/enroll?org=acme&service=unknown"):
+        assert leads_to(await world.browser.open(path)) == "/app"
+    assert "Acme requires a passkey." in main_of(await world.browser.open("/app/enroll?org=acme&service=shop")), "its sign-in page names it"
+    enroll = leads_to(await world.browser.open(leads_to(await world.authorize()), follows=False))
+    assert enroll.startswith("/app/enroll?org=acme&service=shop")
 
 
 async def test_the_enroll_page_does_not_tell_whether_an_organization_exists(world: World) -> None:

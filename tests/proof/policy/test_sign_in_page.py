@@ -10,11 +10,12 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.federation.upstream import trips
 from core.kernel.connections import CODEHOST, WEBSUITE, ConnectionSlug
+from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.world import World, new_world
 from tests.support.browser import leads_to, main_of
-from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.builders import PASSWORD, Answer, Api, add_invitation, run_sql
 from tests.support.direct import change_ports
 
 PASSWORD_FIELD, EMAIL, PASSKEY, PROVIDER = 'name="password"', "Email me a code", 'data-passkey="get"', "Continue with "
@@ -89,6 +90,24 @@ async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(wor
     target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
     page = await world.browser.open(target, follows=False)
     assert leads_to(page).startswith("/app/enroll")
+
+
+@pytest.mark.parametrize(
+    ("document", "accepts"), [({}, True), ({"methods": ["passkey"]}, False), ({"methods": ["email", "passkey"]}, False)], ids=str
+)
+async def test_new_users_learn_that_a_password_does_not_open_the_application(world: World, document: dict[str, Any], accepts: bool) -> None:
+    """The password opens the account, in which they set up another way. The page of an invitation says so, too."""
+    if document:
+        await world.put(document)
+    await run_sql(world.pool, "update services set access_policy = 'anyone'")
+    page = await world.browser.open(leads_to(await world.authorize(prompt="create")))
+    assert "Create your account" in main_of(page)
+    assert ("doesn't accept passwords" not in main_of(page)) is accepts
+    token = new_secret()
+    await add_invitation(world.ports, world.org, "new@example.com", token_hash=digest(token), inviter_token_hash=digest(new_secret()))
+    page = await world.browser.open(f"/app/invitations/accept?token={token}")
+    assert "Choose a password" in main_of(page)
+    assert ("doesn't accept passwords" not in main_of(page)) is accepts
 
 
 async def test_rules_of_the_application_count_with_those_of_its_organization(world: World) -> None:

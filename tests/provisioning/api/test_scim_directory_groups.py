@@ -1,18 +1,20 @@
 """Groups that a directory creates, with *directory groups* switched on for its token."""
 
 from collections import Counter
+from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.provisioning.model.schemas import GROUP_URN
+from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from ports import Ports
 from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql
 from tests.support.scim import GRACE, Directory, GroupDirectory, directory_of, problem
 from tests.support.services import add_service, add_service_user, sign_in_to
 from tests.support.tenants import Tenant
-from tests.tenancy.groups import GroupAdmin, check_counts
+from tests.tenancy.groups import GroupAdmin, add_group, check_counts
 
 
 @pytest.fixture
@@ -53,6 +55,29 @@ async def test_a_directory_creates_changes_and_deletes_a_group(groups: GroupDire
         assert problem(await directory.call(method, f"/Groups/{group}")) == (404, None)
     actions = Counter(entry["action"] for entry in await acme.log() if entry["action"].startswith("group."))
     assert actions == {"group.created": 1, "group.updated": 2, "group.member_added": 3, "group.member_removed": 2, "group.deleted": 1}
+
+
+async def test_a_user_has_the_groups_of_the_directory(groups: GroupDirectory, directory: Directory, acme: Tenant) -> None:
+    ada = (await directory.create_user("ada@acme.example"))["id"]
+    assert "groups" not in await directory.get(f"/Users/{ada}")
+    ids = {name: await groups.create(name, ada) for name in ("Research", "Engineering")}
+    by_hand = await add_group(acme.pool, acme.org, UUID(ada), name="By hand")
+    user = await directory.get(f"/Users/{ada}")
+    assert [(group["display"], group["value"], group["type"]) for group in user["groups"]] == [
+        ("Engineering", ids["Engineering"], "direct"),
+        ("Research", ids["Research"], "direct"),
+    ]
+    assert (await directory.get(user["groups"][0]["$ref"].partition("/scim/v2")[2]))["displayName"] == "Engineering"
+    listed = await directory.get("/Users?filter=" + quote(f'id eq "{ada}"'))
+    assert listed["Resources"] == [user]
+    for query, has_groups in (("excludedAttributes=groups", False), ("attributes=userName", False), ("attributes=groups", True)):
+        assert ("groups" in await directory.get(f"/Users/{ada}?{query}")) is has_groups
+    body = {"schemas": [USER_URN], "userName": "ada@acme.example", "groups": [{"value": str(by_hand)}]}
+    assert (await directory.call("PUT", f"/Users/{ada}", body)).json["groups"] == user["groups"], "read-only"
+    other = await directory_of(acme)
+    assert "groups" not in await other.get(f"/Users/{ada}"), "without directory groups"
+    await groups.patch(ids["Research"], {"op": "Remove", "path": "members"})
+    assert [group["display"] for group in (await directory.get(f"/Users/{ada}"))["groups"]] == ["Engineering"]
 
 
 async def test_without_the_switch_groups_are_neither_created_nor_seen(groups: GroupDirectory, acme: Tenant) -> None:

@@ -123,6 +123,12 @@ class AuthorizationCodes(Repository):
             self._one_deferred(lambda _: True, ENROLL, **values), self._one_deferred(to_context_and_entitlement, ENTITLEMENT, **values)
         )
 
+    async def use_up(self, code_hash: bytes, service: ServiceContext | None, session_id: UUID) -> None:
+        sql = f"""
+            update authorization_codes c set session_id = %(session_id)s
+            where c.code_hash = %(code_hash)s and {BY_CLIENT} and c.session_id is null"""
+        await self._run(sql, code_hash=code_hash, session_id=session_id, **client_parameters(service))
+
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         sql = f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT}"
         return await self._one(lambda row: row[0], sql, code_hash=code_hash, **client_parameters(service))

@@ -187,7 +187,7 @@ class ApiResourceAccessRequest(RequestModel):
 
     policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
         description="The users that applications get tokens for. `anyone`: every user of the application. `members`: members of the "
-        "organization. `assigned`: users that an admin assigned to the API resource.",
+        "organization. `assigned`: users that an admin assigned to the API resource, and users in an assigned group.",
         examples=["members"],
     )
 
@@ -284,6 +284,56 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     their tokens inactive at once.
     """
     await api_resources.unassign(ports(), acting(), resource_id, user_id)
+
+
+class ResourceGroupResponse(ResponseModel):
+    """A group that is assigned to the API resource."""
+
+    group_id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
+    member_count: int = Field(description="The number of users in the group.")
+    assigned_at: Timestamp = Field(description="When the group was assigned.")
+
+
+class ResourceGroupListResponse(ResponseModel):
+    """The groups that are assigned to the API resource."""
+
+    groups: list[ResourceGroupResponse] = Field(description="The assigned groups, by name. The list has no pages.")
+    total: int = Field(description="The number of groups.")
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/groups")
+@member(Capability.RESOURCES_VIEW)
+async def list_groups(org_slug: str, resource_id: UUID) -> ResourceGroupListResponse:
+    """List the groups that are assigned to an API resource.
+
+    Under the policy `assigned`, applications get tokens for their users. 403 if your role does not see the organization's end users.
+    """
+    listed = await api_resources.list_groups(ports(), acting(), resource_id)
+    return ResourceGroupListResponse(groups=ResourceGroupResponse.list_of(listed), total=len(listed))
+
+
+@routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/groups/<group_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The group is assigned to the API resource."})
+async def assign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
+    """Assign a group to an API resource.
+
+    Under the policy `assigned`, applications get tokens for the group's confirmed members and end users. Assigning a group again changes
+    nothing.
+    """
+    await api_resources.assign_group(ports(), acting(), resource_id, group_id)
+
+
+@routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/groups/<group_id>")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@describes({204: "The group is no longer assigned to the API resource."})
+async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
+    """End the assignment of a group to an API resource.
+
+    Users who lose access by this lose it at the next refresh, and introspection calls their tokens inactive at once.
+    """
+    await api_resources.unassign_group(ports(), acting(), resource_id, group_id)
 
 
 # The applications that may ask for it

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import MfaAlertType
+from core.applications.model.access_reasons import AccessReason
 from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
@@ -63,6 +64,18 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             ServiceType.MOBILE: "Mobile app",
             ServiceType.DESKTOP: "Desktop app",
             ServiceType.API: "API",
+        },
+        AccessReason: {
+            AccessReason.ANYONE: "Open to everyone with an account",
+            AccessReason.MEMBER: "Open to members",
+            AccessReason.ASSIGNED: "Assigned",
+            AccessReason.SUBSCRIPTION: "Subscribed",
+            AccessReason.GROUP: "In an assigned group",
+            AccessReason.NOT_MEMBER: "Only for members",
+            AccessReason.NOT_ASSIGNED: "Neither assigned, nor subscribed",
+            AccessReason.BLOCKED_BY_DIRECTORY: "Blocked by your directory",
+            AccessReason.BLOCKED_BY_ADMIN: "Blocked by an admin",
+            AccessReason.DEACTIVATED: "Account deactivated",
         },
         EnrollmentOrigin: {
             EnrollmentOrigin.SELF: "The user",

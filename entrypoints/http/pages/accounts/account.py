@@ -33,7 +33,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.pages.accounts.security import TEMPLATE, security_values
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_BUTTON,
@@ -265,6 +265,7 @@ async def _disabling() -> Question:
             if keeps_keys
             else "You'll sign in without a code again. Your backup codes are removed.",
             "Your trusted devices are removed, and your personal access tokens end.",
+            *describe_losses(await mfa.list_losses(ports(), account)),
         ),
         button=f"Turn off {target}",
         keep="Keep it on",

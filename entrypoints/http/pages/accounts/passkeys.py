@@ -21,7 +21,7 @@ from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.accounts.ways_in import remaining_ways
-from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, describe_losses
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
     Form,
@@ -181,6 +181,7 @@ async def _deletion(passkey_id: UUID) -> Question:
         consequences=(
             "It stops working at once. If your browser can, it also removes it from your password manager.",
             *([_without_second(own)] if is_last_second else []),
+            *describe_losses(await passkeys.list_losses(ports(), own.account, passkey)),
             await remaining_ways(passkey_id),
         ),
         button="Delete",
@@ -238,6 +239,7 @@ async def _turning_off() -> Question:
         consequences=(
             effect,
             "Your trusted devices are removed, and your personal access tokens end. Your passkeys stay, and still sign in.",
+            *describe_losses(await passkeys.list_losses(ports(), account)),
         ),
         button="Turn off",
         keep="Keep it on",

@@ -14,6 +14,7 @@ from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
+from core.tenancy import groups
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
@@ -62,6 +63,7 @@ async def show_users(org_slug: str, query_args: UsersQuery) -> Response:
 @shows(
     f"GET {API}/<user_id>",
     f"GET {API}/<user_id>/roles",
+    f"GET {API}/<user_id>/access",
     "GET /api/organizations/<org_slug>/sign-ins",
     "GET /api/organizations/<org_slug>/audit-log",
 )
@@ -74,6 +76,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         details=details,
         path=organization_path("/users"),
         actions=_actions(details, choices),
+        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.MEMBERS_VIEW) else [],
         roles=await role_assignments.list_of_user(ports(), acting_member(), user_id),
         entries=list_entries(await timeline.load_in_organization(ports(), acting_member(), user_id, MOST)),
         **await failure_values(acting_member(), user_id),

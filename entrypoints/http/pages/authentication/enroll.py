@@ -27,7 +27,7 @@ routes = Blueprint("enroll_pages", __name__)
 TEMPLATE: Final = "authentication/enroll.html"
 FIELDS: Final = {
     "org": "The slug of the organization with the sign-in policy. Without it, the platform's policy counts.",
-    "service": "The slug of its application with a policy of its own.",
+    "service": "The slug of its application that the user opens.",
     "next": "The path on this server to continue at.",
 }
 
@@ -87,7 +87,7 @@ async def show() -> Response:
 async def postpone() -> Response:
     """Leave the factor that a sign-in policy requires for later.
 
-    This session is asked again on the next day.
+    The user is asked again on the next day.
     """
     form = await read_form()
     check_session_form(form)
@@ -96,7 +96,7 @@ async def postpone() -> Response:
     if enrollment.decision.outcome is not Outcome.ALLOWED:
         return redirect(policy_checks.enrollment_path(place, next=next_path))
     if enrollment.decision.due_at is not None:
-        await policy_checks.postpone(ports(), signed_in(), enrollment.org_id)
+        await policy_checks.claim_reminder(ports(), signed_in())
     response = redirect(next_path)
     cookies.clear_enrollment_cookie(response)
     return response

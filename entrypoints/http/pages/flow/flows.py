@@ -223,6 +223,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         **links(flow),
         "providers": _providers(options.providers, flow),
         "accepts_password": options.password,
+        "password_at_sign_up": options.password_at_sign_up,
         "accepts_passkey": options.passkey,
         "is_folded": options.is_folded,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,

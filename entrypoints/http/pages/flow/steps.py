@@ -76,6 +76,9 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if not isinstance(outcome, Asked):
         return outcome
     if outcome.step is Step.ENROLL:
+        is_reminder = outcome.admission.is_allowed  # of a rule that starts later
+        if is_reminder and user is not None and not await policy_checks.claim_reminder(ports(), user):
+            return await step_page(flow, requested, reply, problem)  # another request reminds the user
         return redirect(policy_checks.enrollment_path(outcome.admission.place, next=path_of(flow)))
     step = _present(flow, outcome, requested)
     if step is not requested:

@@ -1,18 +1,20 @@
 """The pages of API resources: the list, one with its settings, its users, and the applications that may ask for it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.model.users import AssigneeNotFound
+from core.applications.model.users import AssignedGroup, AssigneeNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email, PageResult
 from core.programs import api_resources
 from core.programs.model import api_resources as model
 from core.programs.model.api_resources import ApiResource, ResourceAssignment
+from core.tenancy import groups
+from core.tenancy.model.groups import OrganizationGroupNotFound
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
@@ -45,6 +47,7 @@ FIELDS: Final[Fields] = {
     model.ResourceScopeReserved: "scopes",
     model.ResourceTokenSecondsInvalid: "token_seconds",
     AssigneeNotFound: "email",
+    OrganizationGroupNotFound: "group",
     model.OwnScopeUnknown: "scopes",
     model.PublicClientHasNoScopes: "scopes",
     model.ResourceClientNotFound: "client_id",
@@ -172,11 +175,18 @@ async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
 async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
     resource, query = await _find(resource_id), query or AssignmentsQuery()
     listed: PageResult[ResourceAssignment] = PageResult([], 0)
+    assigned: Sequence[AssignedGroup] = []
     if may(Capability.END_USERS_VIEW):
+        assigned = await api_resources.list_groups(ports(), acting_member(), resource.id)
         listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
+    assigned_ids = {group.group_id for group in assigned}
     return {
         **resource_values(resource),
         "typed": typed,
+        "groups": assigned,
+        "other_groups": [(str(group.id), group.name) for group in others if group.id not in assigned_ids],
+        "groups_path": organization_path("/groups"),
         "policies": POLICIES,
         "policy": resource.policy.value,
         "assignments": listed.items,
@@ -194,6 +204,9 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery
     f"POST {API_OF_ONE}/assignments",
     f"PUT {API_OF_ONE}/assignments/<user_id>",
     f"DELETE {API_OF_ONE}/assignments/<user_id>",
+    f"GET {API_OF_ONE}/groups",
+    f"PUT {API_OF_ONE}/groups/<group_id>",
+    f"DELETE {API_OF_ONE}/groups/<group_id>",
 )
 async def show_access(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
     """Show the users that applications get tokens for."""
@@ -227,6 +240,25 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
     return redirect_with_notice("assignment-removed", _path(resource_id, "/access"))
+
+
+@routes.post(f"{ONE}/groups")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PUT {API_OF_ONE}/groups/<group_id>")
+@on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
+async def assign_group(org_slug: str, resource_id: UUID, form: Form) -> Response:
+    """Assign a group to an API resource."""
+    await api_resources.assign_group(ports(), acting_member(), resource_id, path_id(form.get("group", "")))
+    return redirect_with_notice("group-assigned", _path(resource_id, "/access"))
+
+
+@routes.post(f"{ONE}/groups/<group_id>/remove")
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"DELETE {API_OF_ONE}/groups/<group_id>")
+async def unassign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> Response:
+    """End the assignment of a group."""
+    await api_resources.unassign_group(ports(), acting_member(), resource_id, group_id)
+    return redirect_with_notice("group-unassigned", _path(resource_id, "/access"))
 
 
 # The applications that may ask for it

@@ -20,7 +20,7 @@ from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
-from core.tenancy import branding, invitations
+from core.tenancy import branding, invitations, sign_in_policies
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
@@ -112,6 +112,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "chooses_password": chooses_password,
         "other_user": user.email if user is not None and not is_signed_in else None,
         "providers": {},
+        "accepts_password": await sign_in_policies.accepts_password(ports(), invitation.org_id),
         "typed_name": name,
         "wrong": "name" if isinstance(refusal, NameInvalid) else "new_password",
     }

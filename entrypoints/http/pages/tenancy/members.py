@@ -11,7 +11,7 @@ from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.values import Page, PageResult
-from core.tenancy import invitations, members
+from core.tenancy import groups, invitations, members
 from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
 from core.tenancy.model.members import (
     CannotChangeOwnerRole,
@@ -122,6 +122,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
+        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.MEMBERS_VIEW) else [],
         further_roles=await role_labels(details.account.member.membership.group_roles or ()),
         actions=_actions(details.account.member, choices),
         not_recovered=choices.reason if _is_other(details.account.member) else None,

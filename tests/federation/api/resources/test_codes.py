@@ -11,6 +11,7 @@ from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersCli
 from tests.support.builders import BASE_URL, EMAIL, add_member, run_sql
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin, add_group
 
 
 async def test_a_request_without_openid_gives_a_token_for_the_api(orders: OrdersClient, user: Account) -> None:
@@ -193,6 +194,21 @@ async def test_the_policy_decides_at_the_sign_in(orders: OrdersClient, acme: Ten
     assert error(await orders.open()) == "access_denied"
     await run_sql(acme.pool, "insert into api_resource_assignments values (%s, %s, %s, now())", acme.org, orders.resource, user.id)
     assert claims(await orders.tokens())["aud"] == ORDERS
+
+
+async def test_a_group_gives_access_until_the_user_leaves_it(orders: OrdersClient, acme: Tenant, user: Account) -> None:
+    await add_member(acme.pool, acme.org, user.id, confirmed=True)
+    await orders.change("update api_resources set access_policy = 'assigned' where id = %s")
+    group = await add_group(acme.pool, acme.org, user.id)
+    assert error(await orders.open()) == "access_denied"
+    await run_sql(acme.pool, "insert into api_resource_groups_assigned values (%s, %s, %s, now())", acme.org, orders.resource, group)
+    tokens = await orders.tokens()
+    assert claims(tokens)["aud"] == ORDERS
+    assert (await orders.refresh(tokens)).status == 200
+    tokens = await orders.tokens()
+    assert (await GroupAdmin(acme).remove(str(group), user.id)).status == 204
+    assert (await orders.refresh(tokens)).status == 400
+    assert error(await orders.open()) == "access_denied"
 
 
 async def test_an_application_that_may_not_ask_is_refused(orders: OrdersClient, acme: Tenant) -> None:

@@ -8,10 +8,18 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.applications.model.users import AssigneeNotFound
-from core.programs.model.api_resources import NotAssignedToResource, OwnScopeUnknown, PublicClientHasNoScopes, ResourceClientNotFound
+from core.programs.model.api_resources import (
+    GroupNotAssignedToResource,
+    NotAssignedToResource,
+    OwnScopeUnknown,
+    PublicClientHasNoScopes,
+    ResourceClientNotFound,
+)
+from core.tenancy.model.groups import OrganizationGroupNotFound
 from tests.support.builders import EMAIL, Answer, add_member, run_sql
 from tests.support.services import add_api_resource, add_service, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 
 class Orders:
@@ -161,3 +169,25 @@ async def test_a_deleted_resource_leaves_nothing_behind(orders: Orders, acme: Te
     assert (await acme.api.delete(orders.path, token=acme.token("admin"))).status == 204
     for table in ("api_resources", "api_resource_clients", "api_resource_assignments"):
         assert await run_sql(pool, f"select 1 from {table}") == [], table  # noqa: S608
+
+
+async def test_groups_are_assigned_and_unassigned(orders: Orders, acme: Tenant, other_tenant: Tenant) -> None:
+    groups = GroupAdmin(acme)
+    group = await groups.create()
+    await groups.add(group, acme.id("member"))
+    for _ in range(2):
+        assert (await orders.call("PUT", f"groups/{group}")).status == 204
+    listed = await orders.listed("groups")
+    assert ([(each["name"], each["member_count"]) for each in listed["groups"]], listed["total"]) == ([("Engineering", 1)], 1)
+    theirs = await GroupAdmin(other_tenant).create()
+    assert message(await orders.call("PUT", f"groups/{theirs}")) == (404, OrganizationGroupNotFound.__doc__)
+    assert (await orders.call("DELETE", f"groups/{group}")).status == 204
+    for id_ in (group, theirs):
+        assert message(await orders.call("DELETE", f"groups/{id_}")) == (404, GroupNotAssignedToResource.__doc__)
+    details = orders.details(group_name="Engineering")
+    recorded = [entry for entry in await acme.recorded() if entry[0].startswith("api_resource.")]
+    actor = acme.people["admin"].id
+    assert recorded == [(f"api_resource.group.{verb}", "group", group, actor, details) for verb in ("assigned", "unassigned")]
+    await orders.call("PUT", f"groups/{group}")
+    assert (await groups.call("DELETE", f"/{group}")).status == 204
+    assert await orders.listed("groups") == {"groups": [], "total": 0}

@@ -25,7 +25,8 @@ AUTHENTICATORS: Final = [
 ]
 KEY: Final = {"transport": "usb", "hasResidentKey": False, "hasUserVerification": False, "isUserVerified": False}  # as a plain security key
 
-# Chromium has conditional creation, but no virtual authenticator answers it.
+# Chromium 156 says that it has conditional creation, but with a virtual authenticator, `navigator.credentials.create` with
+# `mediation: "conditional"` never ends. Without one, and with the browser's own dialogs, it ends with NotAllowedError.
 NEVER: Final = """
 const create = navigator.credentials.create.bind(navigator.credentials);
 navigator.credentials.create = (options) => options.mediation === "conditional" ? new Promise(() => {}) : create(options);

@@ -34,6 +34,8 @@ async def test_a_role_is_given_stops_is_given_again_and_taken_on_pages(acme: Ten
     await GroupAdmin(acme).add(group, acme.id("member"))
     path = f"{PAGES}/groups/{group}/role"
     keeper, owner, member = [await browser_of(app, acme, name) for name in ("keeper", "owner", "member")]
+    choices = main_of(await owner.open(path))
+    assert choices.index('value="auditor"') < choices.index('value="admin"'), "the form starts with the narrowest role"
     page = main_of(await keeper.open(path))
     assert 'value="auditor"' in page
     assert 'value="admin"' not in page, "the keeper lacks rights of it"

@@ -1,0 +1,56 @@
+"""The question what a user may do in an organization and its applications, and why."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from core.applications.model.access_reasons import ApplicationAccess, OrganizationAccess, RightSource, UserAccess, UserState, reason_of
+from core.applications.model.authorization import GivingGroup
+from core.applications.model.users import EndUserNotFound
+from core.kernel.callers import OrganizationCaller
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability, RoleName, rights_of
+from core.kernel.values import Page
+from core.tenancy.model.groups import Group
+from ports import Ports
+from ports.storage import Reading
+
+
+async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> UserAccess:
+    """Return what a member or an end user may do, with a page of the organization's applications by name.
+
+    Callers who may not see members see neither the rights in the organization and the groups, nor members without an application.
+
+    Raises: EndUserNotFound.
+    """
+    org_id, now = caller.acts_in.id, ports.clock.now()
+    async with ports.storage.reading() as read:
+        user = await read.access_reasons.find(org_id, user_id) or refuse(EndUserNotFound)
+        sees_members = Capability.MEMBERS_VIEW in caller.acts_in.rights
+        if not sees_members and not user.is_end_user:
+            raise EndUserNotFound
+        groups = await read.groups.of_user(org_id, user_id) if sees_members else []
+        organization = await _load_rights(read, org_id, user, groups) if user.is_member and sees_members else None
+        listed = await read.access_reasons.applications(org_id, user_id, page, now)
+    applications = [ApplicationAccess(each, reason_of(user, each)) for each in listed.items]
+    return UserAccess(user, organization, applications, listed.total, [GivingGroup(group.id, group.name) for group in groups])
+
+
+async def _load_rights(read: Reading, org_id: UUID, user: UserState, groups: Sequence[Group]) -> OrganizationAccess | None:
+    """Return the own role of a member, and the roles of those of these groups that give one."""
+    member, organization = await read.members.account(org_id, user.user_id), await read.organizations.by_id(org_id)
+    if member is None or organization is None:  # they have just left
+        return None
+    membership = member.member.membership
+    if membership.confirmed_at is None:
+        return OrganizationAccess((), is_confirmed=False)
+    given: list[tuple[RoleName | None, GivingGroup | None]] = [(membership.role, None)]
+    # Groups of a platform owner give no role, so the membership has none of them.
+    given += [(group.role, GivingGroup(group.id, group.name)) for group in groups if group.gives_role and group.role in membership.roles]
+    sources = []
+    for name, group in given:
+        role = None if name is None else await read.roles.find(org_id, name)
+        if role is not None:
+            sees = organization.members_see_end_users
+            rights = rights_of(role.name, members_see_end_users=sees) if role.is_built_in else role.rights
+            sources.append(RightSource(role.name, role.label, rights, group))
+    return OrganizationAccess(sources, is_confirmed=True)

@@ -1,0 +1,18 @@
+"""Storage of the facts that decide what a user may do at applications."""
+
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.applications.model.access_reasons import ApplicationFacts, UserState
+from core.kernel.values import Page, PageResult
+
+
+class AccessReasonsRead(Protocol):
+    """Read access to the facts about a user at the applications of an organization."""
+
+    async def find(self, org_id: UUID, user_id: UUID) -> UserState | None:
+        """Return the state of a member or an end user of the organization, or None."""
+
+    async def applications(self, org_id: UUID, user_id: UUID, page: Page, now: datetime) -> PageResult[ApplicationFacts]:
+        """Return a page of the organization's applications, by name, with the facts about the user at each."""

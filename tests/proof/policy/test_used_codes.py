@@ -1,0 +1,55 @@
+"""Codes that were right are used up, also if a sign-in policy then refuses the user (security SP-6)."""
+
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.world import STATES, World, new_world
+from tests.support.builders import PASSWORD, Api, run_sql
+
+TO_SHOP = {"org_slug": "acme", "service_slug": "shop"}
+
+
+@pytest.fixture
+async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> World:
+    return await new_world(api, app, ports, pool, clock)
+
+
+async def lift(world: World) -> None:
+    """Remove the policy of Acme."""
+    await run_sql(world.pool, "update organizations set sign_in_policy_version = null")
+    await run_sql(world.pool, "delete from sign_in_policies")
+
+
+async def test_an_authorization_code(world: World) -> None:
+    await world.enter(STATES["bare"])
+    code = await world.code()
+    await world.put({"second_factor": ["everyone"]})
+    assert (await world.exchange(code)).json["error"] == "invalid_grant"
+    assert await run_sql(world.pool, "select count(*) from sessions where service_id is not null") == [(0,)]
+    await lift(world)
+    assert (await world.exchange(code)).json["error"] == "invalid_grant"
+    assert (await world.exchange(await world.code())).status == 200
+
+
+async def test_a_code_of_an_app(world: World) -> None:
+    await world.enter(STATES["code left out"])
+    assert world.authenticator is not None
+    code = world.authenticator.code(1)
+
+    async def sign_in() -> int:
+        first = await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})
+        return (await world.api.post("/api/auth/mfa/verify", {"code": code}, token=first.json["access_token"])).status
+
+    await world.put({"phishing_resistant": ["everyone"]})
+    assert await sign_in() == 403
+    assert ("mfa_verify_success",) in await run_sql(world.pool, "select event_type from mfa_events")
+    await lift(world)
+    assert await sign_in() == 401
+    world.clock.advance(timedelta(minutes=1))
+    code = world.authenticator.code(1)
+    assert await sign_in() == 200
