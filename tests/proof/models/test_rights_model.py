@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import access, authorization, end_user_actions, evaluation, role_assignments
+from core.applications import access, access_reasons, authorization, end_user_actions, evaluation, role_assignments
 from core.applications.model.authorization import AuthorizationDocument, DeclaredPermission, RoleDefinition
 from core.applications.model.evaluation import AccessDecision, parse_batch
-from core.applications.model.users import AccessPolicy, AccessSettings
+from core.applications.model.users import AccessPolicy, AccessSettings, EndUserNotFound
 from core.authentication import callers
 from core.authentication.model.dpop import PresentedToken
 from core.kernel.access import Requirement
@@ -85,7 +85,7 @@ class RightsMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         RightsMachine.number += 1
-        self.slug = f"acme-{self.number}"
+        self.slug, self.steps = f"acme-{self.number}", 0
         self.model = Organization("Acme", "Shop", "owner")
         self.run(self._begin)
         self.create_role("owner", "keeper", EVERYTHING)
@@ -313,6 +313,25 @@ class RightsMachine(RuleBasedStateMachine):
     @invariant()
     def the_reference_agrees(self) -> None:
         self.run(self._compare)
+        self.steps += 1
+        self.run(self._compare_explanation, NAMES[self.steps % len(NAMES)])
+
+    async def _compare_explanation(self, name: str) -> None:
+        """Compare the answer to the question what one user may do, and why."""
+        model, caller = self.model, await self._caller("owner")
+        try:
+            found = await access_reasons.load(self.ports, caller, self.ids[name], Page(1, 1))
+        except EndUserNotFound:
+            assert name not in {*model.own, *model.end_users}
+            return
+        assert (found.organization is None) == (name not in model.own), name
+        if found.organization is not None:
+            rights = {right for source in found.organization.sources for right in source.rights}
+            assert rights == (model.rights(name) if name in model.confirmed else set()), name
+        [shop] = found.applications
+        assert shop.reason.admits == model.may_use(name), (name, shop.reason)
+        assert [role.slug for role in shop.application.roles] == sorted({role for _, role, _ in model.sources(name)}), name
+        assert {group.name for group in found.groups} == {group.name for group in model.groups.values() if name in group.members}, name
 
     async def _compare(self) -> None:
         model, owner = self.model, await self._caller("owner")
