@@ -104,6 +104,7 @@ class RightsMachine(RuleBasedStateMachine):
         self.set_app_role("owner", "viewer", "ann", given=True)
         for number, role in enumerate(["editor", "viewer"]):
             self.set_app_role_of_group("ann", role, number, given=True)
+        self.set_role("ann", "bob", "auditor")  # refused: Bob has rights by a group that Ann lacks
 
     async def _begin(self) -> None:
         self.org = await add_organization(self.pool, self.slug)
