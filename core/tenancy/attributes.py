@@ -21,6 +21,7 @@ from core.tenancy.model.attributes import (
     AttributeNotFound,
     AttributeValues,
     AttributeWriter,
+    NoAttributeChanges,
     TooManyAttributes,
 )
 from core.tenancy.model.groups import Group, OrganizationGroupNotFound
@@ -63,8 +64,10 @@ async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute)
 async def update(ports: Ports, caller: OrganizationCaller, name: str, changes: Mapping[str, Any]) -> Attribute:
     """Change the label, the writers, the merge rule or the position of an attribute, by field. The values stay.
 
-    Raises: AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
+    Raises: NoAttributeChanges, AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
     """
+    if not changes:
+        raise NoAttributeChanges
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
         old = await _find(tx, organization.id, name)
