@@ -59,8 +59,9 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         where h.user_id = %(user_id)s""",
     ExportedList.GROUPS: """
         select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
-               m.added_at
+               coalesce(y.attributes, '{}') as attributes, m.added_at
         from group_members m join groups g on g.id = m.group_id join organizations o on o.id = m.org_id
+        left join group_attribute_values y on y.group_id = g.id
         where m.user_id = %(user_id)s""",
     ExportedList.ATTRIBUTES: """
         select a.changed_at as at, a.org_id as id, o.id as organization_id, o.slug as organization_slug, a.attributes as values,

@@ -89,6 +89,7 @@ class ScimClient(Caller):
     org_id: UUID
     org_slug: str
     directory_groups: bool = False  # whether it may create groups
+    has_attributes: bool = False  # whether the organization has declared attributes of its users
 
 
 @dataclass(frozen=True, slots=True)

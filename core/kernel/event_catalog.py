@@ -123,7 +123,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
             *_kinds("Groups", Target.GROUP, "group.created", "group.updated", "group.deleted"),
-            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed"),
+            *_kinds("Groups", Target.GROUP, "group.member_added", "group.member_removed", "group.attributes_updated"),
             *_kinds("Groups", Target.GROUP, "group.role_mapped", "group.role_unmapped", "group.mapping_stopped"),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.access.updated", "service.claims.updated"),

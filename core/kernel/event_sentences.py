@@ -88,6 +88,7 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} removed {count} users from the group {target}",
             "{actor} removed users from the group {target}",
         ),
+        "group.attributes_updated": ("{actor} changed attributes of the group {target}",),
         "group.role_mapped": (
             "{actor} gave the members of the group {target} the role {role}",
             "{actor} gave the members of the group {target} a role",

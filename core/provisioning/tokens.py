@@ -132,6 +132,7 @@ def authenticate(caller: Caller, record: ScimTokenRecord) -> ScimClient:
         org_id=record.org_id,
         org_slug=record.org_slug,
         directory_groups=record.directory_groups,
+        has_attributes=record.has_attributes,
         address=caller.address,
         agent=caller.agent,
     )

@@ -23,7 +23,8 @@ from core.provisioning.model.users import (
     UserNameTaken,
     require_member_capacity,
 )
-from core.tenancy import members
+from core.tenancy import attributes, members
+from core.tenancy.model.attributes import AttributeWriter
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -37,12 +38,12 @@ async def apply_changes(
     The address of the account changes if the new one differs from the account's address and from the
     address that a former member is listed with. The caller has checked that the organization may change it.
 
-    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
+    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull; the errors of `AttributeValues.change`.
     """
     is_inactive = user.is_blocked or user.is_anonymized
     changes_active = new.active is not None and new.active == is_inactive
     changes_profile, changes_shown_email = new.profile != user.profile, new.email != user.email
-    if not (changes_profile or changes_shown_email or changes_active):
+    if not (changes_profile or changes_shown_email or changes_active or new.values):
         return user
     if user.is_protected:
         raise ProtectedUser
@@ -55,8 +56,10 @@ async def apply_changes(
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
         await _change_profile(tx, user, account, organization.id, new.profile, now)
-    if changes_shown_email or changes_profile:
+    if changes_shown_email or changes_profile or new.values:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
+    if new.values:
+        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, ports)
     if activates:
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:

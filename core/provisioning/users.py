@@ -11,6 +11,7 @@ member.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace as with_changes
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -25,11 +26,12 @@ from core.kernel.roles import MEMBER
 from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
+from core.provisioning.model.extension import ATTRIBUTES_URN, user_schema
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import UserPatch, apply_operations
-from core.provisioning.model.profiles import ScimProfile, to_account_profile
+from core.provisioning.model.profiles import to_account_profile
 from core.provisioning.model.resources import SkippedParts
-from core.provisioning.model.schemas import USER
+from core.provisioning.model.schemas import USER, ScimSchema
 from core.provisioning.model.users import (
     DomainOfAnother,
     GroupOfUser,
@@ -46,11 +48,20 @@ from core.provisioning.model.users import (
     require_member_capacity,
     to_resource,
 )
+from core.tenancy import attributes, members
 from core.tenancy import events as tenancy_events
-from core.tenancy import members
+from core.tenancy.model.attributes import AttributeWriter, UserAttributeNotWritable, UserAttributeValueInvalid
 from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
+
+
+async def schema_of(ports: Ports, caller: ScimClient) -> ScimSchema:
+    """Return the schema of the users of the directory's organization, which may have declared attributes."""
+    if not caller.has_attributes:
+        return USER
+    async with ports.storage.reading() as read:
+        return user_schema(await read.attributes.list_declared(caller.org_id))
 
 
 async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
@@ -101,7 +112,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     # The organization creates the account, so the membership is confirmed from the start
     # (docs/specification/security.md, Terms).
     membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
-    user = _new_user(account, data.profile)
+    user = _new_user(account, data)
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
         non_members = tx.scim_users.count_non_members_deferred(caller.org_id)
@@ -118,6 +129,8 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         require_inactive_capacity(organization, non_members.value or 0)
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
+        if data.values:
+            await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, ports)
         tx.record(*events.user_provisioned(organization.id, account.id))
         tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         if data.active is False:
@@ -184,7 +197,8 @@ async def _take_over(tx: Transaction, account: Account, organization: Organizati
     return await tx.accounts.lock(account.id) or refuse(UserNameTaken)
 
 
-def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
+def _new_user(account: Account, data: ScimUserData) -> ScimUser:
+    profile = data.profile
     return ScimUser(
         id=account.id,
         email=account.email,
@@ -199,27 +213,32 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
         is_anonymized=False,
         is_provisioned=True,
         account_profile=account.profile,
+        values=data.values,
     )
 
 
-async def replace(ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement) -> tuple[ScimUser, SkippedParts]:
+async def replace(
+    ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER
+) -> tuple[ScimUser, SkippedParts]:
     """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
 
     Without `active` in the replacement, the user stays active or inactive.
 
     Raises: the errors of `replaced` and of `_store`.
     """
-    return await _change(ports, caller, user, lambda user: replaced(user, replacement))
+    return await _change(ports, caller, user, lambda user: replaced(user, replacement, schema))
 
 
-async def patch(ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch) -> tuple[ScimUser, SkippedParts]:
+async def patch(
+    ports: Ports, caller: ScimClient, user: ScimUser, operations: UserPatch, schema: ScimSchema = USER
+) -> tuple[ScimUser, SkippedParts]:
     """Apply a patch to a user. Return the user, and the parts of the patch that were not applied.
 
     Raises: the errors of `patched` and of `_store`.
     """
 
     def apply(user: ScimUser) -> ScimUserChange:
-        return patched(user, apply_operations(USER, to_resource(user), operations.operations))
+        return patched(user, apply_operations(schema, to_resource(user, schema), operations.operations), schema)
 
     return await _change(ports, caller, user, apply, is_large=operations.is_large)
 
@@ -241,27 +260,33 @@ async def _change(
         user = await find(ports, caller, user.id)
 
 
-async def _store(ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange) -> ScimUser | None:
+async def _store(
+    ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool = False
+) -> ScimUser | None:
     """Store the change. Return None, and store nothing, if the user is no longer as in `before`.
 
     A request that deactivates the user keeps the present address and userName if the new ones are
-    refused. Otherwise users could avoid deactivation: they change their address, and a directory that
-    always sends all attributes is always refused.
+    refused, and so the values of declared attributes. Otherwise users could avoid deactivation: they change their address, and a
+    directory that always sends all attributes is always refused.
 
     Raises: the errors of `_lock_user` and of `apply_changes`.
     """
     try:
-        return await _store_once(ports, caller, before, change)
+        return await _store_once(ports, caller, before, change, keep_names=keep_names)
     except (DomainOfAnother, UserNameTaken):
-        if change.data.active is not False:
+        if change.data.active is not False or keep_names:
             raise
         change.skipped.refuse("userName")
-        return await _store_once(ports, caller, before, change, keep_names=True)
+        return await _store(ports, caller, before, change, keep_names=True)
+    except (UserAttributeValueInvalid, UserAttributeNotWritable):
+        if change.data.active is not False:
+            raise
+        change.skipped.refuse(ATTRIBUTES_URN)
+        without_values = with_changes(change, data=with_changes(change.data, values={}))
+        return await _store(ports, caller, before, without_values, keep_names=keep_names)
 
 
-async def _store_once(
-    ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool = False
-) -> ScimUser | None:
+async def _store_once(ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool) -> ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         user, account, organization = await _lock_user(tx, caller, before.id, now)

@@ -1,4 +1,4 @@
-"""The attributes of users that an organization declares, and their values.
+"""The attributes of users that an organization declares, and their values for members and groups.
 
 `core.applications.attributes` has the values as end users and API keys see them.
 """
@@ -23,6 +23,7 @@ from core.tenancy.model.attributes import (
     AttributeWriter,
     TooManyAttributes,
 )
+from core.tenancy.model.groups import Group, OrganizationGroupNotFound
 from core.tenancy.model.members import MemberNotFound
 from ports import Ports
 from ports.storage import Transaction
@@ -106,14 +107,36 @@ async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UU
         return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
 
 
+async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> tuple[Group, AttributeValues]:
+    """Return a group, and the attributes with its values. Raises: OrganizationGroupNotFound."""
+    async with ports.storage.reading() as read:
+        group = await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
+        return group, await read.attributes.of_group(group.org_id, group.id)
+
+
+async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
+    """Change values of a group as an admin, also of a group that a directory manages. None removes a value.
+
+    Raises: OrganizationGroupNotFound; the errors of `AttributeValues.change`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.GROUPS_MANAGE)
+        group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
+        old = await tx.attributes.of_group(organization.id, group.id)
+        new = replace(old, values=old.change(changes, AttributeWriter.ADMIN))
+        if names := old.changed_names(new):
+            await tx.attributes.save_group_values(organization.id, group.id, new.values, ports.clock.now())
+            tx.record(events.group_attributes_changed(group, names))
+        return new
+
+
 async def change(
     tx: Transaction, org_id: UUID, user_id: UUID, changes: Mapping[str, Any], writer: AttributeWriter, ports: Ports
 ) -> AttributeValues:
     """Change values of a user of a locked organization, and return all of them. Raises: the errors of `AttributeValues.change`."""
     old = await tx.attributes.of_user(org_id, user_id)
     new = replace(old, values=old.change(changes, writer))
-    names = sorted(name for name in changes if old.values.get(name) != new.values.get(name))
-    if names:
+    if names := old.changed_names(new):
         await tx.attributes.save_values(org_id, user_id, new.values, ports.clock.now())
         tx.record(events.attributes_changed(org_id, user_id, names, writer))
     return new

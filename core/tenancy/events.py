@@ -117,6 +117,11 @@ def group_members_removed(group: Group, user_ids: Sequence[UUID]) -> Event:
     return _group_event("group.member_removed", group, _group_members(group, user_ids))
 
 
+def group_attributes_changed(group: Group, names: Sequence[str]) -> Event:
+    """Attributes of a group changed, which its users have. The event has their names, and no value."""
+    return _group_event("group.attributes_updated", group, {"group_name": group.name, "attributes": list(names)})
+
+
 def group_role_mapped(old: Group, new: Group) -> Event:
     """A group gives its members a role of the organization now, or gives it again after it had stopped. `old_role` is the earlier one."""
     further = {} if old.role in (None, new.role) else {"old_role": old.role}

@@ -1,6 +1,6 @@
 """The grants of applications with OpenID Connect, and the facts for their claims."""
 
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
@@ -11,6 +11,7 @@ from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.kernel.roles import group_roles
 from adapters.postgres.programs.api_resources import is_active
+from adapters.postgres.tenancy.attributes import values_of_groups
 from core.authentication.model.openid import (
     FURTHER_SCOPES,
     NO_FURTHER_FACTS,
@@ -25,6 +26,7 @@ from core.authentication.model.openid import (
 )
 from core.kernel.proofs import Acr
 from core.kernel.values import Email
+from core.tenancy.model.attributes import AttributeMerge, effective_values
 
 STORED_WIDTH: Final = 9  # of the columns of `stored_grant`
 GRANT_WIDTH: Final = STORED_WIDTH + 1  # of the columns that `to_grant` reads
@@ -107,8 +109,14 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     return OpenIdGrant(to_scope(scope, further), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
-# The attributes of the user `u` in the organization `vo`, and what its directory sent about the user.
-ATTRIBUTES: Final = "(select a.attributes from attribute_values a where a.org_id = vo.id and a.user_id = u.id)"
+# The attributes of the user `u` in the organization `vo`: the own values, those of the user's groups, and the rules that merge these.
+ATTRIBUTES: Final = f"""
+    (select jsonb_build_array(
+         (select a.attributes from attribute_values a where a.org_id = vo.id and a.user_id = u.id), y.of_groups,
+         case when y.of_groups is not null then (
+             select jsonb_object_agg(a.name, a.merge) from organization_attributes a where a.org_id = vo.id) end)
+     from (select {values_of_groups("vo.id", "u.id")} as of_groups) y)"""
+# What its directory sent about the user.
 DIRECTORY: Final = """
     (select x.attributes || jsonb_strip_nulls(jsonb_build_object(
         'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
@@ -167,13 +175,18 @@ def _to_further(row: Row) -> FurtherFacts:
         return NO_FURTHER_FACTS
     return FurtherFacts(
         document=facts["document"],
-        attributes=facts["attributes"] or {},
+        attributes=_to_attributes(*facts["attributes"] or (None, None, None)),
         directory=facts["directory"] or {},
         further_roles=tuple(facts["further_roles"] or ()),
         app_roles=tuple(facts["app_roles"] or ()),
         permissions=tuple(facts["permissions"] or ()),
         groups=tuple(GroupFact(UUID(id_), *others) for id_, *others in facts["groups"] or ()),
     )
+
+
+def _to_attributes(own: dict[str, Any] | None, of_groups: list[dict[str, Any]] | None, merges: dict[str, str] | None) -> dict[str, Any]:
+    rules = {name: AttributeMerge(merge) for name, merge in (merges or {}).items()}
+    return effective_values(own or {}, rules, of_groups or ())
 
 
 def user_facts(further: LiteralString) -> Record[UserFacts]:

@@ -105,28 +105,36 @@ def member_rights_array(member: LiteralString) -> LiteralString:
         select unnest({rights_array("gg")}) {_active_groups(member)}) end)"""
 
 
-def _members_by_group(member: LiteralString, org_id: LiteralString, condition: LiteralString) -> LiteralString:
-    """Return the condition that a group whose role meets a condition gives it to the member. An index on the users serves it."""
+def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralString) -> LiteralString:
+    """Return the condition that a group gives the member a role that meets a condition on `gg`. An index on the users serves it."""
     return f"""
-    ({member}.confirmed_at is not null and {member}.user_id = any(array(
-        select gi.user_id from groups gg join group_members gi on gi.group_id = gg.id join users gu on gu.id = gi.user_id
-        where gg.org_id = {org_id} and gg.role is not null and gg.mapping_stopped_at is null and not gu.is_platform_owner
-          and {condition})))"""
+    {member}.user_id = any(array(
+        select gi.user_id from groups gg join group_members gi on gi.group_id = gg.id and gi.org_id = gg.org_id
+        where gg.org_id = {org_id} and gg.role is not null and gg.mapping_stopped_at is null and {condition}
+          and (select gm.confirmed_at from memberships gm where gm.org_id = gi.org_id and gm.user_id = gi.user_id) is not null
+          and not (select gu.is_platform_owner from users gu where gu.id = gi.user_id)))"""
 
 
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the membership of the organization holds this right. Indexes serve it."""
-    by_group = _members_by_group(member, org_id, f"{rights_array('gg')} @> array['{capability}']")
+    """Return the condition that the membership of the organization holds this right."""
     return f"""
     ({member}.role = any({_array(names_with(capability))} || array(
         select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}']))
-     or {by_group})"""
+     or {_by_groups(member, org_id, f"{rights_array('gg')} @> array['{capability}']")})"""
+
+
+def is_admin_by_role(member: LiteralString, org_id: LiteralString) -> LiteralString:
+    """Return the condition that the member counts as an admin because of the own role. An index on the names of roles serves it."""
+    return f"""
+    {member}.role = any({_ADMINS} || array(
+        select gr.slug from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))"""
+
+
+def is_admin_by_group(member: LiteralString, org_id: LiteralString) -> LiteralString:
+    """Return the condition that the member counts as an admin because of a group. An index on the users serves it."""
+    return _by_groups(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}")
 
 
 def is_admin(member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the member counts as an admin, as `core.kernel.roles.is_admin`. Indexes serve it."""
-    by_group = _members_by_group(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}")
-    return f"""
-    ({member}.role = any({_ADMINS} || array(
-        select gr.slug from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))
-     or {by_group})"""
+    """Return the condition that the member counts as an admin, as `core.kernel.roles.is_admin`."""
+    return f"({is_admin_by_role(member, org_id)} or {is_admin_by_group(member, org_id)})"

@@ -19,6 +19,7 @@ SCIM_TOKEN_RECORD: Final = Record(
     org_slug="o.slug",
     status=Column(sql="o.status", read=OrganizationStatus),
     is_expired="coalesce(t.expires_at <= %(now)s, false)",
+    has_attributes="exists (select 1 from organization_attributes a where a.org_id = o.id)",
 )
 
 

@@ -40,6 +40,7 @@ SCIM_PROFILE: Final = Record(
     attributes=Columns("s.attributes", 1, lambda row: row[0] or {}, lambda attributes: {"attributes": Jsonb(dict(attributes))}),
 )
 PROFILE_IF_CONFIRMED: Final = ", ".join([f"case when k.confirmed then u.{name} end" for name in ("name", "picture", "locale", "zoneinfo")])
+VALUES: Final = "(select x.attributes from attribute_values x where x.org_id = %(org_id)s and x.user_id = k.user_id)"
 SCIM_USER: Final = Record(
     ScimUser,
     "u",
@@ -53,6 +54,7 @@ SCIM_USER: Final = Record(
     is_blocked="b.user_id is not null",
     is_anonymized="u.anonymized_at is not null",
     is_provisioned="coalesce(s.provisioned, false)",
+    values=Columns(VALUES, 1, lambda row: row[0] or {}),
     account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row) if any(row) else NO_PROFILE),
 )
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,

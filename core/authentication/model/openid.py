@@ -157,7 +157,7 @@ class FurtherFacts:
     """The facts for claims that only some applications need. They are read for these only.
 
     `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes`
-    has the user's own attributes in the organization by name, and `directory` what its directory sent about the
+    has the user's attributes in the organization by name, also those of groups, and `directory` what its directory sent about the
     user, by SCIM name.
     """
 

@@ -77,6 +77,7 @@ class ScimTokenRecord:
     status: OrganizationStatus
     is_expired: bool
     directory_groups: bool
+    has_attributes: bool  # the organization has declared attributes of its users
 
 
 def new_token() -> tuple[str, str]:

@@ -131,10 +131,12 @@ def is_without_path(schema: ScimSchema, operation: PatchOperation) -> bool:
 def target_of_path(schema: ScimSchema, text: str) -> PatchTarget | None:
     """Return the target of a path, or None for an attribute that is accepted and not kept.
 
-    Raises: PathInvalid if no declared schema has such an attribute; FilterInvalid.
+    Raises: PathInvalid if no declared schema has such an attribute; AttributeNotWritable; FilterInvalid.
     """
     path = parse_path(text)
     target = find_target(schema, path)
+    if path.attribute.lower() in schema.closed:
+        raise AttributeNotWritable(path.attribute)
     if target is None and not schema.ignores(schema.without_urn(path.attribute), path.sub):
         raise PathInvalid
     return target
@@ -148,9 +150,10 @@ def targets_in_value(schema: ScimSchema, operation: PatchOperation, skipped: Ski
     Raises: NoTarget, AttributeValueInvalid.
     """
     if operation.op is PatchOp.REMOVE:
-        if operation.path is None or schema.extension is None or not schema.extension.is_urn(operation.path):
+        extension = next((each for each in schema.extensions if operation.path is not None and each.is_urn(operation.path)), None)
+        if extension is None:
             raise NoTarget("A remove operation needs the path of an attribute.")
-        return [(PatchTarget(attribute), None) for attribute in schema.extension.attributes]
+        return [(PatchTarget(attribute), None) for attribute in extension.attributes]
     if not isinstance(operation.value, Mapping):
         raise AttributeValueInvalid("the operation", "an object if there is no path")
     value = operation.value if operation.path is None else {operation.path: operation.value}

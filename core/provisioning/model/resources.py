@@ -5,13 +5,16 @@ string, a list with one element instead of a single value, and a single value in
 `patches`, `filters` and `grammar` accept the deviations in patches and filters.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Self
 
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, to_printable
 from core.provisioning.model.schemas import AttributeType, Mutability, ScimAttribute, ScimSchema
+from core.tenancy.model.attributes import MAX_ITEM, MAX_ITEMS, MAX_TEXT, Attribute, AttributeKind
 
 Resource = dict[str, Any]
 
@@ -19,7 +22,15 @@ Resource = dict[str, Any]
 # are limited only by the size of the body (security C-7). Together with the maximum length of
 # texts, this limits the time of each patch operation, even if earlier operations added values.
 MAX_VALUES: Final = 10
-MAX_SKIPPED_NAME_LENGTH: Final = 100  # characters
+MAX_SKIPPED_NAME_LENGTH: Final = 128  # characters
+_NUMBER: Final = re.compile(r"-?[0-9]{1,16}(\.[0-9]{1,16})?")
+_EXPECTED: Final = {
+    AttributeKind.TEXT: f"a text of at most {MAX_TEXT} printable characters",
+    AttributeKind.NUMBER: "a number",
+    AttributeKind.BOOLEAN: "true or false",
+    AttributeKind.DATE: "a date such as 2026-12-31",
+    AttributeKind.LIST: f"a list of at most {MAX_ITEMS} texts of at most {MAX_ITEM} printable characters",
+}
 
 
 class AttributeValueInvalid(Invalid):
@@ -73,6 +84,8 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
 
     Raises: AttributeValueInvalid.
     """
+    if attribute.declared is not None:
+        return _read_declared(attribute, attribute.declared, value)
     if attribute.multi_valued:
         values = [] if value is None else value if isinstance(value, list) else [value]
         check_count(attribute, values)
@@ -89,8 +102,9 @@ def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
     """Check the number of values. Raises: AttributeValueInvalid."""
     # Each value is compared with every other one, so a million values would block all other
     # requests.
-    if len(values) > MAX_VALUES:
-        raise AttributeValueInvalid(attribute.name, f"a list of at most {MAX_VALUES} values")
+    limit = MAX_VALUES if attribute.declared is None else MAX_ITEMS
+    if len(values) > limit:
+        raise AttributeValueInvalid(attribute.name, f"a list of at most {limit} values")
 
 
 def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
@@ -112,6 +126,46 @@ def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
     if attribute.type in (AttributeType.STRING, AttributeType.REFERENCE) and (len(value) > attribute.max_length or not is_printable(value)):
         raise AttributeValueInvalid(attribute.name, f"a string of at most {attribute.max_length} characters, without control characters")
     return value or None
+
+
+def _read_declared(attribute: ScimAttribute, declared: Attribute, value: Any) -> Any:
+    """Return a value of an attribute that the organization declared, or None if it is empty. Raises: AttributeValueInvalid."""
+    values = [item for raw in (value if isinstance(value, list) else [value]) if (item := _to_kind(declared.kind, raw)) is not None]
+    if not values:
+        return None
+    if declared.kind is not AttributeKind.LIST and len(values) == 1:
+        values = values[0]
+    if not declared.fits(values):
+        raise AttributeValueInvalid(attribute.name, _EXPECTED[declared.kind])
+    return values
+
+
+def _to_kind(kind: AttributeKind, value: Any) -> Any:
+    """Return one value as JSON of this kind if it can be read so, or None if it is empty.
+
+    Entra ID sends numbers as strings, "True" for a boolean, and a time for a date.
+    """
+    if isinstance(value, Mapping):
+        value = next((item for name, item in value.items() if name.lower() == "value"), value)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    match kind:
+        case AttributeKind.NUMBER if _NUMBER.fullmatch(text):
+            return float(text) if "." in text else int(text)
+        case AttributeKind.BOOLEAN if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case AttributeKind.DATE if "T" in text:
+            return _date_of(text)
+    return text or None
+
+
+def _date_of(text: str) -> str:
+    """Return the date of a time, or the text if it is none."""
+    try:
+        return datetime.fromisoformat(text).date().isoformat()
+    except ValueError:
+        return text
 
 
 def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
@@ -161,7 +215,8 @@ def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedP
         if attribute is None or attribute.mutability is Mutability.READ_ONLY:
             continue
         try:
-            if attribute.multi_valued and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
+            is_complex = attribute.multi_valued and attribute.type is AttributeType.COMPLEX
+            if is_complex and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
                 raise AttributeValueInvalid(attribute.name, "a list of objects")  # only patches may have plain strings here
             if (value := read_value(attribute, raw)) is not None:
                 resource[attribute.name] = value

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from core.accounts.model.profiles import MAX_PICTURE_LENGTH
+from core.tenancy.model.attributes import Attribute
 
 MAX_TEXT_LENGTH: Final = 256  # characters
 MAX_NAME_LENGTH: Final = 100
@@ -22,6 +23,7 @@ class AttributeType(StrEnum):
 
     STRING = "string"
     BOOLEAN = "boolean"
+    DECIMAL = "decimal"
     DATE_TIME = "dateTime"
     REFERENCE = "reference"
     COMPLEX = "complex"
@@ -54,7 +56,7 @@ class ScimAttribute:
     """An attribute of a resource. Clients may write its name in any case.
 
     `common` attributes belong to every resource and are not part of a schema (RFC 7643 section
-    3.1).
+    3.1). `declared` is the attribute of the organization that this one stands for. Its name begins with the URN of its schema.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ScimAttribute:
     reference_types: tuple[str, ...] = ()
     common: bool = False
     max_length: int = MAX_TEXT_LENGTH  # of a string, in characters
+    declared: Attribute | None = None
 
     @cached_property
     def by_name(self) -> Mapping[str, Self]:
@@ -90,7 +93,8 @@ class ScimSchema:
     they have only their own name.
 
     `ignored` has the attributes of the RFC that are accepted and not kept, with their
-    sub-attributes. All names are in lower case. `computed` has those of them that responses contain.
+    sub-attributes. `closed` has the attributes that the organization declared, and that its directory may not write: they count as
+    readOnly. All names are in lower case. `computed` has those of the ignored ones that responses contain.
     """
 
     id: str
@@ -99,16 +103,23 @@ class ScimSchema:
     description: str
     attributes: tuple[ScimAttribute, ...]
     ignored: Mapping[str, frozenset[str]]
-    extension: Self | None = None
+    extensions: tuple[Self, ...] = ()
     computed: tuple[ScimAttribute, ...] = ()
+    closed: frozenset[str] = frozenset()
 
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:
         """Return the attributes by name, in lower case."""
         names = {attribute.name.lower(): attribute for attribute in self.attributes}
-        if self.extension is not None:
-            names |= {f"{self.extension.id}:{name}".lower(): attribute for name, attribute in self.extension.by_name.items()}
+        for extension in self.extensions:
+            names |= {f"{extension.id}:{extension.without_urn(name)}".lower(): each for name, each in extension.by_name.items()}
         return MappingProxyType(names)
+
+    @cached_property
+    def declared(self) -> Mapping[str, str]:
+        """Return the attributes of the organization: their names there, by their names in resources."""
+        of_extensions = (attribute for extension in self.extensions for attribute in extension.attributes)
+        return MappingProxyType({each.name: each.declared.name for each in of_extensions if each.declared is not None})
 
     def attribute(self, name: str) -> ScimAttribute | None:
         """Return the attribute with this name, in any case, or None."""
@@ -116,9 +127,9 @@ class ScimSchema:
 
     def ignores(self, name: str, sub: str | None) -> bool:
         """Return whether this is an attribute that is accepted and not kept."""
-        extension = self.extension
-        if extension is not None and name.lower().startswith(f"{extension.id}:".lower()):
-            return extension.ignores(extension.without_urn(name), sub)
+        for extension in self.extensions:
+            if name.lower().startswith(f"{extension.id}:".lower()):
+                return extension.ignores(extension.without_urn(name), sub)
         subs = self.ignored.get(name.lower())
         return subs is not None and (sub.lower() in subs if sub is not None else self.attribute(name) is None)
 
@@ -128,8 +139,8 @@ class ScimSchema:
         return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
 
     def is_urn(self, name: str) -> bool:
-        """Return whether the name is the URN of this schema or of its extension."""
-        return name.lower() == self.id.lower() or (self.extension is not None and self.extension.is_urn(name))
+        """Return whether the name is the URN of this schema or of one of its extensions."""
+        return name.lower() == self.id.lower() or any(extension.is_urn(name) for extension in self.extensions)
 
 
 def _ignored(*names: str, **subs: str) -> Mapping[str, frozenset[str]]:
@@ -285,7 +296,7 @@ USER: Final = ScimSchema(
         groups="value $ref display type primary",
         **dict.fromkeys(("ims", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
     ),
-    extension=ENTERPRISE_USER,
+    extensions=(ENTERPRISE_USER,),
     computed=(
         ScimAttribute(
             "groups",

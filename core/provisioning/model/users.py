@@ -1,7 +1,7 @@
 """Users of a directory, and their blocks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
 from datetime import datetime
 from typing import Any, Final, Self
@@ -11,10 +11,11 @@ from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import Email, EmailInvalid
+from core.provisioning.model.extension import ATTRIBUTES_URN
 from core.provisioning.model.patches import PatchResult
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
-from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN
+from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN, ScimSchema
 from core.tenancy.model.invitations import TeamFull
 from core.tenancy.model.organizations import Organization
 
@@ -101,6 +102,7 @@ class ScimUser:
     is_anonymized: bool
     is_provisioned: bool  # by this directory
     account_profile: Profile = NO_PROFILE  # empty, unless the user has confirmed the membership
+    values: Mapping[str, Any] = field(default_factory=dict)  # of attributes that the organization declared, by their names
 
     @property
     def is_protected(self) -> bool:
@@ -110,11 +112,15 @@ class ScimUser:
 
 @dataclass(frozen=True, slots=True)
 class ScimUserData:
-    """The new data of a user, from a request."""
+    """The new data of a user, from a request.
+
+    `values` has the new values of attributes that the organization declared. None removes a value. Others stay.
+    """
 
     email: Email
     profile: ScimProfile
     active: bool | None  # None: stays as it is
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def keeping_names_of(self, user: ScimUser) -> Self:
         """Return the data with the present email address and userName."""
@@ -160,7 +166,7 @@ class UserReplacement:
 # Resources
 
 
-def to_resource(user: ScimUser) -> Resource:
+def to_resource(user: ScimUser, schema: ScimSchema = USER) -> Resource:
     """Return the attributes that a directory can change. Empty ones are null, so that all users have the same attributes."""
     profile = user.profile
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
@@ -171,12 +177,13 @@ def to_resource(user: ScimUser) -> Resource:
         "displayName": profile.display_name,
         "emails": [{"value": user.email, "type": "work", "primary": True}],
         **{attribute: profile.attributes.get(attribute) for attribute in FURTHER_ATTRIBUTES},
+        **{name: user.values.get(declared) for name, declared in schema.declared.items()},
         "active": user.active,
     }
 
 
-def to_response(user: ScimUser) -> Resource:
-    """Return the attributes of a response. The attributes of the extension are in an object of their own.
+def to_response(user: ScimUser, schema: ScimSchema = USER) -> Resource:
+    """Return the attributes of a response. The attributes of an extension are in an object of its own.
 
     `name.formatted` is made of the given and the family name, unless the directory sent one. Where the
     directory sent no value, the response has the value of the account's profile. Users without a
@@ -200,34 +207,34 @@ def to_response(user: ScimUser) -> Resource:
     enterprise = {attribute.name: resource.pop(attribute.name) for attribute in ENTERPRISE_USER.attributes}
     has_enterprise = any(value is not None for value in enterprise.values())
     resource |= {name: resource[name] or [] for name in _LISTS}
-    return {
-        "schemas": [USER_URN, *([ENTERPRISE_URN] if has_enterprise else [])],
-        **resource,
-        **({ENTERPRISE_URN: enterprise} if has_enterprise else {}),
-    }
+    declared = {declared: user.values[declared] for declared in schema.declared.values() if declared in user.values}
+    extensions = {ENTERPRISE_URN: enterprise if has_enterprise else {}, ATTRIBUTES_URN: declared}
+    present = {urn: values for urn, values in extensions.items() if values}
+    return {"schemas": [USER_URN, *present], **resource, **present}
 
 
-def parse_user(body: Mapping[str, Any]) -> ScimUserData:
+def parse_user(body: Mapping[str, Any], schema: ScimSchema = USER) -> ScimUserData:
     """Parse a new user. Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress."""
     skipped = SkippedParts()
-    resource = read_resource(USER, body, skipped)
+    resource = read_resource(schema, body, skipped)
     skipped.raise_error()
-    return _to_data(resource, *_read_names(resource))
+    values = {declared: resource[name] for name, declared in schema.declared.items() if name in resource}
+    return with_changes(_to_data(resource, *_read_names(resource)), values=values)
 
 
-def parse_replacement(body: Mapping[str, Any]) -> UserReplacement:
+def parse_replacement(body: Mapping[str, Any], schema: ScimSchema = USER) -> UserReplacement:
     """Parse a whole user that replaces one. Values that are not valid are noted, and left out."""
     skipped = SkippedParts()
-    return UserReplacement(read_resource(USER, body, skipped), skipped)
+    return UserReplacement(read_resource(schema, body, skipped), skipped)
 
 
-def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
+def replaced(user: ScimUser, replacement: UserReplacement, schema: ScimSchema = USER) -> ScimUserChange:
     """Return the change that a replacement of this user means.
 
     Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement deactivates.
     """
     resource, skipped = dict(replacement.resource), replacement.skipped.copy()
-    present, shown = to_resource(user), to_response(user)
+    present, shown = to_resource(user, schema), to_response(user, schema)
     # A directory may send back a value that it was shown and that is not stored.
     sent_back = {name for name in PROFILE_ATTRIBUTES if resource.get(name) == shown[name]}
     # The present value of a refused attribute stays, except `active`, because it may mean that this
@@ -238,10 +245,10 @@ def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
         names = _read_names(resource, user)
     except Invalid as error:
         skipped.refuse("userName", error)
-    return _to_change(user, resource, names, skipped)
+    return _with_values(_to_change(user, resource, names, skipped), user, resource, schema)
 
 
-def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
+def patched(user: ScimUser, result: PatchResult, schema: ScimSchema = USER) -> ScimUserChange:
     """Return the change that a patch of this user means.
 
     Raises: the first error of the patch, EmailInvalid, UserNameNotAnAddress, unless the patch
@@ -256,7 +263,14 @@ def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
         names = _patched_names(user, result)
     except Invalid as error:
         skipped.refuse("userName", error)
-    return _to_change(user, resource, names, skipped)
+    return _with_values(_to_change(user, resource, names, skipped), user, resource, schema)
+
+
+def _with_values(change: ScimUserChange, user: ScimUser, resource: Mapping[str, Any], schema: ScimSchema) -> ScimUserChange:
+    """Return the change with the values of declared attributes that differ from the present ones."""
+    new = {declared: resource.get(name) for name, declared in schema.declared.items()}
+    values = {declared: value for declared, value in new.items() if value != user.values.get(declared)}
+    return with_changes(change, data=with_changes(change.data, values=values))
 
 
 def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Email]:

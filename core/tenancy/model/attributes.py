@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self, assert_never
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
@@ -18,6 +18,7 @@ MAX_TEXT: Final = 500  # characters of a text
 MAX_ITEMS: Final = 50  # of a list
 MAX_ITEM: Final = 100  # characters of an item
 MAX_BYTES: Final = 16384  # of all values of a user as JSON
+MAX_GROUP_BYTES: Final = 4096  # of all values of a group: a sign-in reads those of all groups of the user
 MAX_NUMBER: Final = 2**53  # larger numbers are not exact in JavaScript
 SOURCE_PREFIX: Final = "attribute:"  # of the names of attributes, among other sources of claims
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -90,6 +91,7 @@ class AttributeWriter(StrEnum):
 
     USER = "user"
     ADMIN = "admin"
+    DIRECTORY = "directory"  # by SCIM
     APPLICATION = "application"  # with an API key
 
 
@@ -100,6 +102,19 @@ class AttributeMerge(StrEnum):
     UNION = "union"
     LEAST = "least"
     GREATEST = "greatest"
+
+    def merge(self, values: Sequence[Any]) -> Any:
+        """Return the value that these values of groups give, in the order of the groups' names. There is at least one."""
+        match self:
+            case AttributeMerge.FIRST:
+                return values[0]
+            case AttributeMerge.UNION:
+                return list(dict.fromkeys(item for value in values for item in value))
+            case AttributeMerge.LEAST:
+                return min(values)
+            case AttributeMerge.GREATEST:
+                return max(values)
+        assert_never(self)
 
 
 _MERGES: Final[Mapping[AttributeMerge, Sequence[AttributeKind]]] = {
@@ -135,31 +150,49 @@ class Attribute:
 
     def check(self, value: object) -> None:
         """Check a value. Raises: UserAttributeValueInvalid."""
-        problem = _PROBLEMS[self.kind]
-        if not _FITS[self.kind](value):
-            raise UserAttributeValueInvalid(self.name, problem)
+        if not self.fits(value):
+            raise UserAttributeValueInvalid(self.name, KIND_SENTENCES[self.kind])
 
-    def merge_values(self, values: Iterable[Any]) -> Any:
-        """Return the value of a user whose groups have these values, in the order of the groups' names. None: there is none."""
-        present = [value for value in values if value is not None]
-        if not present:
-            return None
-        match self.merge:
-            case AttributeMerge.UNION:
-                return list(dict.fromkeys(item for value in present for item in value))[:MAX_ITEMS]
-            case AttributeMerge.LEAST:
-                return min(present)
-            case AttributeMerge.GREATEST:
-                return max(present)
-        return present[0]
+    def fits(self, value: object) -> bool:
+        """Return whether this is a value of the attribute's kind."""
+        return _FITS[self.kind](value)
+
+
+def effective_values(
+    own: Mapping[str, Any], merges: Mapping[str, AttributeMerge], of_groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the values that applications get of a user: the own ones, and others from the groups of the user.
+
+    `merges` has the rule of each declared attribute by its name. `of_groups` has the values of each group, in the order of
+    the groups' names.
+    """
+    effective = dict(own)
+    for name, merge in merges.items():
+        if name not in own and (values := [group[name] for group in of_groups if name in group]):
+            effective[name] = merge.merge(values)
+    return effective
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeValues:
-    """The declared attributes of an organization, and the values of one user by name."""
+    """The declared attributes of an organization, and the values of one user or of one group by name.
+
+    `of_groups` has the values of the groups of the user, in the order of the groups' names.
+    """
 
     attributes: Sequence[Attribute]
     values: Mapping[str, Any]
+    of_groups: Sequence[Mapping[str, Any]] = ()
+    max_bytes: int = MAX_BYTES
+
+    @property
+    def effective(self) -> Mapping[str, Any]:
+        """The values that applications get: the own ones, and others from the groups of the user."""
+        return effective_values(self.values, {each.name: each.merge for each in self.attributes}, self.of_groups)
+
+    def changed_names(self, new: Self) -> list[str]:
+        """Return the names of the attributes with another value in `new`."""
+        return sorted(each.name for each in self.attributes if self.values.get(each.name) != new.values.get(each.name))
 
     def change(self, changes: Mapping[str, Any], writer: AttributeWriter) -> dict[str, Any]:
         """Return the new values after these changes by a writer. None removes a value.
@@ -177,8 +210,9 @@ class AttributeValues:
                 attribute.check(value)
         merged = {**self.values, **changes}
         new = {name: value for name, value in merged.items() if value is not None}
-        if len(json.dumps(new, ensure_ascii=False).encode()) > MAX_BYTES:
-            raise UserAttributeValueInvalid(next(iter(changes)), f"All values of a user may have {MAX_BYTES} bytes. Shorten one of them.")
+        if len(json.dumps(new, ensure_ascii=False).encode()) > self.max_bytes:
+            problem = f"All values together may have {self.max_bytes:,} bytes. Shorten one of them."
+            raise UserAttributeValueInvalid(next(iter(changes)), problem)
         return new
 
 
@@ -218,7 +252,7 @@ _FITS: Final = {
     AttributeKind.DATE: _is_date,
     AttributeKind.LIST: _is_list,
 }
-_PROBLEMS: Final = {
+KIND_SENTENCES: Final = {
     AttributeKind.TEXT: f"Write a text of 1 to {MAX_TEXT} printable characters.",
     AttributeKind.NUMBER: "Write a number.",
     AttributeKind.BOOLEAN: "Write true or false.",

@@ -156,6 +156,7 @@ class ExportedGroupResponse(ResponseModel):
     organization_slug: str = Field(description="The slug of the organization.")
     group_id: UUID = Field(description="The id of the group.")
     name: str = Field(description="The name of the group.")
+    attributes: dict[str, Any] = Field(description="The values of the group by the names of the organization's attributes.")
     added_at: Timestamp = Field(description="When the user was added to the group.")
 
 

@@ -9,6 +9,7 @@ from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import to_lines
 
 VALUE: Final = "attribute:"  # begins the name of the field of an attribute
+OF_GROUPS: Final = " (from groups)"
 YES_OR_NO: Final = [("", "Not set"), ("true", "Yes"), ("false", "No")]
 
 
@@ -16,10 +17,12 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
     """Return the values of `tenancy/_attribute_fields.html`: the fields that the writer may change, and the other attributes."""
     stored = {VALUE + each.name: to_text(each, values.values.get(each.name)) for each in values.attributes}
     writable = [each for each in values.attributes if writer in each.writers]
+    others = [(each, to_line(each, values.effective.get(each.name))) for each in values.attributes if each not in writable]
     return {
         "writable": [(VALUE + each.name, each) for each in writable],
         "labels": {VALUE + each.name: each.label for each in writable},
-        "others": [(each.label, stored[VALUE + each.name]) for each in values.attributes if each not in writable],
+        "hints": {VALUE + each.name: _hint(each, values) for each in writable},
+        "others": [(each.label, text + (OF_GROUPS if _is_of_groups(each, values) else "")) for each, text in others],
         "typed": stored if form is None else {**stored, **form},
         "yes_or_no": YES_OR_NO,
     }
@@ -52,6 +55,26 @@ def to_text(attribute: Attribute, value: Any) -> str:
         case AttributeKind.BOOLEAN:
             return "true" if value else "false"
     return str(value)
+
+
+def to_line(attribute: Attribute, value: Any) -> str:
+    """Return a value as a text in one line."""
+    match value:
+        case True | False:
+            return "Yes" if value else "No"
+    return to_text(attribute, value).replace("\n", ", ")
+
+
+def _is_of_groups(attribute: Attribute, values: AttributeValues) -> bool:
+    return attribute.name not in values.values and attribute.name in values.effective
+
+
+def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
+    """Return a text beside the field of an attribute, or None."""
+    hints = ["One per line."] if attribute.kind is AttributeKind.LIST else []
+    if _is_of_groups(attribute, values):
+        hints.append(f"Without a value here: {to_line(attribute, values.effective[attribute.name])}{OF_GROUPS}.")
+    return " ".join(hints) or None
 
 
 def _to_value(attribute: Attribute, text: str) -> Any:

@@ -15,7 +15,10 @@ class AttributesRead(Protocol):
         """Return the attributes of the organization, by position."""
 
     async def of_user(self, org_id: UUID, user_id: UUID) -> AttributeValues:
-        """Return the attributes of the organization, and the values of this user."""
+        """Return the attributes of the organization, the values of this user, and those of the user's groups."""
+
+    async def of_group(self, org_id: UUID, group_id: UUID) -> AttributeValues:
+        """Return the attributes of the organization, and the values of this group."""
 
     async def own(self, user_id: UUID) -> Sequence[OwnAttributes]:
         """Return the values of a user in each organization with attributes that the user belongs to, by its name.
@@ -31,7 +34,13 @@ class Attributes(AttributesRead, Protocol):
         """Store an attribute, or replace all but its name, its kind and its time."""
 
     async def delete(self, org_id: UUID, name: str) -> None:
-        """Delete an attribute, and its value of each user."""
+        """Delete an attribute, and its value of each user and of each group."""
 
     async def save_values(self, org_id: UUID, user_id: UUID, values: Mapping[str, Any], now: datetime) -> bool:
-        """Replace all values of a user. Return False, and store nothing, if the user is neither a member nor an end user."""
+        """Replace all values of a user.
+
+        Return False, and store nothing, if the user is neither a member nor an end user, and unknown to the directory.
+        """
+
+    async def save_group_values(self, org_id: UUID, group_id: UUID, values: Mapping[str, Any], now: datetime) -> None:
+        """Replace all values of a group of the organization."""

@@ -212,6 +212,8 @@ GET    {group}/members                        401  403  403  403  200  200  200 
 POST   {group}/members                        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/members/<user_id>              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {group}/attributes                     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+PATCH  {group}/attributes                     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {group}/role                           401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {group}/role                           401  403  403  403  403  403  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {group}/services                       401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
@@ -948,6 +950,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {SERVICE}/assignments": Request({"email": "{own_email}"}),
     f"POST {ORG}/groups": Request({"name": "Another", "description": "Another one"}),
     f"PATCH {ORG}/groups/<group_id>": Request({"name": "A New Name"}),
+    f"PATCH {ORG}/groups/<group_id>/attributes": Request({"values": {"team": "A New Value"}}),
     f"PUT {ORG}/groups/<group_id>/role": Request({"role": "{role_name}"}),
     f"DELETE {ORG}/groups/<group_id>/role": Request(things={"group_id": "{mapped_group_id}"}),
     f"POST {ORG}/groups/<group_id>/members": Request({"email": "{own_email}"}),
@@ -1321,6 +1324,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/groups/<group_id>/members/<user_id>/remove": Request(form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications": Request(form={**OF_THE_SESSION, "service": "{other_service_slug}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/applications/<service_slug>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/groups/<group_id>/attributes": Request(form={**OF_THE_SESSION, "attribute:team": "A New Value"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/role": Request(form={**OF_THE_SESSION, "role": "{role_name}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/role/remove": Request(form=OF_THE_SESSION, things={"group_id": "{mapped_group_id}"}),
     f"POST {PAGES_OF_ORG}/groups/<group_id>/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "description": ""}),

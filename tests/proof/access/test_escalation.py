@@ -90,6 +90,11 @@ def may_have_credential(robot: Robot, gain: Gain, accounts: frozenset[str]) -> b
     return has_grant(robot, Capability.RESOURCES_MANAGE) and gain.new["client_id"] not in accounts
 
 
+def loses_values(gain: Gain) -> bool:
+    """The declaration of an attribute was deleted, and its values with it."""
+    return bool(gain.old) and gain.new["attributes"].items() <= gain.old["attributes"].items()
+
+
 def with_grant(capability: Capability) -> Callable[[Robot, Gain], bool]:
     return lambda robot, _: has_grant(robot, capability)
 
@@ -130,7 +135,10 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
     "service_claims": with_grant(Capability.SERVICES_MANAGE),
-    "attribute_values": lambda robot, _: has_grant(robot, Capability.MEMBERS_MANAGE) or has_grant(robot, Capability.END_USERS_MANAGE),
+    "group_attribute_values": lambda robot, gain: loses_values(gain) or has_grant(robot, Capability.GROUPS_MANAGE),
+    "attribute_values": lambda robot, gain: (
+        loses_values(gain) or has_grant(robot, Capability.MEMBERS_MANAGE) or has_grant(robot, Capability.END_USERS_MANAGE)
+    ),
     "services": lambda robot, _: has_grant(robot, Capability.SERVICES_MANAGE) or has_grant(robot, Capability.SERVICES_CREATE),
     # Users who are deactivated are marked there.
     "service_users": lambda robot, gain: bool(gain.old) or has_grant(robot, Capability.END_USERS_MANAGE),

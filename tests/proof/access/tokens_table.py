@@ -74,6 +74,7 @@ READS_MEMBERS: Final = frozenset(
         f"GET {ORG}/members/<user_id>",
         f"GET {ORG}/groups",
         f"GET {ORG}/groups/<group_id>",
+        f"GET {ORG}/groups/<group_id>/attributes",
         f"GET {ORG}/members/export",
         f"GET {ORG}/invitations",
         f"GET {ORG}/directory-blocks",

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
 from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecurityNotice, TokenPurpose, new_email
@@ -707,6 +709,8 @@ async def _add_groups(
         await run_sql(pool, group, id_, org, name, name, f"{name} of {slug}", f"{name} there", of_directory)
         for account in (end_user, further):
             await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, account.id)
+        values = Jsonb({"team": f"team of a group at {slug}"})
+        await run_sql(pool, "insert into group_attribute_values values (%s, %s, %s, now())", id_, org, values)
     await run_sql(pool, "insert into service_groups_assigned values (%s, %s, %s, now())", org, service, ids["group_id"])
     mapped = "update groups set role = 'member', mapped_by = %s, mapped_at = now() where id = %s"
     await run_sql(pool, mapped, owner.id, ids["mapped_group_id"])

@@ -52,11 +52,16 @@ def _name(result: CheckResult) -> str:
 
 
 def _with_valid_values(original: Any) -> Any:
-    """Wrap the tester's function for random values, so that user names are email addresses and each user's one address is primary."""
+    """Wrap the tester's function for random values.
+
+    User names are email addresses, and each user's one address is primary. The tester has no values of the type decimal.
+    """
 
     def example(path: Any) -> Any:
         if str(path).endswith("userName"):
             return f"{uuid4()}@example.com"
+        if str(path).endswith("level"):
+            return 8.5
         return True if str(path).endswith("primary") else original(path)
 
     return example

@@ -17,6 +17,7 @@ GUIDE: Final = ROOT / "docs/guides/scim.md"
 # The checks that fail. The guide says why.
 EXPLAINED: Final = [
     "User search_with_attributes",
+    "User check_add_attribute",
     *(f"User check_remove_attribute {name}" for name in ("emails", "active")),
     *(
         f"Group {check}"
@@ -30,6 +31,7 @@ EXPLAINED: Final = [
 # With directory groups, groups are created, and their checks run.
 EXPLAINED_WITH_GROUPS: Final = [
     "User search_with_attributes",
+    "User check_add_attribute",
     *(f"User check_remove_attribute {name}" for name in ("emails", "active")),
     "Group search_with_attributes",
 ]
@@ -44,6 +46,9 @@ def running(service: Start, own_database: dict[str, str]) -> Service:
 def test_all_checks_pass_except_those_that_the_guide_explains(running: Service) -> None:
     token = running.login(ADA, PASSWORD)["access_token"]
     assert running.post("/api/organizations", {"name": "Acme", "slug": "acme"}, token=token).status_code == 200
+    for name, kind in (("site", "text"), ("level", "number"), ("is_contractor", "boolean"), ("tools", "list")):
+        attribute = {"name": name, "label": name, "kind": kind, "writers": ["directory"]}
+        assert running.post("/api/organizations/acme/attributes", attribute, token=token).status_code == 201
     created = running.post("/api/organizations/acme/scim-tokens", {"name": "Tester"}, token=token)
     with_groups = running.post("/api/organizations/acme/scim-tokens", {"name": "Groups", "directory_groups": True}, token=token)
     scim_checks = importlib.import_module("tests.proof.clients.scim_checks")

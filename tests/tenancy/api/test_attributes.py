@@ -66,7 +66,8 @@ async def test_admins_write_the_values_of_members(acme: Tenant) -> None:
     await declare(acme)
     await declare(acme, name="level", kind="number", writers=["application"])
     path = f"/members/{acme.people['member'].id}/attributes"
-    assert (await send(acme, "GET", path)).json == {"values": {"cost_center": None, "level": None}}
+    empty = {"cost_center": None, "level": None}
+    assert (await send(acme, "GET", path)).json == {"values": empty, "effective": empty}
     assert (await send(acme, "PATCH", path, {"values": {"cost_center": "4711"}}, role="admin")).json["values"]["cost_center"] == "4711"
     assert refused(await send(acme, "PATCH", path, {"values": {"level": 1}})) == FORBIDDEN
     for values in ({"cost_center": 5}, {"unknown": "x"}, {}, {"cost_center": {"a": 1}}, {"cost_center": "\x00"}):
@@ -82,14 +83,15 @@ async def test_users_write_their_own_values_where_they_may(acme: Tenant, other_t
     await declare(acme, name="nick", label="Nickname", writers=["user"])
     token = acme.token("member")
     shown = await acme.api.get("/api/user/attributes", token=token)
-    nick = {"name": "nick", "label": "Nickname", "kind": "text", "value": None, "is_writable": True}
-    cost_center = {**COST_CENTER, "value": None, "is_writable": False}
+    nick = {"name": "nick", "label": "Nickname", "kind": "text", "value": None, "effective": None, "is_writable": True}
+    cost_center = {**COST_CENTER, "value": None, "effective": None, "is_writable": False}
     assert shown.json == {"organizations": [{"organization": "acme", "name": "Acme", "attributes": [cost_center, nick]}]}
 
     async def change(organization: str, **values: object) -> Answer:
         return await acme.api.call("PATCH", "/api/user/attributes", {"organization": organization, "values": values}, token=token)
 
-    assert (await change("acme", nick="Ada")).json == {"values": {"cost_center": None, "nick": "Ada"}}
+    values = {"cost_center": None, "nick": "Ada"}
+    assert (await change("acme", nick="Ada")).json == {"values": values, "effective": values}
     assert refused(await change("acme", cost_center="1")) == FORBIDDEN
     for organization in (other_tenant.slug, "unknown"):
         assert refused(await change(organization, nick="Ada")) == MISSING
@@ -146,4 +148,4 @@ async def test_a_new_attribute_does_not_get_the_values_of_a_deleted_one(acme: Te
     await send(acme, "PATCH", path, {"values": {"cost_center": "1"}})
     await send(acme, "DELETE", "/attributes/cost_center")
     await declare(acme, kind="number")
-    assert (await send(acme, "GET", path)).json == {"values": {"cost_center": None}}
+    assert (await send(acme, "GET", path)).json["effective"] == {"cost_center": None}

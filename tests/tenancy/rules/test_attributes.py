@@ -69,19 +69,34 @@ def test_an_attribute_has_a_name_a_label_and_a_merge_rule_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "merge", "values", "merged"),
+    ("kind", "merge", "own", "of_groups", "effective"),
     [
-        ("text", "first", [None, "b", "a"], "b"),
-        ("list", "union", [["b", "a"], None, ["a", "c"]], ["b", "a", "c"]),
-        ("list", "first", [["b"], ["a"]], ["b"]),
-        ("number", "greatest", [1, 3, 2], 3),
-        ("date", "least", ["2026-12-31", "2026-01-01"], "2026-01-01"),
-        ("number", "least", [], None),
-        ("boolean", "first", [False, True], False),
+        ("text", "first", None, [None, "b", "a"], "b"),
+        ("text", "first", "own", ["b", "a"], "own"),
+        ("list", "union", None, [["b", "a"], None, ["a", "c"]], ["b", "a", "c"]),
+        ("list", "union", ["own"], [["b"]], ["own"]),
+        ("list", "union", None, [[f"a{n}" for n in range(50)], ["z"]], [*(f"a{n}" for n in range(50)), "z"]),
+        ("list", "first", None, [["b"], ["a"]], ["b"]),
+        ("number", "greatest", None, [1, 3.5, 2], 3.5),
+        ("number", "least", 0, [-1], 0),
+        ("number", "least", None, [2, None, -1], -1),
+        ("date", "least", None, ["2026-12-31", "2026-01-01"], "2026-01-01"),
+        ("date", "greatest", None, ["2026-12-31", "2027-01-01"], "2027-01-01"),
+        ("number", "least", None, [], None),
+        ("number", "least", None, [None], None),
+        ("boolean", "first", None, [False, True], False),
+        ("boolean", "first", False, [True], False),
     ],
 )
-def test_values_of_several_groups_are_merged_by_the_rule(kind: str, merge: str, values: list[Any], merged: Any) -> None:
-    assert attribute(kind=kind, merge=merge).merge_values(values) == merged
+def test_a_user_has_the_own_value_or_that_of_the_groups_by_the_rule(
+    kind: str, merge: str, own: Any, of_groups: list[Any], effective: Any
+) -> None:
+    def values(value: Any) -> dict[str, Any]:
+        return {} if value is None else {"cost_center": value}
+
+    declared = attribute(kind=kind, merge=merge)
+    shown = AttributeValues([declared], values(own), [{**values(value), "deleted": "x"} for value in of_groups])
+    assert shown.effective == values(effective)
 
 
 def test_a_writer_changes_only_its_own_attributes() -> None:

@@ -86,7 +86,8 @@ class OwnAttributeResponse(ResponseModel):
     name: str = Field(description=NAME)
     label: str = Field(description=LABEL)
     kind: AttributeKind = Field(description=KIND)
-    value: Any = Field(description="The value, or null if there is none.")
+    value: Any = Field(description="The own value, or null if there is none.")
+    effective: Any = Field(description="The value that applications get: the own one, or else that of groups. null: there is none.")
     is_writable: bool = Field(description="Whether the user may change it.")
 
 
@@ -114,7 +115,7 @@ class OwnAttributeValuesRequest(RequestModel):
 
 
 def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
-    values = own.values.values
+    values, effective = own.values.values, own.values.effective
     return OrganizationAttributesResponse(
         organization=own.org_slug,
         name=own.organization,
@@ -124,6 +125,7 @@ def _to_own(own: OwnAttributes) -> OrganizationAttributesResponse:
                 label=each.label,
                 kind=each.kind,
                 value=values.get(each.name),
+                effective=effective.get(each.name),
                 is_writable=AttributeWriter.USER in each.writers,
             )
             for each in own.values.attributes

@@ -6,7 +6,8 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.model.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema, group_schema
+from core.provisioning import users as scim_users
+from core.provisioning.model.schemas import AttributeType, ScimAttribute, ScimSchema, group_schema
 from entrypoints.http.api.provisioning.models import (
     RESOURCE_TYPE_LIST_RESPONSE,
     RESOURCE_TYPE_RESPONSE,
@@ -15,7 +16,7 @@ from entrypoints.http.api.provisioning.models import (
     SERVICE_PROVIDER_CONFIG_RESPONSE,
 )
 from entrypoints.http.api.provisioning.protocol import MAX_COUNT, json_response, list_body, location, refuse_filter
-from entrypoints.http.base.context import acting_directory
+from entrypoints.http.base.context import acting_directory, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
@@ -25,8 +26,6 @@ routes = Blueprint("scim_discovery", __name__)
 SERVICE_PROVIDER_CONFIG_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
 RESOURCE_TYPE_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:ResourceType"
 SCHEMA_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Schema"
-RESOURCES: Final = (USER, GROUP)
-SCHEMAS: Final = (USER, ENTERPRISE_USER, GROUP)
 # Unsupported paths answer 501 to every method (RFC 7644 section 3.11). A 405 would mean that
 # another method works.
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -90,7 +89,8 @@ async def list_resource_types() -> Response:
     There are two: User and Group.
     """
     refuse_filter()
-    return json_response(list_body([_resource_type(schema) for schema in _of_caller(RESOURCES)], len(RESOURCES), 1))
+    schemas = await _of_caller()
+    return json_response(list_body([_resource_type(schema) for schema in schemas], len(schemas), 1))
 
 
 @routes.get("/scim/v2/ResourceTypes/<resource_type>")
@@ -101,7 +101,7 @@ async def get_resource_type(resource_type: str) -> Response:
 
     The resource types are `User` and `Group`.
     """
-    for schema in _of_caller(RESOURCES):
+    for schema in await _of_caller():
         if schema.name == resource_type:
             return json_response(_resource_type(schema))
     raise ResourceTypeUnknown
@@ -117,7 +117,8 @@ async def list_schemas() -> Response:
     as `id` and `meta`, are not part of it.
     """
     refuse_filter()
-    return json_response(list_body([_schema(schema) for schema in _of_caller(SCHEMAS)], len(SCHEMAS), 1))
+    schemas = await _schemas_of_caller()
+    return json_response(list_body([_schema(schema) for schema in schemas], len(schemas), 1))
 
 
 @routes.get("/scim/v2/Schemas/<schema_id>")
@@ -129,7 +130,7 @@ async def get_schema(schema_id: str) -> Response:
     A schema describes the attributes and their types. The common attributes of all resources, such
     as `id` and `meta`, are not part of it.
     """
-    for schema in _of_caller(SCHEMAS):
+    for schema in await _schemas_of_caller():
         if schema.id.lower() == schema_id.lower():
             return json_response(_schema(schema))
     raise SchemaUnknown
@@ -159,10 +160,15 @@ async def bulk() -> Response:
     raise BulkUnsupported
 
 
-def _of_caller(schemas: Sequence[ScimSchema]) -> list[ScimSchema]:
-    """Return the schemas as they are for the directory that calls: some may create groups."""
-    group = group_schema(directory_groups=acting_directory().directory_groups)
-    return [group if schema is GROUP else schema for schema in schemas]
+async def _of_caller() -> Sequence[ScimSchema]:
+    """Return the resource types for the directory that calls: users of its organization, and the groups that it may create."""
+    caller = acting_directory()
+    return await scim_users.schema_of(ports(), caller), group_schema(directory_groups=caller.directory_groups)
+
+
+async def _schemas_of_caller() -> Sequence[ScimSchema]:
+    user, group = await _of_caller()
+    return user, *user.extensions, group
 
 
 def _resource_type(schema: ScimSchema) -> dict[str, Any]:
@@ -173,7 +179,7 @@ def _resource_type(schema: ScimSchema) -> dict[str, Any]:
         "endpoint": schema.endpoint,
         "description": schema.description,
         "schema": schema.id,
-        "schemaExtensions": [] if schema.extension is None else [{"schema": schema.extension.id, "required": False}],
+        "schemaExtensions": [{"schema": extension.id, "required": False} for extension in schema.extensions],
         "meta": {"resourceType": "ResourceType", "location": location("/ResourceTypes", schema.name)},
     }
 
@@ -185,14 +191,18 @@ def _schema(schema: ScimSchema) -> dict[str, Any]:
         "name": schema.name,
         "description": schema.description,
         # Common attributes are not part of a schema (RFC 7643 section 3.1).
-        "attributes": [_attribute(attribute) for attribute in (*schema.attributes, *schema.computed) if not attribute.common],
+        "attributes": [
+            _attribute(attribute, schema.without_urn(attribute.name))
+            for attribute in (*schema.attributes, *schema.computed)
+            if not attribute.common
+        ],
         "meta": {"resourceType": "Schema", "location": location("/Schemas", schema.id)},
     }
 
 
-def _attribute(attribute: ScimAttribute) -> dict[str, Any]:
+def _attribute(attribute: ScimAttribute, name: str) -> dict[str, Any]:
     description: dict[str, Any] = {
-        "name": attribute.name,
+        "name": name,
         "type": attribute.type.value,
         "multiValued": attribute.multi_valued,
         "description": attribute.description,
@@ -201,7 +211,7 @@ def _attribute(attribute: ScimAttribute) -> dict[str, Any]:
         "returned": attribute.returned.value,
     }
     if attribute.type is AttributeType.COMPLEX:
-        description["subAttributes"] = [_attribute(sub) for sub in attribute.sub_attributes]
+        description["subAttributes"] = [_attribute(sub, sub.name) for sub in attribute.sub_attributes]
     else:
         description["caseExact"] = attribute.case_exact
         description["uniqueness"] = attribute.uniqueness.value

@@ -5,6 +5,7 @@ Responses are described by the same schemas that `/Schemas` publishes (`core.pro
 
 from typing import Any, Final
 
+from core.provisioning.model.extension import ATTRIBUTES_URN
 from core.provisioning.model.resources import MAX_VALUES
 from core.provisioning.model.schemas import (
     ENTERPRISE_URN,
@@ -38,6 +39,7 @@ PAGING: Final = {
 _TYPES: Final[dict[AttributeType, dict[str, Any]]] = {
     AttributeType.STRING: {"type": ["string", "null"]},
     AttributeType.BOOLEAN: {"type": "boolean"},
+    AttributeType.DECIMAL: {"type": "number"},
     AttributeType.DATE_TIME: {"type": "string", "format": "date-time"},
     AttributeType.REFERENCE: {"type": "string"},
     AttributeType.COMPLEX: {"type": ["object", "null"]},
@@ -70,13 +72,11 @@ def _properties(schema: ScimSchema) -> dict[str, Any]:
 
 
 def _resource_schema(schema: ScimSchema) -> dict[str, Any]:
-    extension = schema.extension
-    extensions = {} if extension is None else {extension.id: _extension_schema(extension)}
     return {
         "type": "object",
         "title": f"Scim{schema.name}",
         "required": [attribute.name for attribute in schema.attributes if attribute.returned is Returned.ALWAYS],
-        "properties": {**_properties(schema), **extensions},
+        "properties": {**_properties(schema), **{extension.id: _extension_schema(extension) for extension in schema.extensions}},
     }
 
 
@@ -110,7 +110,13 @@ def _meta(kind: str) -> dict[str, Any]:
     }
 
 
+_ATTRIBUTES: Final = {
+    "type": "object",
+    "description": "The attributes that the organization has declared with the writer `directory`. `/Schemas` has their types.",
+    "examples": [{"cost_center": "4711"}],
+}
 USER_RESPONSE: Final = _resource_schema(USER)
+USER_RESPONSE["properties"][ATTRIBUTES_URN] = _ATTRIBUTES
 USER_LIST_RESPONSE: Final = _list_schema("ScimUserListResponse", USER_RESPONSE)
 GROUP_RESPONSE: Final = _resource_schema(GROUP)
 GROUP_LIST_RESPONSE: Final = _list_schema("ScimGroupListResponse", GROUP_RESPONSE)
@@ -232,6 +238,7 @@ USER_REQUEST: Final = {
             "description": "The pictures, with their URL as `value`, `type` and `primary`.",
         },
         ENTERPRISE_URN: _extension_schema(ENTERPRISE_USER),
+        ATTRIBUTES_URN: _ATTRIBUTES,
         "active": {"type": "boolean", "description": "Whether the user may sign in. The default is true for new users."},
     },
 }

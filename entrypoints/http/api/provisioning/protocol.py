@@ -185,7 +185,7 @@ class Projection:
     """
 
     def __init__(self, schema: ScimSchema) -> None:
-        self._schema = schema
+        self.schema = schema
         names: Mapping[str, str] = request.args if request.query_string else {}  # a missing argument costs an exception in werkzeug
         self._included = self._parse(names.get("attributes"))
         self._excluded = self._parse(names.get("excludedAttributes")) if self._included is None else None
@@ -209,10 +209,10 @@ class Projection:
 
     def _split(self, item: str) -> list[str]:
         """Return the name of the member in the response, and those of its parts."""
-        urn = "" if self._schema.extension is None else self._schema.extension.id.lower()
-        if urn and (item == urn or item.startswith(f"{urn}:")):
-            return [urn, *(name for name in item[len(urn) + 1 :].split(".") if name)]
-        return [name for name in self._schema.without_urn(item).split(".") if name] or [""]
+        for urn in (extension.id.lower() for extension in self.schema.extensions):
+            if item == urn or item.startswith(f"{urn}:"):
+                return [urn, *(name for name in item[len(urn) + 1 :].split(".") if name)]
+        return [name for name in self.schema.without_urn(item).split(".") if name] or [""]
 
     def includes(self, name: str) -> bool:
         """Return whether at least a part of the attribute is returned."""

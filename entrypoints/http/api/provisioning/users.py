@@ -11,7 +11,7 @@ from quart import Blueprint, Response
 from core.provisioning import users as scim_users
 from core.provisioning.model import filters as scim_filters
 from core.provisioning.model.resources import SkippedParts
-from core.provisioning.model.schemas import GROUP, USER, USER_URN
+from core.provisioning.model.schemas import GROUP, USER, USER_URN, ScimSchema
 from core.provisioning.model.users import GroupOfUser, ScimUser, ScimUserData, UserReplacement, parse_replacement, parse_user, to_response
 from entrypoints.http.api.provisioning.models import PAGING, PATCH_REQUEST, PROJECTION, USER_LIST_RESPONSE, USER_REQUEST, USER_RESPONSE
 from entrypoints.http.api.provisioning.protocol import (
@@ -42,11 +42,11 @@ MAX_LOGGED_NAMES = 20
 async def _to_json(users: Sequence[ScimUser], projection: Projection) -> list[dict[str, Any]]:
     wanted = [user.id for user in users] if projection.includes("groups") else []
     groups = await scim_users.list_groups(ports(), acting_directory(), wanted)
-    return [projection.apply(_user_to_json(user, groups.get(user.id, ()))) for user in users]
+    return [projection.apply(_user_to_json(user, projection.schema, groups.get(user.id, ()))) for user in users]
 
 
-def _user_to_json(user: ScimUser, groups: Sequence[GroupOfUser]) -> dict[str, Any]:
-    body = {"id": str(user.id), "meta": meta(USER, user.id, user.created_at, user.updated_at), **to_response(user)}
+def _user_to_json(user: ScimUser, schema: ScimSchema, groups: Sequence[GroupOfUser]) -> dict[str, Any]:
+    body = {"id": str(user.id), "meta": meta(schema, user.id, user.created_at, user.updated_at), **to_response(user, schema)}
     if groups:
         body["groups"] = [
             {"value": str(group.id), "$ref": location(GROUP.endpoint, group.id), "display": group.name, "type": "direct"}
@@ -61,12 +61,17 @@ async def _user_response(user: ScimUser, projection: Projection, status: int = 2
     return json_response(body, status, headers)
 
 
-def _parse_body(body: dict[str, Any]) -> ScimUserData:
-    return parse_user(check_body(body, USER_URN))
+async def _projection() -> Projection:
+    """Return the attributes to return, of the schema of the directory's organization."""
+    return Projection(await scim_users.schema_of(ports(), acting_directory()))
 
 
-def _parse_replacement(body: dict[str, Any]) -> UserReplacement:
-    replacement = parse_replacement(body)
+def _parse_body(schema: ScimSchema, body: dict[str, Any]) -> ScimUserData:
+    return parse_user(check_body(body, USER_URN), schema)
+
+
+def _parse_replacement(schema: ScimSchema, body: dict[str, Any]) -> UserReplacement:
+    replacement = parse_replacement(body, schema)
     if (error := schema_error(body, USER_URN)) is not None:
         replacement.skipped.refuse("schemas", error)
     return replacement
@@ -98,7 +103,7 @@ async def list_users() -> Response:
     it provisioned and removed from the group. They are sorted by time, oldest first.
     """
     (start, count), filter_ = read_page(), read_filter(scim_filters.parse_user_filter)
-    projection = Projection(USER)
+    projection = await _projection()
     page = await scim_users.list_users(ports(), acting_directory(), filter_, start, count)
     return json_response(list_body(await _to_json(page.items, projection), page.total, start))
 
@@ -113,7 +118,7 @@ async def get(user_id: UUID) -> Response:
     A former member has the email address they had when they left.
     """
     user = await scim_users.find(ports(), acting_directory(), user_id)
-    return await _user_response(user, Projection(USER))
+    return await _user_response(user, await _projection())
 
 
 @routes.post("/scim/v2/Users")
@@ -128,8 +133,9 @@ async def create() -> Response:
     taken over, and gets the new data, in two cases: your directory blocks its user, or you have verified
     the domain, and another organization created the account or its address was never verified.
     """
-    projection = Projection(USER)
-    user = await scim_users.create(ports(), acting_directory(), await read_in_thread(_parse_body))
+    projection = await _projection()
+    data = await read_in_thread(partial(_parse_body, projection.schema))
+    user = await scim_users.create(ports(), acting_directory(), data)
     return await _user_response(user, projection, 201)
 
 
@@ -144,9 +150,9 @@ async def replace(user_id: UUID) -> Response:
     `active` false is applied as far as it can be, even if other values are refused.
     """
     user = await scim_users.find(ports(), acting_directory(), user_id)  # an unknown id is 404, whatever the body is
-    projection = Projection(USER)
-    replacement = await read_in_thread(_parse_replacement)
-    changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement)
+    projection = await _projection()
+    replacement = await read_in_thread(partial(_parse_replacement, projection.schema))
+    changed, skipped = await scim_users.replace(ports(), acting_directory(), user, replacement, projection.schema)
     _log_skipped(changed, skipped)
     return await _user_response(changed, projection)
 
@@ -164,8 +170,8 @@ async def patch(user_id: UUID) -> Response:
     ignored.
     """
     user = await scim_users.find(ports(), acting_directory(), user_id)
-    projection = Projection(USER)
-    changed, skipped = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch())
+    projection = await _projection()
+    changed, skipped = await scim_users.patch(ports(), acting_directory(), user, await read_user_patch(), projection.schema)
     _log_skipped(changed, skipped)
     return await _user_response(changed, projection)
 

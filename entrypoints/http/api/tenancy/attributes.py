@@ -1,5 +1,6 @@
-"""API of the attributes of users that an organization declares, and of their values for members."""
+"""API of the attributes of users that an organization declares, and of their values for members and groups."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from core.tenancy.model.attributes import (
     AttributeValues,
     AttributeWriter,
 )
+from entrypoints.http.api.tenancy.groups import existing_group
 from entrypoints.http.api.tenancy.members import existing_member
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
@@ -29,7 +31,9 @@ ATTRIBUTES: Final = "/api/organizations/<org_slug>/attributes"
 NAME: Final = "The name of the attribute. It never changes."
 LABEL: Final = "The label of the attribute on pages."
 KIND: Final = "The kind of the values. A date is a text such as `2026-12-31`, and a list has texts. It never changes."
-WRITERS: Final = "Who may change the values: the `user`, an `admin`, or an `application` with an API key."
+WRITERS: Final = (
+    "Who may change the values: the `user`, an `admin`, the `directory` with a SCIM token, or an `application` with an API key."
+)
 MERGE: Final = (
     "The value of a user without an own one, whose groups have several: that of the `first` group by name, the `union` of lists, "
     "or the `least` or `greatest` number or date."
@@ -86,7 +90,16 @@ class AttributeValuesRequest(RequestModel):
 class AttributeValuesResponse(ResponseModel):
     """The values of a user."""
 
-    values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the user has none.")
+    values: dict[str, Any] = Field(description="The user's own value of each attribute by its name. null: the user has none.")
+    effective: dict[str, Any] = Field(
+        description="The values that applications get: the own ones, and others from the groups of the user. null: there is none."
+    )
+
+
+class GroupAttributeValuesResponse(ResponseModel):
+    """The values of a group."""
+
+    values: dict[str, Any] = Field(description="The value of each attribute by its name. null: the group has none.")
 
 
 def to_attribute(data: AttributeRequest) -> Attribute:
@@ -113,8 +126,12 @@ def to_changes_of(data: AttributeUpdateRequest) -> dict[str, Any]:
 
 
 def to_values(values: AttributeValues) -> AttributeValuesResponse:
-    """Return the response with a value for each attribute."""
-    return AttributeValuesResponse(values={each.name: values.values.get(each.name) for each in values.attributes})
+    """Return the response with the values of a user."""
+    return AttributeValuesResponse(values=_by_name(values, values.values), effective=_by_name(values, values.effective))
+
+
+def _by_name(declared: AttributeValues, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {each.name: values.get(each.name) for each in declared.attributes}
 
 
 @routes.get(ATTRIBUTES)
@@ -187,3 +204,27 @@ async def change_of_member(org_slug: str, user_id: UUID, data: AttributeValuesRe
     An admin may change those with the writer `admin`. Tokens have the new values after the next refresh.
     """
     return to_values(await attributes.change_of_member(ports(), acting(), user_id, data.values))
+
+
+@routes.get("/api/organizations/<org_slug>/groups/<group_id>/attributes")
+@member(Capability.GROUPS_MANAGE)
+async def get_of_group(org_slug: str, group_id: UUID) -> GroupAttributeValuesResponse:
+    """Get the attributes of a group.
+
+    A user of the group without an own value has that of the group.
+    """
+    _, values = await attributes.of_group(ports(), acting(), group_id)
+    return GroupAttributeValuesResponse(values=_by_name(values, values.values))
+
+
+@routes.patch("/api/organizations/<org_slug>/groups/<group_id>/attributes")
+@member(Capability.GROUPS_MANAGE, outlives=True)
+@existing_group
+async def change_of_group(org_slug: str, group_id: UUID, data: AttributeValuesRequest) -> GroupAttributeValuesResponse:
+    """Change attributes of a group.
+
+    A directory can manage the group. Only attributes with the writer `admin` change. Tokens have the new values after the next
+    refresh.
+    """
+    values = await attributes.change_of_group(ports(), acting(), group_id, data.values)
+    return GroupAttributeValuesResponse(values=_by_name(values, values.values))

@@ -136,8 +136,9 @@ async def update(org_slug: str, group_id: UUID, data: GroupUpdateRequest) -> Org
 async def delete(org_slug: str, group_id: UUID) -> None:
     """Delete a group.
 
-    Its users stay in the organization. They lose the access to applications that only the group gave, at once. 409: a
-    directory manages the group.
+    Its users stay in the organization. They lose the access to applications and the rights that only the group gave, at
+    once. If the group gives a role, you need the right to manage roles, and every right of the role. 409: a directory
+    manages the group.
     """
     await groups.delete(ports(), acting(), group_id)
 
@@ -207,7 +208,8 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Add a user to a group.
 
     The user must be an end user or a confirmed member of the organization. Adding a user again changes nothing. A user
-    leaves the groups when their membership ends. 409: a directory manages the group.
+    leaves the groups when their membership ends. If the group gives a role, you need the right to manage roles, and every
+    right of the role. 409: a directory manages the group.
     """
     await groups.add_member(ports(), acting(), group_id, user_id)
 
@@ -219,7 +221,7 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group.
 
-    They lose the access to applications that only the group gave, and their sessions of OpenID Connect at these
-    applications end. 409: a directory manages the group.
+    They lose the access to applications and the rights that only the group gave, and their sessions of OpenID Connect at
+    these applications end. If the group gives a role, the rules of `PUT` apply. 409: a directory manages the group.
     """
     await groups.remove_member(ports(), acting(), group_id, user_id)

@@ -55,6 +55,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "tenancy/domain.html": "guides/branding-and-mail#verify-your-domain",
         "tenancy/group.html": "guides/groups",
         "tenancy/group_applications.html": "guides/groups",
+        "tenancy/group_attributes.html": "guides/claims#attributes-of-your-organization",
         "tenancy/group_role.html": "guides/groups#give-a-role-of-the-organization",
         "tenancy/group_settings.html": "guides/groups",
         "tenancy/groups.html": "guides/groups",

@@ -1,4 +1,4 @@
-"""The pages of the attributes of an organization's users, and of the values of a member."""
+"""The pages of the attributes of an organization's users, and of the values of a member or a group."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +24,8 @@ routes = Blueprint("attribute_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/attributes"
 ONE: Final = f"{LIST}/<attribute_name>"
 OF_MEMBER: Final = "/app/organizations/<org_slug>/members/<user_id>/attributes"
+OF_GROUP: Final = "/app/organizations/<org_slug>/groups/<group_id>/attributes"
+API_OF_GROUP: Final = "/api/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>/attributes"
 WRITER: Final = "writer:"  # begins the names of the checkboxes of writers
 KINDS: Final = [
@@ -36,6 +38,7 @@ KINDS: Final = [
 WRITERS: Final = [
     (WRITER + AttributeWriter.ADMIN, "Admins"),
     (WRITER + AttributeWriter.USER, "The user"),
+    (WRITER + AttributeWriter.DIRECTORY, "Your directory, by SCIM"),
     (WRITER + AttributeWriter.APPLICATION, "Applications, with an API key"),
 ]
 MERGES: Final = [
@@ -174,3 +177,37 @@ async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response
     changes = to_changes(form, values, AttributeWriter.ADMIN)
     await attributes.change_of_member(ports(), acting_member(), user_id, changes)
     return redirect_with_notice("attributes-saved", organization_path(f"/members/{user_id}/attributes"))
+
+
+# The values of a group
+
+
+async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
+    group, values = await attributes.of_group(ports(), acting_member(), group_id)
+    return {
+        "group": group,
+        "path": organization_path(f"/groups/{group_id}"),
+        "list_path": organization_path("/groups"),
+        "attributes_path": _path(),
+        **attribute_values(values, AttributeWriter.ADMIN, form),
+    }
+
+
+@routes.get(OF_GROUP)
+@member_page(Capability.GROUPS_MANAGE)
+@shows(f"GET {API_OF_GROUP}", f"PATCH {API_OF_GROUP}")
+async def show_of_group(org_slug: str, group_id: UUID) -> Response:
+    """Show the attributes of a group."""
+    return await console_page("tenancy/group_attributes.html", **await _group_values(None, group_id))
+
+
+@routes.post(OF_GROUP)
+@member_page(Capability.GROUPS_MANAGE, outlives=True)
+@accepts(f"PATCH {API_OF_GROUP}")
+@on_refusal("tenancy/group_attributes.html", _group_values, wrong_value)
+async def change_of_group(org_slug: str, group_id: UUID, form: Form) -> Response:
+    """Change attributes of a group."""
+    _, values = await attributes.of_group(ports(), acting_member(), group_id)
+    changes = to_changes(form, values, AttributeWriter.ADMIN)
+    await attributes.change_of_group(ports(), acting_member(), group_id, changes)
+    return redirect_with_notice("attributes-saved", organization_path(f"/groups/{group_id}/attributes"))

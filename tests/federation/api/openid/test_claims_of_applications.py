@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
@@ -157,6 +158,42 @@ async def test_the_directory_and_the_attributes_of_the_organization_are_sources(
     await put(acme, {"values": {name: {"sources": [source]} for name, source in sources.items()}})
     shown = await application.id_claims(await application.tokens(scope=SCOPE))
     assert {name: shown[name] for name in sources} == {"department": "Research", "login": EMAIL, "number": "a-1", "boss": "Charles"}
+
+
+async def test_attributes_of_groups_are_sources_of_users_without_an_own_value(
+    application: OpenIdClient, acme: Tenant, user: Account, pool: Pool, other_tenant: Tenant
+) -> None:
+    declare = "insert into organization_attributes values (%s, %s, 'A', %s, '{admin}', %s, 1, now())"
+    for org in (acme.org, other_tenant.org):
+        for name, kind, merge in (("site", "text", "first"), ("tools", "list", "union")):
+            await run_sql(pool, declare, org, name, kind, merge)
+    group = "insert into groups values (%s, %s, %s, lower(%s), null, null, null, 0, now(), now(), now())"
+    groups = (
+        (acme.org, "Ops", {"site": "Oslo", "tools": ["ssh"]}),
+        (acme.org, "Core", {"tools": ["git", "ssh"]}),
+        (other_tenant.org, "A", {"site": "Theirs", "tools": ["x"]}),
+    )
+    for org, name, values in groups:
+        id_ = new_id()
+        await run_sql(pool, group, id_, org, name, name)
+        await run_sql(pool, "insert into group_members values (%s, %s, %s, now())", org, id_, user.id)
+        await run_sql(pool, "insert into group_attribute_values values (%s, %s, %s, now())", id_, org, Jsonb(values))
+    sources = {"site": {"sources": ["attribute:site"]}, "tools": {"sources": ["attribute:tools"]}}
+    assert (await put(acme, {"values": sources, "access_token": ["tools"]})).status == 200
+    tokens = await application.tokens(scope=SCOPE)
+    expected: dict[str, Any] = {"site": "Oslo", "tools": ["git", "ssh"]}
+    for shown in (await application.id_claims(tokens), await application.userinfo(tokens)):
+        assert {name: shown[name] for name in sources} == expected
+    assert claims(tokens)["tools"] == ["git", "ssh"]
+    await run_sql(pool, "insert into attribute_values values (%s, %s, %s, now())", acme.org, user.id, Jsonb({"site": "Delft"}))
+    await run_sql(pool, "delete from group_members where group_id = (select id from groups where name = 'Core')")
+    expected = {"site": "Delft", "tools": ["ssh"]}
+    assert expected.items() <= (await application.userinfo(tokens)).items(), "as of now"
+    assert (await introspect(application, tokens["access_token"]))["tools"] == ["ssh"]
+    assert claims(tokens)["tools"] == ["git", "ssh"], "kept until the refresh"
+    refreshed = await application.refresh(tokens)
+    assert expected.items() <= (await application.id_claims(refreshed)).items()
+    assert claims(refreshed)["tools"] == ["ssh"]
 
 
 async def test_claims_are_read_replaced_and_removed(shop: OpenIdClient, acme: Tenant) -> None:

@@ -121,6 +121,8 @@ class Subject:
         await run_sql(self.pool, groups, group, org, day, day, day)
         members = "insert into group_members (org_id, group_id, user_id, added_at) values (%s, %s, %s, %s)"
         await run_sql(self.pool, members, org, group, self.account.id, day)
+        values = "insert into group_attribute_values (group_id, org_id, attributes, changed_at) values (%s, %s, %s, %s)"
+        await run_sql(self.pool, values, group, org, '{"site": "Delft"}', day)
         return group
 
     async def add_attributes(self, number: int, org: UUID) -> None:

@@ -169,6 +169,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
                 "organization_slug": "acme",
                 "group_id": str(group),
                 "name": "Team",
+                "attributes": {"site": "Delft"},
                 "added_at": day[1],
             }
         ],
