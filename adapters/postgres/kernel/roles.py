@@ -20,7 +20,7 @@ def _array(names: Iterable[str]) -> LiteralString:
     return f"array[{to_list(sorted(names))}]"
 
 
-_ADMINS: Final = _array(role for role in ROLES if needs_roles_manage(role))
+_ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 _OF_MEMBERS: Final = _array(ROLES[MEMBER].rights)
 # The rights of the built-in roles, for statements that compare them with those of other roles
 _BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
@@ -123,18 +123,20 @@ def holds(capability: Capability, member: LiteralString, org_id: LiteralString) 
      or {_by_groups(member, org_id, f"{rights_array('gg')} @> array['{capability}']")})"""
 
 
-def is_admin_by_role(member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the member counts as an admin because of the own role. An index on the names of roles serves it."""
-    return f"""
-    {member}.role = any({_ADMINS} || array(
-        select gr.slug from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))"""
+def admin_conditions(member: LiteralString, org_id: LiteralString) -> tuple[LiteralString, LiteralString, LiteralString]:
+    """Return the conditions that the member counts as an admin by a built-in role, by one of the organization, and by a group.
 
-
-def is_admin_by_group(member: LiteralString, org_id: LiteralString) -> LiteralString:
-    """Return the condition that the member counts as an admin because of a group. An index on the users serves it."""
-    return _by_groups(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}")
+    An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
+    """
+    return (
+        f"{member}.role in ({_ADMINS})",
+        f"""{member}.role_id = any(array(
+            select gr.id from organization_roles gr where gr.org_id = {org_id} and not gr.capabilities <@ {_OF_MEMBERS}))""",
+        _by_groups(member, org_id, f"not {rights_array('gg')} <@ {_OF_MEMBERS}"),
+    )
 
 
 def is_admin(member: LiteralString, org_id: LiteralString) -> LiteralString:
     """Return the condition that the member counts as an admin, as `core.kernel.roles.is_admin`."""
-    return f"({is_admin_by_role(member, org_id)} or {is_admin_by_group(member, org_id)})"
+    built_in, own, by_group = admin_conditions(member, org_id)
+    return f"({built_in} or {own} or {by_group})"

@@ -59,6 +59,10 @@ class RoleSlugTaken(Conflict):
     """The organization has a role with this slug already. Choose another slug."""
 
 
+class RoleNameTaken(Conflict):
+    """The organization has a role with this name already. Choose another name. Case does not count."""
+
+
 class RoleSlugOfApplication(RoleSlugTaken):
     """An application of the organization has a role with this slug, and tokens list both kinds. Choose another slug."""
 

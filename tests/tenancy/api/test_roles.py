@@ -97,8 +97,8 @@ async def test_a_role_is_created_listed_changed_and_deleted(acme: Tenant) -> Non
 
 
 async def test_a_role_without_a_slug_gets_one_that_resembles_its_name(acme: Tenant) -> None:
-    for expected in ("billing-manager", "billing-manager-2"):
-        answer = await add_role(acme, "", [], name="Billing manager")
+    for name, expected in (("Billing manager", "billing-manager"), ("Billing & manager", "billing-manager-2")):
+        answer = await add_role(acme, "", [], name=name)
         assert (answer.status, answer.json["slug"]) == (201, expected)
     assert (await add_role(acme, "", [], name="24 hours")).json["slug"] == "role-24-hours"
 
@@ -113,6 +113,8 @@ async def test_a_role_without_a_slug_gets_one_that_resembles_its_name(acme: Tena
         ({"slug": "owner"}, 409),
         ({"slug": "member"}, 409),
         ({"slug": "taken"}, 409),
+        ({"slug": "other", "name": "TAKEN"}, 409),
+        ({"slug": "other", "name": "admin"}, 409),
         ({"name": " "}, 400),
         ({"capabilities": ["organization.own"]}, 400),
         ({"capabilities": ["organization.view"]}, 400),
@@ -241,6 +243,7 @@ async def test_a_change_of_a_version_that_is_out_of_date_is_refused(acme: Tenant
     await add_role(acme, "auditor", ["audit.view"])
     assert (await change(acme, "auditor", name="One", version=1)).status == 200
     assert (await change(acme, "auditor", name="Two", version=1)).status == 409
+    assert (await change(acme, "auditor", name="owner")).json["error"].startswith("The organization has a role with this name already.")
     assert (await change(acme, "auditor", name="One", version=2)).json["version"] == 2, "nothing changed"
 
 
