@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_give, needs_roles_manage
+from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, needs_roles_manage
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
@@ -37,6 +37,7 @@ from core.tenancy.model.roles import (
     list_roles,
     parse_capabilities,
     parse_slug,
+    require_giveable,
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -171,7 +172,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
     """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
 
     Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable.
+    RoleUnknown, OwnershipNotAssignable; the errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -190,8 +191,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         new = require_assignable(await tx.roles.find(organization.id, MEMBER if replacement is None else replacement))
         if new.name == old.slug:
             raise ReplacementMissing
-        if not may_give(authority.rights, new):
-            raise RoleAboveOwn
+        require_giveable(authority.rights, new)
         givers = await tx.roles.givers(organization.id, old.slug)
         by_program = caller.actor_id if needs_roles_manage(new.name) and not isinstance(caller, Member) else None
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
