@@ -21,7 +21,7 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
-from core.tenancy.group_names import require_no_group_named
+from core.tenancy.group_names import require_free_shared_name
 from core.tenancy.model.groups import OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Transaction
@@ -35,7 +35,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
 
-    Raises: LaunchUrlInvalid, ServiceNotFound; NameOfGroup if a group has the name of the service.
+    Raises: LaunchUrlInvalid, ServiceNotFound; SharedNameTaken if the name of the service is taken.
     """
     settings = settings.validated()
     async with ports.storage.transaction(by=caller) as tx:
@@ -43,7 +43,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
         if settings != old.access:
             new = replace(old, access=settings, updated_at=ports.clock.now())
             if settings.policy is AccessPolicy.ASSIGNED and old.access.policy is not AccessPolicy.ASSIGNED:
-                await require_no_group_named(tx, new.org_id, new.name)
+                await require_free_shared_name(tx, new.org_id, new.name, of=new.id)
             if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
                 await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)

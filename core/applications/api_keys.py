@@ -16,14 +16,16 @@ from core.applications.model.api_keys import (
     ApiKeyRecord,
     generate_key,
     parse_permissions,
+    require_own_rights,
 )
 from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.access import require_permission
-from core.kernel.callers import OrganizationCaller, ServiceKey
+from core.kernel.callers import ActingServiceAccount, OrganizationCaller, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.kernel.values import PageResult, digest, new_id
+from core.tenancy import organizations
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -36,13 +38,15 @@ async def create(
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its secret, which cannot be read again.
 
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission, ServiceNotFound; the errors of `require_own_rights`.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
     secret, prefix = generate_key(ports.policy.key_environment)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.API_KEYS_MANAGE)
+        service = await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
+        require_own_rights(granted, rights, caller.granted if isinstance(caller, ActingServiceAccount) else None)
         key = ApiKey(
             id=new_id(),
             org_id=organization.id,

@@ -35,7 +35,7 @@ from core.kernel.images import ImageOwner
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations, sign_in_policies
-from core.tenancy.group_names import require_no_group_named
+from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ApplicationClosed, Organization
 from ports import Ports
@@ -226,13 +226,13 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
     Sessions of OpenID Connect end if their sign-in is weaker than the service now requires. The loss of a
     key or of the secret ends the tokens that the service got for itself.
 
-    Raises: NameOfGroup if only assigned users may use the service, and a group has its new name.
+    Raises: SharedNameTaken if only assigned users may use the service, and its new name is taken.
     """
     if new != old:
         if _loses_credential(old, new):
             new = replace(new, credential_id=new_id())
-        if new.name != old.name and new.access.policy is AccessPolicy.ASSIGNED:
-            await require_no_group_named(tx, new.org_id, new.name)
+        if new.access.policy is AccessPolicy.ASSIGNED:
+            await require_free_new_name(tx, new.org_id, old.name, new.name, of=new.id)
         new = replace(new, updated_at=now)
         await tx.services.save(new)
         if new.required_strength > old.required_strength:

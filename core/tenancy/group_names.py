@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from core.tenancy.model.groups import GroupNameTaken, NameKind, NameOfGroup, to_name_key
+from core.tenancy.model.groups import GroupNameTaken, SharedNameTaken, to_name_key
 from ports.storage import Transaction
 
 
@@ -16,7 +16,17 @@ async def require_free_name(tx: Transaction, org_id: UUID, name: str, *, of: UUI
             raise GroupNameTaken(kind)
 
 
-async def require_no_group_named(tx: Transaction, org_id: UUID, name: str) -> None:
-    """Check that a locked organization, or one of its services for assigned users, may have this name. Raises: NameOfGroup."""
-    if any(kind is NameKind.GROUP for kind, _ in await tx.groups.same_names(org_id, to_name_key(name))):
-        raise NameOfGroup
+async def require_free_shared_name(tx: Transaction, org_id: UUID, name: str, *, of: UUID) -> None:
+    """Check that a locked organization, or one of its services for assigned users, may have this name. `of` is its id.
+
+    Raises: SharedNameTaken.
+    """
+    for kind, id_ in await tx.groups.same_names(org_id, to_name_key(name)):
+        if id_ != of:
+            raise SharedNameTaken(kind)
+
+
+async def require_free_new_name(tx: Transaction, org_id: UUID, old: str, new: str, *, of: UUID) -> None:
+    """Check a new name as `require_free_shared_name` does, if more than its case changes. Raises: SharedNameTaken."""
+    if to_name_key(new) != to_name_key(old):
+        await require_free_shared_name(tx, org_id, new, of=of)

@@ -17,7 +17,7 @@ from core.kernel.roles import OWNER, Authority, Capability, Rights, rights_of
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants
-from core.tenancy.group_names import require_no_group_named
+from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
     IMMEDIATE_PURGE_LIMIT,
@@ -171,7 +171,7 @@ async def update(
     from the next request on, and does not change when they expire. `members_see_end_users` also counts from
     the next request on.
 
-    Raises: EmptyOrganizationUpdate; NameOfGroup; SignInNotRecent, if personal access tokens work again, or devices are
+    Raises: EmptyOrganizationUpdate; SharedNameTaken; SignInNotRecent, if personal access tokens work again, or devices are
     trusted for longer; the errors of `lock_organization_for`.
     """
     changes = provided(
@@ -184,8 +184,7 @@ async def update(
         new, now = replace(old, **changes), ports.clock.now()
         if isinstance(caller, Person) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
             require_sign_in(caller, SignInAge.RECENT, ports.policy, now)
-        if new.name != old.name:
-            await require_no_group_named(tx, old.id, new.name)
+        await require_free_new_name(tx, old.id, old.name, new.name, of=old.id)
         if new != old:
             new = replace(new, updated_at=now)
             await tx.organizations.save(new)

@@ -1,15 +1,17 @@
 """API keys: the entity, its secret and its permissions."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import ServiceContext
-from core.kernel.errors import Invalid, NotFound, Unauthenticated
-from core.kernel.roles import Permission
+from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from core.kernel.roles import GRANTABLE, Capability, Permission, Rights
 from core.kernel.values import new_secret
 
 # The precision of `last_used_at`: a busy key causes one write per interval.
@@ -17,6 +19,23 @@ LAST_USED_PRECISION: Final = timedelta(minutes=1)
 MAX_KEY_LENGTH: Final = 256  # characters; longer texts cannot be our keys and are refused before they are hashed
 LABEL_LENGTH: Final = 6  # characters that tell a key from others in a list
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # base32 in lower case
+
+# The rights that the creator of a key needs for each of its permissions (security K-2). A subscription admits its user to the application.
+NEEDED_RIGHTS: Final[Mapping[Permission, Rights]] = MappingProxyType(
+    {
+        Permission.READ_USERS: frozenset({Capability.END_USERS_VIEW}),
+        Permission.WRITE_USERS: frozenset({Capability.END_USERS_MANAGE}),
+        Permission.DELETE_USERS: frozenset({Capability.END_USERS_MANAGE}),
+        Permission.READ_SUBSCRIPTIONS: frozenset({Capability.END_USERS_VIEW}),
+        Permission.WRITE_SUBSCRIPTIONS: frozenset({Capability.END_USERS_MANAGE, Capability.BILLING_MANAGE}),
+        Permission.DELETE_SUBSCRIPTIONS: frozenset({Capability.END_USERS_MANAGE, Capability.BILLING_MANAGE}),
+        Permission.READ_ANALYTICS: frozenset({Capability.ANALYTICS_VIEW}),
+        Permission.READ_SERVICE: frozenset({Capability.SERVICES_VIEW}),
+        Permission.WRITE_SERVICE: frozenset({Capability.SERVICES_MANAGE}),
+        Permission.WRITE_ROLES: frozenset({Capability.SERVICE_ROLES_ASSIGN}),
+        Permission.EVALUATE_ACCESS: frozenset({Capability.SERVICES_VIEW}),
+    }
+)
 
 
 class ApiKeyInvalid(Unauthenticated):
@@ -40,6 +59,18 @@ class UnknownPermission(Invalid):
 
     def __init__(self) -> None:
         super().__init__(f"This permission does not exist. Choose from: {', '.join(Permission)}.")
+
+
+class ApiKeyAboveOwn(Forbidden):
+    """A permission of this key needs a right that you do not have yourself. Leave the permission out, or ask an owner for the key."""
+
+    audited = True
+
+    def __init__(self, permission: Permission, missing: Capability) -> None:
+        super().__init__(
+            f"The permission {permission.value} needs the right {missing.value}, which you do not have yourself. "
+            "Leave the permission out, or ask the owner of the organization to create the key."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +123,24 @@ def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
     if len(set(names)) < len(names):
         raise DuplicatePermission
     return tuple(Permission(name) for name in names)
+
+
+def grantable_permissions(rights: Rights) -> list[Permission]:
+    """Return the permissions that a member with these rights can give to a key."""
+    return [permission for permission in Permission if NEEDED_RIGHTS[permission] <= rights]
+
+
+def require_own_rights(permissions: Sequence[Permission], rights: Rights, granted: Rights | None) -> None:
+    """Check that a caller with these rights may create a key with these permissions.
+
+    `granted` are the capabilities that an owner granted a service account by name. None: the caller is a user.
+    The effect of a key remains when the account is gone.
+
+    Raises: ApiKeyAboveOwn, NotForServiceAccounts.
+    """
+    for permission in permissions:
+        for needed in sorted(NEEDED_RIGHTS[permission]):
+            if needed not in rights:
+                raise ApiKeyAboveOwn(permission, needed)
+            if granted is not None and needed in GRANTABLE and needed not in granted:
+                raise NotForServiceAccounts(needed)

@@ -27,6 +27,12 @@ class GroupUserNotFound(NotFound):
     """This user is neither an end user nor a confirmed member of the organization. Invite them, and add them when they have joined."""
 
 
+class GroupAboveOwn(Forbidden):
+    """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
 class GroupWithoutRole(NotFound):
     """This group gives no role. Nothing was changed."""
 
@@ -66,16 +72,21 @@ class GroupNameTaken(Conflict):
     """The organization, a group or an application for assigned users already has this name. Choose another name."""
 
     def __init__(self, kind: NameKind) -> None:
-        owners = {
-            NameKind.ORGANIZATION: "The organization itself",
-            NameKind.SERVICE: "An application that only assigned users may use",
-            NameKind.GROUP: "Another group",
-        }
-        super().__init__(f"{owners[kind]} already has this name. Choose another name. Case does not count.")
+        super().__init__(f"{_NAMED[kind]} already has this name. Choose another name. Case does not count.")
 
 
-class NameOfGroup(Conflict):
-    """A group of the organization already has this name. Choose another name, or rename the group first. Case does not count."""
+class SharedNameTaken(Conflict):
+    """A directory could not tell the organization, its groups and its applications for assigned users apart. Choose another name."""
+
+    def __init__(self, kind: NameKind) -> None:
+        super().__init__(f"{_NAMED[kind]} already has this name. Choose another name, or rename the other first. Case does not count.")
+
+
+_NAMED: Final = {
+    NameKind.ORGANIZATION: "The organization itself",
+    NameKind.SERVICE: "An application that only assigned users may use",
+    NameKind.GROUP: "A group of the organization",
+}
 
 
 class ManagedByDirectory(Conflict):

@@ -37,9 +37,9 @@ def of_scopes(scopes: Iterable[ApiScope], prefix: str) -> list[Preset]:
     return _presets([(f"{prefix}{scope}", label(scope.area), scope.endswith(":read")) for scope in scopes])
 
 
-def of_permissions(prefix: str) -> list[Preset]:
-    """Return the presets of the permissions of API keys."""
-    parts = [(permission, *permission.split(":")) for permission in Permission]
+def of_permissions(permissions: Iterable[Permission], prefix: str) -> list[Preset]:
+    """Return the presets of permissions of API keys. The name of the checkbox of a permission is `prefix` and the permission."""
+    parts = [(permission, *permission.split(":")) for permission in permissions]
     return _presets([(f"{prefix}{permission}", label(area, OF_APPLICATION), action == "read") for permission, action, area in parts])
 
 

@@ -14,6 +14,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.applications.model.api_keys import grantable_permissions
 from core.kernel.roles import CUSTOMIZABLE, GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
 from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
@@ -83,7 +84,8 @@ def may_change_organization(robot: Robot, gain: Gain) -> bool:
 
 
 def may_have_key(robot: Robot, gain: Gain) -> bool:
-    return has_grant(robot, Capability.API_KEYS_MANAGE) and set(gain.new["permissions"]) <= set(Permission)
+    own = rights_of(robot.role) - (GRANTABLE.keys() - robot.granted)
+    return has_grant(robot, Capability.API_KEYS_MANAGE) and set(gain.new["permissions"]) <= set(grantable_permissions(own))
 
 
 def may_have_credential(robot: Robot, gain: Gain, accounts: frozenset[str]) -> bool:

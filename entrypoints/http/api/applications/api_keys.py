@@ -78,7 +78,8 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> Creat
     """Create an API key.
 
     Programs send the key in the `X-Api-Key` header to the service API (`/api/service/...`). The
-    secret is returned only once: store it safely.
+    secret is returned only once: store it safely. The caller needs the rights of each permission, such as
+    `service_roles.assign` for `write:roles`: otherwise the answer is 403.
     """
     key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
     return CreatedApiKeyResponse.of(key, key=secret)

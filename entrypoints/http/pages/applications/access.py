@@ -15,7 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import groups
-from core.tenancy.model.groups import NameOfGroup, OrganizationGroupNotFound
+from core.tenancy.model.groups import OrganizationGroupNotFound, SharedNameTaken
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -37,7 +37,7 @@ POLICIES: Final = [
     (AccessPolicy.ASSIGNED.value, "Assigned users and groups, and users with a subscription"),
 ]
 ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email", OrganizationGroupNotFound: "group"}
-FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url", NameOfGroup: "policy"}
+FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url", SharedNameTaken: "policy"}
 
 
 async def _find(service_slug: str) -> Service:

@@ -29,9 +29,9 @@ FIELDS: Final[Fields] = {
     model.NoPermissions: "permissions",
     model.UnknownPermission: "permissions",
     model.DuplicatePermission: "permissions",
+    model.ApiKeyAboveOwn: "permissions",
 }
 PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
-PRESETS: Final = of_permissions(PERMISSION)
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
@@ -52,13 +52,19 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     )
 
 
+def _own_permissions() -> list[Permission]:
+    """Return the permissions that the member can give to a key."""
+    return model.grantable_permissions(acting_member().acts_in.rights)
+
+
 async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
+    permissions = _own_permissions()
     return {
         "typed": typed,
         "chosen": frozenset(checked(typed, PERMISSION)),
-        "permissions": list(Permission),
-        "presets": PRESETS,
+        "permissions": permissions,
+        "presets": of_permissions(permissions, PERMISSION),
         "lifetimes": LIFETIMES,
         **application_values(service),
     }
@@ -69,7 +75,8 @@ async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:
 @shows(f"POST {API}")
 async def show_form(org_slug: str, service_slug: str, query_args: PresetQuery) -> Response:
     """Show the form that creates an API key."""
-    values = await _form_values(boxes_of(PRESETS, query_args.preset), service_slug)
+    typed = boxes_of(of_permissions(_own_permissions(), PERMISSION), query_args.preset)
+    values = await _form_values(typed, service_slug)
     return await console_page("applications/new_api_key.html", **values)
 
 

@@ -19,7 +19,7 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.rate_limits import IMAGE_UPLOAD
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from core.tenancy.model.groups import NameOfGroup
+from core.tenancy.model.groups import SharedNameTaken
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
@@ -272,13 +272,13 @@ async def change_application(org_slug: str, service_slug: str, form: Form) -> Re
         return await restored_console_page("applications/application.html", **values)
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
-    except (Invalid, NameOfGroup) as refusal:
+    except (Invalid, SharedNameTaken) as refusal:
         return await _refused_settings(refusal, service, group, typed)
     return redirect_with_notice(f"settings-{group}", _settings_path(service.slug, group))
 
 
-async def _refused_settings(refusal: Invalid | NameOfGroup, service: Service, group: str, typed: dict[str, Any]) -> Response:
-    wrong = "name" if isinstance(refusal, NameOfGroup) else client_settings.refused_field(refusal, group, typed)
+async def _refused_settings(refusal: Invalid | SharedNameTaken, service: Service, group: str, typed: dict[str, Any]) -> Response:
+    wrong = "name" if isinstance(refusal, SharedNameTaken) else client_settings.refused_field(refusal, group, typed)
     if isinstance(refusal, PrivateKeySent):
         typed["jwks"] = ""  # do not send a private key back
     values = {**await _page_values(service, group), "typed": {**client_settings.stored_values(service), **typed}}

@@ -9,7 +9,7 @@ from core.kernel.roles import ADMIN, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import NameUsedTooOften, Page, SlugInvalid, SlugReserved
 from core.tenancy import governance, members, organizations
-from core.tenancy.model.groups import NameOfGroup
+from core.tenancy.model.groups import SharedNameTaken
 from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
 from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
@@ -93,7 +93,7 @@ async def show_settings(org_slug: str) -> Response:
 @routes.post(SETTINGS)
 @member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
 @accepts(f"PATCH {API_OF_ONE}")
-@on_refusal("tenancy/settings.html", _values, {NameOfGroup: "name"})
+@on_refusal("tenancy/settings.html", _values, {SharedNameTaken: "name"})
 async def change_settings(org_slug: str, form: Form) -> Response:
     """Change the settings of an organization."""
     data = to_model(OrganizationUpdateRequest, form, SETTINGS_READERS)

@@ -239,3 +239,16 @@ async def test_services_have_separate_documents(declared: Store, acme: Tenant, o
         answer = await tenant.api.call("PUT", f"{path}/authorization", CHANGED, token=tenant.token("admin"))
         assert (answer.status, answer.json["version"]) == (200, 1)
     assert await declared.document() == DOCUMENT
+
+
+async def test_fifty_roles_with_all_of_200_short_permissions_are_one_request(store: Store) -> None:
+    """The guide says so. With longer names, the roles are created one by one."""
+    permissions = [f"documents:p{number:09}" for number in range(200)]
+    roles = [{"slug": f"role-{number}", "name": f"Role {number}", "permissions": permissions} for number in range(50)]
+    document = {"permissions": [{"name": name} for name in permissions], "roles": roles}
+    assert (await store.put(document)).status == 200
+    longer = [f"{name}{'x' * 80}" for name in permissions]
+    assert (await store.put({"permissions": [], "roles": [{**role, "permissions": longer} for role in roles]})).status == 413
+    assert (await store.put({"permissions": [{"name": name} for name in longer], "roles": []}, "?confirm=true")).status == 200
+    created = await store.call("POST", "/roles", {"slug": "all", "name": "All", "permissions": longer})
+    assert (created.status, len(created.json["permissions"])) == (201, 200)
