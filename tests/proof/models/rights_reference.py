@@ -83,7 +83,8 @@ class Organization:
     def decision(self, user: str, permission: str) -> str:
         """Return the reason of the decision: the role with the group that gives it, or why there is none."""
         sources = self.sources(user)
-        if not sources and user not in self.end_users:
+        by_group = any(user in self.groups[key].members for _, key in self.app_groups)
+        if not sources and user not in self.end_users and not (by_group and user in self.blocked_by_directory):
             return "subject_unknown"
         if not self.is_user(user) or not self.may_use(user):
             return "subject_inactive"
@@ -228,6 +229,8 @@ class Organization:
 
     def delete_group(self, by: str | None, key: str) -> bool:
         if not self.may_change(by, key):
+            return False
+        if by is not None and not all(self.has_power(by, user) for user in self.groups[key].members & set(self.own)):
             return False
         del self.groups[key]
         self.assigned_groups.discard(key)
