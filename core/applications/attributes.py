@@ -12,6 +12,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.tenancy import attributes, organizations
 from core.tenancy.model.attributes import AttributeValues, AttributeWriter, OwnAttributes
+from core.tenancy.model.members import require_power_over
 from ports import Ports
 
 
@@ -23,10 +24,15 @@ async def of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -
 
 
 async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of an end user as an admin. None removes a value. Raises: EndUserNotFound; the errors of `attributes.change`."""
+    """Change values of an end user as an admin. None removes a value.
+
+    Raises: EndUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
+    """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.END_USERS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.END_USERS_MANAGE)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
+        if (membership := await tx.members.lock(organization.id, user_id)) is not None:
+            require_power_over(authority, membership)
         return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
 
 

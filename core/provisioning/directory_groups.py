@@ -52,12 +52,16 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
     if not caller.directory_groups:
         return []
     async with ports.storage.reading() as read:
-        found = [to_scim_group(group) for group in await read.groups.of_org(caller.org_id) if group.scim_token_id is not None]
+        found = [group for group in await read.groups.of_org(caller.org_id) if group.scim_token_id is not None]
         if filter_ is None:
-            return found
+            return [to_scim_group(group) for group in found]
         ids = named_member_ids(filter_)
         members = await read.groups.with_members(caller.org_id, ids) if ids else {}
-    return [group for group in found if matches_group(filter_, group, members.get(group.id, ()))]
+    return [
+        scim_group
+        for group in found
+        if matches_group(filter_, scim_group := to_scim_group(group), members.get(group.id, ()), has_members=group.member_count > 0)
+    ]
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup | None:

@@ -64,6 +64,6 @@ def require_creation(caller: ScimClient) -> None:
 
 async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
     """Delete a group that the directory created. Raises: GroupDeletionForbidden for the other kinds; GroupNotFound."""
-    if not caller.directory_groups or (await find(ports, caller, group_id)).kind is not GroupKind.DIRECTORY:
+    if (await find(ports, caller, group_id)).kind is not GroupKind.DIRECTORY:
         raise GroupDeletionForbidden
     await directory_groups.delete(ports, caller, group_id)

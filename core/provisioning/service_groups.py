@@ -14,7 +14,7 @@ from core.applications.model.users import AccessPolicy, EnrollmentOrigin
 from core.kernel.callers import ScimClient
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.filters import ScimField, ScimFilter, tests_presence
 from core.provisioning.model.groups import (
     BATCH_SIZE,
     AssigneeUnknown,
@@ -53,7 +53,9 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
             return groups
         ids = named_member_ids(filter_)
         members = await read.assignments.all_by_directory(caller.org_id, ids) if ids else {}
-    return [group for group in groups if matches_group(filter_, group, members.get(group.id, ()))]
+        asks_for_empty = tests_presence(filter_, ScimField.MEMBER)
+        empty = await read.assignments.without_directory(caller.org_id, [group.id for group in groups]) if asks_for_empty else set[UUID]()
+    return [group for group in groups if matches_group(filter_, group, members.get(group.id, ()), has_members=group.id not in empty)]
 
 
 async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:

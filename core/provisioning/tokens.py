@@ -16,6 +16,7 @@ from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
+    DirectoryAboveOwn,
     ScimToken,
     ScimTokenExpiryPast,
     ScimTokenInvalid,
@@ -23,6 +24,7 @@ from core.provisioning.model.directories import (
     ScimTokenRecord,
     TokenEnd,
     TooManyScimTokens,
+    may_empower_directory,
     new_token,
 )
 from core.tenancy import organizations
@@ -36,13 +38,18 @@ from ports.storage import Transaction
 async def create(
     ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None, *, directory_groups: bool = False
 ) -> tuple[ScimToken, str]:
-    """Create a token. Return it with its secret, which is never returned again. Raises: ScimTokenExpiryPast, TooManyScimTokens."""
+    """Create a token. Return it with its secret, which is never returned again.
+
+    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, TooManyScimTokens.
+    """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
         raise ScimTokenExpiryPast
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        if not may_empower_directory(rights):
+            raise DirectoryAboveOwn
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
@@ -65,11 +72,13 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
 
-    Raises: ScimTokenNotFound.
+    Raises: ScimTokenNotFound, DirectoryAboveOwn.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
+        if directory_groups and not may_empower_directory(rights):
+            raise DirectoryAboveOwn
         new = replace(old, directory_groups=directory_groups)
         if new != old:
             await tx.scim_tokens.set_directory_groups(organization.id, new.id, directory_groups=directory_groups)

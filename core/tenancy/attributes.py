@@ -12,6 +12,7 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
+from core.tenancy.groups import require_power_over_members
 from core.tenancy.model.attributes import (
     MAX_ATTRIBUTES,
     SOURCE_PREFIX,
@@ -21,10 +22,11 @@ from core.tenancy.model.attributes import (
     AttributeNotFound,
     AttributeValues,
     AttributeWriter,
+    NoAttributeChanges,
     TooManyAttributes,
 )
 from core.tenancy.model.groups import Group, OrganizationGroupNotFound
-from core.tenancy.model.members import MemberNotFound
+from core.tenancy.model.members import MemberNotFound, require_power_over
 from ports import Ports
 from ports.storage import Transaction
 
@@ -63,8 +65,10 @@ async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute)
 async def update(ports: Ports, caller: OrganizationCaller, name: str, changes: Mapping[str, Any]) -> Attribute:
     """Change the label, the writers, the merge rule or the position of an attribute, by field. The values stay.
 
-    Raises: AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
+    Raises: NoAttributeChanges, AttributeNotFound, AttributeLabelInvalid, AttributeMergeInvalid.
     """
+    if not changes:
+        raise NoAttributeChanges
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
         old = await _find(tx, organization.id, name)
@@ -98,12 +102,11 @@ async def of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> 
 async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
     """Change values of a member as an admin. None removes a value.
 
-    Raises: MemberNotFound; the errors of `AttributeValues.change`.
+    Raises: MemberNotFound, MemberHasMoreRights; the errors of `AttributeValues.change`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        if not await tx.members.exists(organization.id, user_id):
-            raise MemberNotFound
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
+        require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
         return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
 
 
@@ -117,11 +120,14 @@ async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> 
 async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
     """Change values of a group as an admin, also of a group that a directory manages. None removes a value.
 
-    Raises: OrganizationGroupNotFound; the errors of `AttributeValues.change`.
+    The values are those of its members, so the caller has power over each of them (security R-10).
+
+    Raises: OrganizationGroupNotFound, GroupAboveOwn; the errors of `AttributeValues.change`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.GROUPS_MANAGE)
+        organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
         group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
+        await require_power_over_members(tx, authority, group)
         old = await tx.attributes.of_group(organization.id, group.id)
         new = replace(old, values=old.change(changes, AttributeWriter.ADMIN))
         if names := old.changed_names(new):

@@ -11,7 +11,7 @@ from uuid import UUID
 from core.kernel.access import NeedsPerson
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import Authority, Capability, may_act_on
 from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
 from core.tenancy import events, grants, organizations
 from core.tenancy.group_names import require_free_name
@@ -21,6 +21,7 @@ from core.tenancy.model.groups import (
     MAX_GROUPS,
     MEMBERS_PER_EVENT,
     Group,
+    GroupAboveOwn,
     GroupFull,
     GroupUserNotFound,
     ManagedByDirectory,
@@ -95,10 +96,12 @@ async def update(
 async def delete(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> None:
     """Delete a group. Users lose the access that only the group gave.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore.
+    Like their removal from the group, this needs power over each of its members (security R-10).
+
+    Raises: the errors of `_lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        await remove(tx, await _lock_own_group(tx, caller, group_id), ports.clock.now())
+        await remove(tx, await _lock_own_group(tx, caller, group_id, of_all=True), ports.clock.now())
 
 
 async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, user_id: UUID) -> None:
@@ -139,13 +142,20 @@ async def remove_member(ports: Ports, caller: OrganizationCaller, group_id: UUID
 
 
 async def _lock_own_group(
-    tx: Transaction, caller: OrganizationCaller, group_id: UUID, user_id: UUID | None = None, *, gives_role: bool = True
+    tx: Transaction,
+    caller: OrganizationCaller,
+    group_id: UUID,
+    user_id: UUID | None = None,
+    *,
+    gives_role: bool = True,
+    of_all: bool = False,
 ) -> Group:
-    """Lock the organization, and return a group that admins manage. The caller has power over the user who joins or leaves it.
+    """Lock the organization, and return a group that admins manage.
 
+    The caller has power over the user who joins or leaves it, and with `of_all` over all its members.
     If the change can give or take the role of the group, the caller is a person who may give it.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, MemberHasMoreRights.
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, MemberHasMoreRights, GroupAboveOwn.
     """
     organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -158,7 +168,15 @@ async def _lock_own_group(
     membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
     if membership is not None:
         require_power_over(authority, membership)
+    if of_all:
+        await require_power_over_members(tx, authority, group)
     return group
+
+
+async def require_power_over_members(tx: Transaction, actor: Authority, group: Group) -> None:
+    """Check that a caller may act on each member in the group (security R-10). Raises: GroupAboveOwn."""
+    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(group.org_id, group.id)):
+        raise GroupAboveOwn
 
 
 # Changes in a locked organization, by an admin or by the directory

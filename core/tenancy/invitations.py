@@ -11,15 +11,14 @@ from uuid import UUID
 
 from core.accounts import accounts, mailbox
 from core.accounts.model.accounts import Account, EmailNotFree
-from core.kernel.access import BlockedByDirectory, RoleInsufficient
+from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, Rights, Role, needs_roles_manage
+from core.kernel.roles import Capability, needs_roles_manage
 from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
-from core.tenancy.model import members
 from core.tenancy.model.invitations import (
     BATCH,
     LEASE,
@@ -41,6 +40,7 @@ from core.tenancy.model.invitations import (
 )
 from core.tenancy.model.members import AlreadyMember, RoleFilterUnknown
 from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.roles import require_giveable
 from core.tenancy.model.settings import Design
 from ports import Ports
 from ports.storage import Transaction
@@ -88,14 +88,14 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
 
     The membership is unconfirmed, because the recipient took no part.
 
-    Raises: InvitationNotFound, RoleInsufficient.
+    Raises: InvitationNotFound, RoleAboveOwn, RolesManageMissing.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            require_giveable(await tx.roles.find(organization.id, invitation.role), rights)
+            require_giveable(rights, await tx.roles.find(organization.id, invitation.role))
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -111,12 +111,6 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     if invitation is None or not invitation.is_pending or await expire_if_due(tx, invitation, now):
         return None
     return invitation
-
-
-def require_giveable(role: Role | None, rights: Rights) -> None:
-    """Check that a caller with these rights may invite a person to this role. None is an unknown role. Raises: RoleInsufficient."""
-    if not members.may_invite(rights, role):
-        raise RoleInsufficient
 
 
 # Recipients

@@ -13,7 +13,7 @@ from core.kernel.roles import Capability, Role, needs_roles_manage
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Domain, Email, digest, new_id
 from core.tenancy import events, organizations
-from core.tenancy.invitations import expire_if_due, require_giveable
+from core.tenancy.invitations import expire_if_due
 from core.tenancy.model.invitations import (
     DAY,
     BulkInvitation,
@@ -28,6 +28,7 @@ from core.tenancy.model.invitations import (
     require_invitable,
 )
 from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.roles import require_giveable
 from ports import Ports
 from ports.storage import Transaction
 
@@ -42,14 +43,14 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
 
     During an impersonation, only members can be invited.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations,
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleAboveOwn, RolesManageMissing, TooManyInvitations,
     InvitedDomainRefused, AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invited_role = await _find_role(ports, tx, caller, role)
-        require_giveable(invited_role, rights)
+        require_giveable(rights, invited_role)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, await _load_domains(tx, organization.id), now)
         inviter = await _load_inviter(tx, caller)
@@ -65,7 +66,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     of InvitedDomainRefused, AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations.
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleAboveOwn, RolesManageMissing, TooManyInvitations.
     """
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
@@ -74,7 +75,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         roles = {name: await _find_role(ports, tx, caller, name) for name in sorted({name for _, name in invitees})}
         for role in roles.values():
-            require_giveable(role, rights)
+            require_giveable(rights, role)
         requests = [(email, roles[name]) for email, name in invitees]
         domains, checked = await _load_domains(tx, organization.id), set[Email]()
         for index, (email, _) in enumerate(requests):
@@ -111,7 +112,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
         role = await _find_role(ports, tx, caller, earlier.role)
-        require_giveable(role, rights)
+        require_giveable(rights, role)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))

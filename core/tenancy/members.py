@@ -15,7 +15,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, OWNER, Capability, may_give, needs_roles_manage
+from core.kernel.roles import ADMIN, OWNER, Capability, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import (
@@ -43,6 +43,7 @@ from core.tenancy.model.members import (
     require_power_over,
 )
 from core.tenancy.model.organizations import Membership
+from core.tenancy.model.roles import require_giveable
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -154,7 +155,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown, RoleInsufficient, MemberHasMoreRights.
+    RoleUnknown, MemberHasMoreRights; the errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -167,10 +168,9 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             raise CannotChangeOwnerRole
         new = require_assignable(await tx.roles.find(organization.id, role))
         new_role, old = new.name, await tx.roles.find(organization.id, membership.role)
-        # No one takes away a role that they could not give.
-        if not (may_give(rights, new) and may_give(rights, old)):
-            raise RoleInsufficient
         require_power_over(authority, membership)
+        for role_of_change in (new, old):  # no caller takes away a role that they could not give
+            require_giveable(rights, role_of_change)
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
         if new_role != membership.role:

@@ -3,14 +3,14 @@
 No member creates, changes or deletes a role with a right that they do not have.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_give, needs_roles_manage
+from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, needs_roles_manage
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
@@ -28,6 +28,7 @@ from core.tenancy.model.roles import (
     RoleChanged,
     RoleHolders,
     RoleInUse,
+    RoleNameTaken,
     RoleSlugOfApplication,
     RoleSlugTaken,
     RoleWidenedByProgram,
@@ -36,6 +37,7 @@ from core.tenancy.model.roles import (
     list_roles,
     parse_capabilities,
     parse_slug,
+    require_giveable,
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -83,7 +85,7 @@ async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> t
 
 
 async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
-    """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleAboveOwn, TooManyRoles."""
+    """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleNameTaken, RoleAboveOwn, TooManyRoles."""
     if request.slug:
         return await _create(ports, caller, request, parse_slug(request.slug))
 
@@ -99,8 +101,10 @@ async def _create(ports: Ports, caller: OrganizationCaller, request: NewRole, sl
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
         if not capabilities <= rights:
             raise RoleAboveOwn
-        if len(await tx.roles.own(organization.id)) >= MAX_ROLES:
+        own = await tx.roles.own(organization.id)
+        if len(own) >= MAX_ROLES:
             raise TooManyRoles
+        _require_free_name(own, request.name)
         if (application := await tx.authorizations.application_with_role(organization.id, slug)) is not None:
             raise RoleSlugOfApplication(application)
         role = OrganizationRole(
@@ -126,7 +130,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     they would stay when the account is gone.
 
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
-    RoleWidenedByProgram, RoleInUse.
+    RoleNameTaken, RoleWidenedByProgram, RoleInUse.
     """
     if changes.name is KEEP and changes.description is KEEP and changes.capabilities is KEEP:
         raise NoRoleChanges
@@ -147,6 +151,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             raise RoleAboveOwn
         if new == old:
             return old
+        if new.name != old.name:
+            _require_free_name([role for role in await tx.roles.own(organization.id) if role.id != old.id], new.name)
         holders = await tx.roles.holders(organization.id, old.id, now)
         if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
             raise RoleWidenedByProgram
@@ -166,7 +172,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
     """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
 
     Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable.
+    RoleUnknown, OwnershipNotAssignable; the errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -185,8 +191,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         new = require_assignable(await tx.roles.find(organization.id, MEMBER if replacement is None else replacement))
         if new.name == old.slug:
             raise ReplacementMissing
-        if not may_give(authority.rights, new):
-            raise RoleAboveOwn
+        require_giveable(authority.rights, new)
         givers = await tx.roles.givers(organization.id, old.slug)
         by_program = caller.actor_id if needs_roles_manage(new.name) and not isinstance(caller, Member) else None
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
@@ -197,6 +202,13 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         await tx.roles.remove(organization.id, old.id)
         tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
+
+
+def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
+    """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
+    labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
+    if name.casefold() in [label.casefold() for label in labels]:
+        raise RoleNameTaken
 
 
 async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> OrganizationRole:

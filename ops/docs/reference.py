@@ -260,7 +260,7 @@ def operations(*, of_organizations: bool) -> str:
     return table(("operation", "id", "caller", "scope", "request", "responses"), rows)
 
 
-_SUFFIXES: Final = ("Request", "Response")
+_SUFFIXES: Final = ("Request", "ListResponse", "Response")
 
 
 def models(suffix: str | None) -> str:
@@ -303,6 +303,7 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "operations-of-organizations.md": {"operations": partial(operations, of_organizations=True)},
     "request-models.md": {"models": partial(models, "Request")},
     "response-models.md": {"models": partial(models, "Response")},
+    "list-models.md": {"models": partial(models, "ListResponse")},
     "types.md": {"models": partial(models, None)},
 }
 

@@ -9,14 +9,17 @@ from pydantic import BaseModel
 from quart_trio import QuartTrio
 
 from core.kernel.errors import Refusal
+from entrypoints.http.api.applications.claims import ClaimsDocumentRequest
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.api.federation.oauth.pushed_requests import PushedAuthorizationRequest
 from entrypoints.http.api.programs.api_resources import ApiResourceUpdateRequest
 from entrypoints.http.api.programs.service_account_models import ServiceAccountUpdateRequest
+from entrypoints.http.api.tenancy.attributes import AttributeValuesRequest
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.edge.validation import FieldsInvalid, validate
 
+FIXED_VALUE: Final = "it must be true or false, an integer, a text or an array"
 WRONG: Final[list[Any]] = [
     5,
     -1,
@@ -83,6 +86,16 @@ async def test_no_message_names_internals_of_the_validation(app: QuartTrio) -> N
             "scopes.0.description: it must be a text",
         ),
         (ServiceUpdateRequest, {"redirect_uris": ["https://a.example", 5]}, "redirect_uris.1: it must be a text"),
+        (ClaimsDocumentRequest, {"fixed": {"a": 1.5}}, f"fixed.a: {FIXED_VALUE}"),
+        (ClaimsDocumentRequest, {"fixed": {"a": None}}, f"fixed.a: {FIXED_VALUE}"),
+        (ClaimsDocumentRequest, {"fixed": {"a": {"b": 1}}}, f"fixed.a: {FIXED_VALUE}"),
+        (ClaimsDocumentRequest, {"fixed": {"a": ["x", 1]}}, "fixed.a.1: it must be a text"),
+        (ClaimsDocumentRequest, {"fixed": {"a": "\0"}}, "fixed.a: it contains characters that are not allowed"),
+        (ClaimsDocumentRequest, {"fixed": {"\0": 1.5}}, "fixed.\0: it contains characters that are not allowed"),
+        (AttributeValuesRequest, {"values": {"a": {}}}, "values.a: it must be true or false, a number, a text or an array"),
+        (AttributeValuesRequest, {"values": {"tags": [1]}}, "values.tags.0: it must be a text"),
+        (AttributeValuesRequest, {"values": {"tags": ["x", "\0"]}}, "values.tags.1: it contains characters that are not allowed"),
+        (AttributeValuesRequest, {"values": {"tags": "x" * 5000}}, "values.tags: it must have at most 2048 characters"),
         (PushedAuthorizationRequest, {"resource": "x" * 5000}, "resource: it must have at most 2048 characters"),
     ],
 )

@@ -70,6 +70,13 @@ class Assignments(Repository):
         rows = await self._all(lambda row: (row[0], set(row[1])), sql, org_id=org_id, user_ids=list(user_ids))
         return dict(rows)
 
+    async def without_directory(self, org_id: UUID, service_ids: Collection[UUID]) -> set[UUID]:
+        sql = """
+            select v.id from services v
+            where v.org_id = %(org_id)s and v.id = any(%(service_ids)s) and not exists (
+                select from service_users x where x.org_id = v.org_id and x.service_id = v.id and x.enrolled_by = 'directory')"""
+        return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, service_ids=list(service_ids)))
+
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         sql = f"select user_id from service_users where {BY_DIRECTORY} and user_id > %(after)s order by user_id limit %(limit)s"
         return await self._all(lambda row: row[0], sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, limit=limit)

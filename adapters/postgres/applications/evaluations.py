@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.api_keys import API_KEY_RECORD, KEY_IS_LIVE
 from adapters.postgres.applications.role_sources import role_sources
-from adapters.postgres.applications.service_access import is_of_organization, may_use
+from adapters.postgres.applications.service_access import is_blocked, is_of_organization, may_use
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.model.api_keys import ApiKeyRecord
@@ -29,8 +29,13 @@ ROLES: Final = f"""
     from ({role_sources("v.org_id", "u.id", "v.id")}) s join service_roles r on r.id = s.role_id and r.service_id = v.id
     left join groups o on o.id = s.group_id
     order by q.permission = any(r.permissions) desc, s.group_id is not null, r.slug, o.name_key limit 1"""
-# The application knows users who came to it, and those with a role there (security K-3).
-IS_KNOWN: Final = "(g.has_role is not null or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id))"
+# The application knows users who came to it, and those with a role there (security K-3). A role by a group counts here even while
+# the directory blocks the user, who is inactive then, and not unknown.
+IS_KNOWN: Final = f"""
+    (g.has_role is not null or exists (select 1 from service_users x where x.service_id = v.id and x.user_id = u.id)
+     or {is_blocked("v.org_id", "u.id")} and exists (
+        select 1 from group_members x join service_role_groups y on y.group_id = x.group_id and y.org_id = x.org_id
+        where x.org_id = v.org_id and x.user_id = u.id and y.service_id = v.id))"""
 STATE: Final = f"""
     case when not {IS_KNOWN} then 'unknown'
          when u.deactivated_at is null and u.anonymized_at is null and {is_of_organization("v.org_id", "u.id")}

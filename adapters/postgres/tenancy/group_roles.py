@@ -7,9 +7,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.roles import own_rights_columns, rights_array
+from adapters.postgres.kernel.roles import own_rights_columns, rights_array, rights_columns, to_rights
 from adapters.postgres.tenancy.groups import MAPS_OTHERS
-from core.kernel.roles import custom_rights
+from core.kernel.roles import MEMBER, Authority, custom_rights
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 
@@ -30,6 +30,9 @@ MAPPING: Final = Record(
         read=frozenset,
     ),
 )
+# Of a membership `m` in the organization `o`
+RIGHTS: Final = rights_columns("m", "o")
+OWN_RIGHTS: Final = own_rights_columns("m", "o")
 # The users who have given something that ends with their rights
 GIVERS: Final = """
     select i.invited_by as user_id from invitations i where i.org_id = %(org_id)s and i.status = 'pending'
@@ -75,3 +78,16 @@ class GroupRoles(Repository):
                 where m.org_id = %(org_id)s and m.user_id = given.user_id and m.group_id = any(%(group_ids)s))
             order by given.user_id"""
         return await self._all(lambda row: row[0], sql, org_id=org_id, group_ids=list(group_ids))
+
+    async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
+        # A group can have very many members with the role `member` alone. They have the same rights, so one of them is enough.
+        members = """
+            from group_members i join memberships m on m.org_id = i.org_id and m.user_id = i.user_id
+            join organizations o on o.id = m.org_id
+            where i.org_id = %(org_id)s and i.group_id = %(group_id)s"""
+        sql = f"""
+            select distinct {RIGHTS.sql} {members} and (m.role <> '{MEMBER}' or m.user_id in (
+                select gi.user_id from groups g join group_members gi on gi.org_id = g.org_id and gi.group_id = g.id
+                where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null))
+            union all (select {OWN_RIGHTS.sql} {members} and m.role = '{MEMBER}' limit 1)"""
+        return await self._all(lambda row: Authority(row[0], to_rights(row)), sql, org_id=org_id, group_id=group_id)

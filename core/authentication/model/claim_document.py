@@ -34,6 +34,7 @@ _FURTHER_PROTOCOL_CLAIMS: Final = (
 )
 # Compared without regard to case: some libraries read claims so.
 RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
+_STANDARD: Final = frozenset(name.casefold() for name in USER_CLAIMS)
 ATTRIBUTE: Final = SOURCE_PREFIX
 DIRECTORY: Final = "directory:"
 _ATTRIBUTE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -175,11 +176,13 @@ class ClaimDocument:
         if len(self.names) + len(self.fixed) + len(self.values) > MAX_CLAIMS:
             raise ClaimDocumentInvalid("names", f"Together with fixed and values, name at most {MAX_CLAIMS} claims.")
         taken = set[str]()
-        for member, name in self._final_names():
+        for member, standard, name in self._final_names():
             if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or any(map(str.isspace, name)):
                 raise ClaimDocumentInvalid(member, f"A claim name must have 1 to {MAX_CLAIM_NAME} printable characters without spaces.")
             if name.casefold() in RESERVED:
                 raise ClaimDocumentInvalid(member, f"{name!r} is a claim of the protocol. Choose another name.")
+            if _takes_other_name(standard, name):
+                raise ClaimDocumentInvalid(member, f"{name!r} is a standard claim with a value of its own. Choose another name.")
             if name.casefold() in taken:
                 raise ClaimDocumentInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
             taken.add(name.casefold())
@@ -191,18 +194,18 @@ class ClaimDocument:
         if len(set(self.access_token)) < len(self.access_token):
             raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
-    def _final_names(self) -> Iterator[tuple[str, str]]:
-        """Return the name of each claim in a token, with the member of the document that names it."""
+    def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
+        """Return the member of the document that names a claim, its standard name or None, and its name in a token, for each claim."""
         for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
             if claim not in self.names:
-                yield "names", claim
-        for name in self.names.values():
-            yield "names", name
+                yield "names", claim, claim
+        for claim, name in self.names.items():
+            yield "names", claim, name
         for name in self.values:
             if name not in REPLACEABLE:
-                yield "values", name
+                yield "values", None, name
         for name in self.fixed:
-            yield "fixed", name
+            yield "fixed", None, name
 
     def _check_values(self) -> None:
         for name, text in self.prefix.items():
@@ -247,6 +250,17 @@ def check_source(source: str, member: str) -> None:
 def scope_of(source: str) -> Scope | None:
     """Return the scope that a user agrees to for this source, or None if that of the claim is enough."""
     return _SCOPES.get(source)
+
+
+def _takes_other_name(claim: str | None, name: str) -> bool:
+    """Return whether a claim would have the standard name of another claim.
+
+    An application trusts standard names: in `email`, beside `email_verified`, a name that the user chose
+    would be a verified address. The LIST_CLAIMS can have the names of each other.
+    """
+    if name.casefold() not in _STANDARD or name.casefold() == claim:
+        return False
+    return not (claim in LIST_CLAIMS and name.casefold() in LIST_CLAIMS)
 
 
 def _is_text(value: object, most: int) -> bool:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
+from core.kernel.roles import ADMIN, ROLES, Rights
 from core.kernel.values import new_secret
 
 MAX_TOKENS: Final = 100  # of one organization
@@ -34,6 +35,12 @@ class ScimTokenExpiryPast(Invalid):
     """The expiry of the token must be in the future."""
 
 
+class DirectoryAboveOwn(Forbidden):
+    """A directory changes and removes all members but the owner, and you do not have all rights of an admin. Ask an admin or the owner."""
+
+    audited = True
+
+
 class TooManyScimTokens(Invalid):
     """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
 
@@ -41,6 +48,14 @@ class TooManyScimTokens(Invalid):
 
     def __init__(self) -> None:
         super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
+
+
+def may_empower_directory(rights: Rights) -> bool:
+    """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
+
+    The directory changes and removes admins, so the caller has every right of an admin.
+    """
+    return ROLES[ADMIN].rights <= rights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,6 +154,18 @@ def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
             yield from comparisons(operand)
 
 
+def tests_presence(filter_: ScimFilter, field: ScimField) -> bool:
+    """Return whether the filter tests whether this field has a value."""
+    match filter_:
+        case FieldPresent(tested):
+            return tested is field
+        case And(operands) | Or(operands):
+            return any(tests_presence(operand, field) for operand in operands)
+        case Not(operand):
+            return tests_presence(operand, field)
+    return False
+
+
 def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
     """Replace the names by fields. Inside brackets, `prefix` is the attribute before them, with a dot."""
     match parsed:
@@ -199,7 +211,7 @@ def _compare(field: ScimField, operator: FilterOperator, literal: LiteralValue) 
 def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
     match field.type, literal:
         case FieldType.EXACT, str():
-            return literal
+            return literal.lower() if field is ScimField.MEMBER else literal  # an id, which can be written in capitals
         case FieldType.TEXT, str():
             return literal  # kept as it is: the comparison converts both sides to lower case in the same way
         case FieldType.ADDRESS, str():

@@ -16,7 +16,7 @@ from core.kernel.errors import Forbidden, Invalid, NotFound, Unsupported, refuse
 from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import KEEP, Keep, parse_id
 from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
-from core.provisioning.model.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter
+from core.provisioning.model.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter, parse_path
 from core.provisioning.model.patches import (
     AttributeNotWritable,
     NoTarget,
@@ -108,8 +108,8 @@ def named_member_ids(filter_: ScimFilter) -> set[UUID]:
     return {id_ for value in values if isinstance(value, str) and (id_ := parse_id(value)) is not None}
 
 
-def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[UUID]) -> bool:
-    """Return whether the group with these members matches the filter."""
+def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[UUID], *, has_members: bool = True) -> bool:
+    """Return whether the group matches the filter. `member_ids` are its members among those that the filter names."""
     values: dict[ScimField, FieldValue] = {
         ScimField.ID: str(group.id),
         ScimField.EXTERNAL_ID: group.external_id,
@@ -117,7 +117,7 @@ def matches_group(filter_: ScimFilter, group: ScimGroup, member_ids: Collection[
         ScimField.RESOURCE_TYPE: "Group",
         ScimField.CREATED: group.created_at,
         ScimField.LAST_MODIFIED: group.updated_at,
-        ScimField.MEMBER: frozenset(map(str, member_ids)),
+        ScimField.MEMBER: frozenset(map(str, member_ids)) if has_members else None,  # an empty list is no value (RFC 7644 section 3.4.2.2)
     }
     return matches(filter_, values.__getitem__)
 
@@ -260,7 +260,10 @@ class _GroupEdits:
 
     def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
         """Return the ids of members in a value, without groups among them. Raises: AttributeValueInvalid."""
-        if self.kind is GroupKind.DIRECTORY and isinstance(value, list):
+        if self.kind is GroupKind.DIRECTORY and value is not None:
+            value = value if isinstance(value, list) else [value]
+            if not all(isinstance(item, Mapping) for item in value):
+                raise AttributeValueInvalid(attribute.name, "a list of objects with a value each")
             self.nested += [str(item.get("value", "")) for item in value if _is_group(item)]
             value = [item for item in value if not _is_group(item)]
         return set(read_member_ids(attribute, value))
@@ -295,6 +298,8 @@ def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[
         return [(target, value) for target, value in targets if target.attribute.name in written and _is_writable(target.attribute)]
     target = target_of_path(schema, operation.path)
     if target is None:
+        if parse_path(operation.path).filter is not None:
+            raise NoTarget("The path selects no value that can be changed. Add members, or remove them.")
         return []
     is_name = target.attribute.name == DISPLAY_NAME and operation.op is not PatchOp.REMOVE  # checked, whatever the kind is
     if not (_is_writable(target.attribute) or is_name):
@@ -323,23 +328,23 @@ _ONLY_VALUE: Final = {"value"}
 
 
 def read_member_ids(attribute: ScimAttribute, value: Any) -> list[str]:
-    """Return the ids in a value of the attribute `members`. Raises: AttributeValueInvalid."""
+    """Return the ids in a value of the attribute `members`, in lower case. Raises: AttributeValueInvalid."""
     ids: list[str] = []
     for item in [] if value is None else value if isinstance(value, list) else [value]:
         if isinstance(item, dict) and item.keys() == _ONLY_VALUE and isinstance(item["value"], str):
-            ids.append(item["value"].strip())  # most members of large groups
+            ids.append(item["value"].strip().lower())  # most members of large groups
             continue
         member_id = (read_single_value(attribute, item) or {}).get("value")
         if member_id is None:
             raise AttributeValueInvalid("members", "a list of objects with a value each")
-        ids.append(member_id)
+        ids.append(member_id.lower())
     return ids
 
 
 def _ids_in_filter(filter_: ParsedFilter) -> set[str]:
     match filter_:
         case ParsedComparison("value", FilterOperator.EQ, str() as literal):
-            return {literal}
+            return {literal.lower()}
         case Or(operands):
             return set[str]().union(*(_ids_in_filter(operand) for operand in operands))
     raise FilterInvalid("members can only be selected by value eq, joined by or")

@@ -91,9 +91,10 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
         check_count(attribute, values)
         return [item for raw in values if (item := read_single_value(attribute, raw)) is not None] or None
     if isinstance(value, list) and len(value) == 1:  # sent by Microsoft's clients, with the value in an object
-        value = value[0]
-        if attribute.type is not AttributeType.COMPLEX and isinstance(value, Mapping):
-            value = value.get("value")
+        if attribute.type is AttributeType.COMPLEX:
+            value = value[0]
+        elif isinstance(value[0], Mapping):
+            value = value[0].get("value")
     return read_single_value(attribute, value)
 
 

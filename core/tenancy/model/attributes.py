@@ -44,6 +44,10 @@ class AttributeMergeInvalid(Invalid):
     """Only lists can be merged by union, and only numbers and dates by least or greatest. Choose first."""
 
 
+class NoAttributeChanges(Invalid):
+    """The request changes nothing. Send at least one of label, writers, merge and position. The name and the kind never change."""
+
+
 class TooManyAttributes(Conflict):
     """The organization already has the maximum number of attributes. Delete one first."""
 

@@ -27,6 +27,12 @@ class GroupUserNotFound(NotFound):
     """This user is neither an end user nor a confirmed member of the organization. Invite them, and add them when they have joined."""
 
 
+class GroupAboveOwn(Forbidden):
+    """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
 class GroupWithoutRole(NotFound):
     """This group gives no role. Nothing was changed."""
 

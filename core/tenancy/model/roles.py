@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role
+from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, Role, RoleName, custom_role, may_give
 from core.kernel.values import SlugReserved
 
 MAX_ROLES: Final = 50  # of an organization, without the built-in ones
@@ -59,6 +59,10 @@ class RoleSlugTaken(Conflict):
     """The organization has a role with this slug already. Choose another slug."""
 
 
+class RoleNameTaken(Conflict):
+    """The organization has a role with this name already. Choose another name. Case does not count."""
+
+
 class RoleSlugOfApplication(RoleSlugTaken):
     """An application of the organization has a role with this slug, and tokens list both kinds. Choose another slug."""
 
@@ -80,6 +84,12 @@ class CapabilityUnknown(Invalid):
 
 class RoleAboveOwn(Forbidden):
     """This role has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
+class RolesManageMissing(Forbidden):
+    """Giving a person another role than member needs the right roles.manage. Ask the owner of the organization."""
 
     audited = True
 
@@ -212,6 +222,17 @@ def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, int]) 
     built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, 0)) for name, role in ROLES.items()]
     others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, 0), own=each) for each in own]
     return [*built_in, *others]
+
+
+def require_giveable(giver: Rights, role: Role | None) -> None:
+    """Check that a caller with these rights may give a person this role (security R-1). None is an unknown role.
+
+    Raises: RoleAboveOwn, RolesManageMissing.
+    """
+    if role is None or not role.rights <= giver:
+        raise RoleAboveOwn
+    if not may_give(giver, role):
+        raise RolesManageMissing
 
 
 def is_slug(text: str) -> bool:

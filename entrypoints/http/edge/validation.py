@@ -1,6 +1,6 @@
 """The validation of bodies, queries and forms by their models, and the message about the first error."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +11,7 @@ _REASONS: Final = {
     **dict.fromkeys(("model_type", "dict_type"), "it must be a JSON object"),
     **dict.fromkeys(("int_type", "int_from_float"), "it must be an integer"),
     **dict.fromkeys(("enum", "literal_error"), "it must be {expected}"),
+    "float_type": "it must be a number",
     "string_type": "it must be a text",
     "bool_type": "it must be true or false",
     "list_type": "it must be an array",
@@ -22,6 +23,11 @@ _REASONS: Final = {
     "less_than_equal": "it must be at most {le}",
     "less_than": "it must be less than {lt}",
 }
+# The types of errors of a value with another type. The reasons begin with `_MUST_BE`.
+_TYPE_ERRORS: Final = frozenset(
+    {"bool_type", "dict_type", "float_type", "int_from_float", "int_type", "list_type", "model_type", "string_type"}
+)
+_MUST_BE: Final = "it must be "
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -49,14 +55,53 @@ def reason_of(detail: ErrorDetails) -> str:
 
 
 def _describe_first(error: ValidationError, sent: Mapping[str, Any]) -> str:
-    detail = first_error(error)
+    details = _errors_of_first(error.errors(include_url=False, include_input=False), sent)
+    detail = details[0]
     path = _json_path(detail["loc"], sent, is_missing=detail["type"] == "missing")
     if not path:
         return "The body must be a JSON object."
     if detail["type"] == "missing":
         return f'The field "{path}" is required.'
-    reason = reason_of(detail)
+    reason = _join_reasons(details)
     return f'The field "{path}" is not valid: {reason[0].lower()}{reason[1:]}.'
+
+
+def _errors_of_first(errors: Sequence[ErrorDetails], sent: Mapping[str, Any]) -> Sequence[ErrorDetails]:
+    """Return the first error. If its value fits no member of a union, return the first error inside the value, or all of its type."""
+    first = errors[0]
+    location = first["loc"][:-1] if first["type"] == "missing" else first["loc"]
+    are_sent = _are_sent(location, sent)
+    if all(are_sent[1:]):
+        return errors[:1]
+    start = location[: are_sent.index(False, 1)]
+    # A field that may be missing has an error of its default KEEP, too.
+    of_union = [each for each in errors if each["loc"][: len(start)] == start and each["type"] != "is_instance_of"]
+    inside = [each for each in of_union if len(each["loc"]) > len(start) + 1 or each["type"] not in _TYPE_ERRORS]
+    return inside[:1] or of_union or errors[:1]
+
+
+def _join_reasons(details: Sequence[ErrorDetails]) -> str:
+    """Return one reason for the errors of a value: "it must be true or false, a number or a text"."""
+    if len(details) == 1:
+        return reason_of(details[0])
+    is_number = any(each["type"] == "float_type" for each in details)
+    chosen = (each for each in details if not (is_number and each["type"] == "int_type"))
+    *others, last = dict.fromkeys(reason_of(each).removeprefix(_MUST_BE) for each in chosen)
+    return f"{_MUST_BE}{', '.join(others)} or {last}" if others else f"{_MUST_BE}{last}"
+
+
+def _are_sent(location: tuple[str | int, ...], sent: Mapping[str, Any]) -> list[bool]:
+    """Return whether each part of a location is a name or an index in the request. Names of the members of unions are not."""
+    value: Any = sent
+    are_sent = list[bool]()
+    for part in location:
+        are_sent.append(_has(value, part))
+        value = value[part] if are_sent[-1] else value
+    return are_sent
+
+
+def _has(value: Any, part: str | int) -> bool:
+    return part in value if isinstance(value, Mapping) else isinstance(value, list) and part in range(len(value))
 
 
 def _json_path(location: tuple[str | int, ...], sent: Mapping[str, Any], *, is_missing: bool) -> str:
@@ -68,7 +113,7 @@ def _json_path(location: tuple[str | int, ...], sent: Mapping[str, Any], *, is_m
     path: list[str] = []
     value: Any = sent
     for number, part in enumerate(location):
-        is_sent = part in value if isinstance(value, Mapping) else isinstance(value, list) and part in range(len(value))
+        is_sent = _has(value, part)
         if is_sent or number == 0 or (is_missing and number == len(location) - 1):
             path.append(str(part))
             value = value[part] if is_sent else None

@@ -79,6 +79,9 @@ class AssignmentsRead(Protocol):
     async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         """Return those of these users that the directory assigned to services of the organization, by the id of the service."""
 
+    async def without_directory(self, org_id: UUID, service_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of these services to which the directory assigned no user."""
+
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids, in order, of users that the directory assigned to the service."""
 

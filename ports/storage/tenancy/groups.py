@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.kernel.roles import Authority
 from core.kernel.values import Page, PageResult
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind
@@ -92,3 +93,6 @@ class GroupRoles(Protocol):
 
     async def givers_in(self, org_id: UUID, group_ids: Collection[UUID]) -> Sequence[UUID]:
         """Return the users in these groups who have given something that can end, ordered by id."""
+
+    async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
+        """Return the roles and rights of the organization's members in the group, each of them once. End users have none."""

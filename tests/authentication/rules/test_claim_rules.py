@@ -1,13 +1,21 @@
 """The claims of an application: names, prefixes, sources, and the limits of tokens."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
 
 from core.accounts.model.profiles import Profile
-from core.authentication.model.claim_document import MAX_CLAIMS, ClaimDocument, ClaimDocumentInvalid
+from core.authentication.model.claim_document import (
+    LIST_CLAIMS,
+    MAX_CLAIMS,
+    REPLACEABLE,
+    RESERVED,
+    ClaimDocument,
+    ClaimDocumentInvalid,
+)
 from core.authentication.model.claim_rules import (
     MAX_BYTES,
     MAX_GROUPS,
@@ -16,7 +24,7 @@ from core.authentication.model.claim_rules import (
     introspection_claims,
     userinfo_claims,
 )
-from core.authentication.model.openid import FurtherFacts, GroupFact, OpenIdGrant, RequestedClaims, Scope, UserFacts
+from core.authentication.model.openid import USER_CLAIMS, FurtherFacts, GroupFact, OpenIdGrant, RequestedClaims, Scope, UserFacts
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.kernel.roles import ADMIN
 from core.kernel.values import Email
@@ -207,6 +215,37 @@ def test_a_wrong_document_is_refused_with_its_member(member: str, document: dict
     with pytest.raises(ClaimDocumentInvalid) as refusal:
         ClaimDocument.parse(document)
     assert refusal.value.member == member
+
+
+def ways_to_replace(fact: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Return a source, the member and the document of each way to give a claim the name of a fact, which has another name itself."""
+    renamed = {fact: "renamed"} if fact in USER_CLAIMS else {}
+    for name in {fact, fact.upper()}:
+        for claim in sorted(USER_CLAIMS - {fact}):
+            yield claim, "names", {"names": {**renamed, claim: name}}
+        yield name, "fixed", {"names": renamed, "fixed": {name: "x"}}
+        yield name, "values", {"names": renamed, "values": {name: values("attribute:x")}}
+
+
+def refused_member(document: dict[str, Any]) -> str | None:
+    try:
+        ClaimDocument.parse(document)
+    except ClaimDocumentInvalid as refusal:
+        return refusal.member
+    return None
+
+
+@pytest.mark.parametrize("fact", sorted(USER_CLAIMS | RESERVED))
+def test_no_claim_takes_the_name_of_a_fact(fact: str) -> None:
+    """But for lists among themselves, and other values of claims of the profile."""
+    for source, member, document in ways_to_replace(fact):
+        is_swap = member == "names" and {source, fact} <= set(LIST_CLAIMS)
+        is_allowed = is_swap or (member == "values" and source in REPLACEABLE)
+        assert refused_member(document) == (None if is_allowed else member), document
+
+
+def test_a_standard_claim_can_have_its_own_name_in_other_letters() -> None:
+    assert userinfo_claims(facts({"names": {"email": "Email"}}), ALL)["Email"] == "ada@example.com"
 
 
 def test_lists_can_swap_their_names() -> None:

@@ -46,6 +46,10 @@ ABOUT_MEMBERS: Final = (
 )
 ABOUT_ACCOUNTS: Final = f"{ORG}/service-accounts"
 ABOUT_ROLES_OF_GROUPS: Final = f"{ORG}/groups/<group_id>/role"
+# They need all rights of an admin, because a directory acts like one (security C-3)
+EMPOWERING: Final = (f"POST {ORG}/scim-tokens", f"PATCH {ORG}/scim-tokens/<token_id>")
+# They act on all members of the group, as the removal of a member does on one
+ABOUT_GROUPS: Final = (f"DELETE {ORG}/groups/<group_id>", f"PATCH {ORG}/groups/<group_id>/attributes")
 ABOUT_ROLES: Final = f"{ORG}/roles"
 # The tables with rows about users that change if someone acts on the user
 ABOUT_USERS: Final[Mapping[str, str]] = {
@@ -180,6 +184,10 @@ def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
     admin, member = ROLES[ADMIN].rights, ROLES[MEMBER].rights
     if ABOUT_ACCOUNTS in route:
         return not admin <= rights
+    if route in EMPOWERING:
+        return not admin <= rights
+    if route in ABOUT_GROUPS:
+        return not member <= rights
     if ABOUT_ROLES in route:
         return not {Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW} <= rights
     if ABOUT_ROLES_OF_GROUPS in route:
@@ -201,12 +209,18 @@ PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", OTHER_ROLE: "further"}
 async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
     capability: Capability, app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """The caller has all rights but one. The targets are the owner, an admin, and a member and a group whose role has this right alone."""
+    """The caller has all rights but one. The targets are the owner, an admin, and a member and a group whose role has this right alone.
+
+    All of them are in a group that gives no role. A directory counts as an admin.
+    """
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
     await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
     await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
     await run_sql(pool, "update groups set role = %s where id = %s", OTHER_ROLE, world.home.things["mapped_group_id"])
+    for person in PEOPLE.values():
+        join = "insert into group_members values (%s, %s, %s, now()) on conflict do nothing"
+        await run_sql(pool, join, world.home.organization.id, world.home.things["group_id"], world.home.people[person].id)
     base = await mark(pool)
     for route, access in operations(app):
         if route.startswith("GET") or access.capability not in rights:
@@ -259,6 +273,12 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
     people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
     for table, row in changes.got:
         content = json.loads(row)
+        if table == "scim_tokens" and not roles[ADMIN] <= rights:
+            yield "a directory gets the power of an admin"
+        # An attribute that is deleted takes its values with it.
+        is_above = content.get("user_id") in people or content.get("group_id") == world.home.things["group_id"]
+        if table in ("attribute_values", "group_attribute_values") and is_above and "New" in row:
+            yield f"{table} of members with more rights"
         if table == "group_members" and content["group_id"] == world.home.things["mapped_group_id"]:
             yield "a user joins the group with more rights"
         if table == "groups" and (content["role"] is None or content["id"] == world.home.things["mapped_group_id"]):

@@ -89,7 +89,8 @@ async def test_other_groups_do_not_exist(acme: Tenant, other_tenant: Tenant, dir
         operations = [{"op": "remove", "path": "members"}]
         patch = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": operations}
         assert problem(await directory.call("PATCH", f"/Groups/{group}", patch)) == (404, None)
-        assert problem(await directory.call("DELETE", f"/Groups/{group}")) == (403, None)
+        assert problem(await directory.call("DELETE", f"/Groups/{group}")) == (404, None)
+    assert problem(await directory.call("DELETE", f"/Groups/{acme.org}")) == (403, None)
     assert problem(await directory.call("POST", "/Groups", {"schemas": [GROUP_URN], "displayName": "x"})) == (501, None)
     assert len(await other_tenant.members()) == 3
 

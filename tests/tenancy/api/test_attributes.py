@@ -35,7 +35,12 @@ async def test_attributes_are_declared_changed_and_deleted(acme: Tenant) -> None
     changed = await send(acme, "PATCH", "/attributes/cost_center", {"label": " Center ", "writers": [], "position": 9})
     assert changed.json.items() >= {"label": "Center", "writers": [], "position": 9, "kind": "text"}.items()
     assert await names(acme) == ["teams", "cost_center"]
-    assert (await send(acme, "PATCH", "/attributes/cost_center", {})).json == changed.json
+    for nothing in ({}, {"kind": "number"}, {"name": "center", "created_at": "2020-01-01T00:00:00Z"}):
+        refusal = await send(acme, "PATCH", "/attributes/cost_center", nothing)
+        assert refused(refusal) == BAD
+        assert "Send at least one of label, writers, merge and position." in refusal.text
+    same = {name: changed.json[name] for name in ("label", "writers", "merge", "position")}
+    assert (await send(acme, "PATCH", "/attributes/cost_center", same)).json == changed.json
     assert (await send(acme, "DELETE", "/attributes/cost_center")).status == 204
     assert refused(await send(acme, "DELETE", "/attributes/cost_center")) == MISSING
     assert refused(await send(acme, "PATCH", "/attributes/cost_center", {})) == MISSING

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, RoleName
-from core.tenancy.model.roles import MAX_ROLES, SENTENCES
+from core.tenancy.model.members import MemberHasMoreRights
+from core.tenancy.model.roles import MAX_ROLES, SENTENCES, RoleAboveOwn, RolesManageMissing
 from tests.support.builders import Answer, Api, add_account, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
@@ -96,8 +97,8 @@ async def test_a_role_is_created_listed_changed_and_deleted(acme: Tenant) -> Non
 
 
 async def test_a_role_without_a_slug_gets_one_that_resembles_its_name(acme: Tenant) -> None:
-    for expected in ("billing-manager", "billing-manager-2"):
-        answer = await add_role(acme, "", [], name="Billing manager")
+    for name, expected in (("Billing manager", "billing-manager"), ("Billing & manager", "billing-manager-2")):
+        answer = await add_role(acme, "", [], name=name)
         assert (answer.status, answer.json["slug"]) == (201, expected)
     assert (await add_role(acme, "", [], name="24 hours")).json["slug"] == "role-24-hours"
 
@@ -112,6 +113,8 @@ async def test_a_role_without_a_slug_gets_one_that_resembles_its_name(acme: Tena
         ({"slug": "owner"}, 409),
         ({"slug": "member"}, 409),
         ({"slug": "taken"}, 409),
+        ({"slug": "other", "name": "TAKEN"}, 409),
+        ({"slug": "other", "name": "admin"}, 409),
         ({"name": " "}, 400),
         ({"capabilities": ["organization.own"]}, 400),
         ({"capabilities": ["organization.view"]}, 400),
@@ -180,15 +183,21 @@ async def test_no_one_gives_changes_or_deletes_a_role_with_a_right_that_they_lac
         await acme.try_invite("eve@example.com", "auditor", by="manager"),
         await acme.try_invite("eve@example.com", "admin", by="manager"),
     ):
-        assert (refused.status, refused.code) == (403, "FORBIDDEN"), refused.text
+        assert (refused.status, refused.code, refused.json["error"]) == (403, "FORBIDDEN", RoleAboveOwn.__doc__), refused.text
     assert (await acme.set_role("manager", "member", "viewer")).status == 200
     assert (await acme.invite("eve@example.com", "viewer", by="manager"))["invitation"]["role"] == "viewer"
     assert (await change(acme, "viewer", by="manager", name="Mine")).status == 200
     # An admin has the rights of the role, but without `roles.manage` gives only `member`.
-    assert (await acme.try_invite("ada@example.com", "viewer", by="admin")).status == 403
+    refused = await acme.try_invite("ada@example.com", "viewer", by="admin")
+    assert (refused.status, refused.json["error"]) == (403, RolesManageMissing.__doc__)
     # Taking away a role asks for its rights, too.
     assert (await acme.set_role("owner", "member", "auditor")).status == 200
-    assert (await acme.set_role("manager", "member", "viewer")).status == 403
+    refused = await acme.set_role("manager", "member", "viewer")
+    assert (refused.status, refused.json["error"]) == (403, MemberHasMoreRights.__doc__)
+    # The role member has rights, too.
+    await join_with(acme, "inviter", "inviter", ["members.manage"])
+    refused = await acme.try_invite("ada@example.com", "member", by="inviter")
+    assert (refused.status, refused.json["error"]) == (403, RoleAboveOwn.__doc__)
 
 
 async def test_holders_are_named_before_a_role_is_narrowed_or_deleted(acme: Tenant) -> None:
@@ -234,6 +243,7 @@ async def test_a_change_of_a_version_that_is_out_of_date_is_refused(acme: Tenant
     await add_role(acme, "auditor", ["audit.view"])
     assert (await change(acme, "auditor", name="One", version=1)).status == 200
     assert (await change(acme, "auditor", name="Two", version=1)).status == 409
+    assert (await change(acme, "auditor", name="owner")).json["error"].startswith("The organization has a role with this name already.")
     assert (await change(acme, "auditor", name="One", version=2)).json["version"] == 2, "nothing changed"
 
 

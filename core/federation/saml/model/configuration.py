@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -74,7 +75,7 @@ class AttributeNameInvalid(Invalid):
 
 
 class AttributeFormatInvalid(Invalid):
-    """A format of the attribute_formats needs the name of an attribute, a URI of at most 256 characters, and a separator of 1 to 10."""
+    """A format needs the name of an attribute, an absolute URI of at most 256 characters such as urn:a:b, and a separator of 1 to 10."""
 
 
 class TooManySamlValues(Forbidden):
@@ -131,6 +132,8 @@ class NameIdFormat(StrEnum):
         raise NameIdFormatUnknown
 
 
+# An absolute URI (RFC 3986 section 4.3), as SAML core section 1.3.2 asks for. URNs have no authority.
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~!$&'()*+,;=:@/?#\[\]-]|%[0-9A-Fa-f]{2})+")
 # The sources that need no further facts about the user, and the attribute names of a service without an attribute mapping.
 DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {"email": "email", "id": "id"}
 
@@ -144,7 +147,8 @@ class AttributeFormat:
 
     @property
     def is_valid(self) -> bool:
-        has_valid_uri = self.name_format is None or is_name(self.name_format, MAX_ATTRIBUTE_NAME_LENGTH)
+        name_format = self.name_format
+        has_valid_uri = name_format is None or (len(name_format) <= MAX_ATTRIBUTE_NAME_LENGTH and bool(_URI.fullmatch(name_format)))
         has_valid_separator = self.separator is None or (0 < len(self.separator) <= MAX_SEPARATOR and is_printable(self.separator))
         return has_valid_uri and has_valid_separator
 

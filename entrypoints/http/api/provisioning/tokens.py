@@ -63,7 +63,7 @@ async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenRespo
     """Create a SCIM token.
 
     Your directory uses it to provision users at `/scim/v2`. The secret is returned only once. An
-    organization can have 100 tokens.
+    organization can have 100 tokens. A directory changes and removes admins, so you need every right of an admin.
     """
     token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at, directory_groups=data.directory_groups)
     return CreatedScimTokenResponse.of(token, token=secret)
@@ -93,8 +93,8 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
     """Let a directory create groups, or no longer.
 
-    This counts from the next request on. Groups that the directory created stay when this is switched off. Admins can
-    change them then, unless another token has the switch.
+    This counts from the next request on. To switch it on, you need every right of an admin. Groups that the directory
+    created stay when this is switched off. Admins can change them then, unless another token has the switch.
     """
     token = await scim_tokens.set_directory_groups(ports(), acting(), token_id, directory_groups=data.directory_groups)
     return ScimTokenResponse.of(token)

@@ -21,7 +21,7 @@ from entrypoints.http.api.tenancy.groups import existing_group
 from entrypoints.http.api.tenancy.members import existing_member
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body, returns
 
@@ -55,7 +55,9 @@ class AttributeRequest(RequestModel):
 
 
 class AttributeUpdateRequest(RequestModel):
-    """The fields to change."""
+    """The fields of an attribute to change, at least one."""
+
+    model_config = AT_LEAST_ONE_FIELD
 
     label: Text = optional(description=LABEL)
     writers: list[Writer] = optional(max_length=4, description=WRITERS)
@@ -168,7 +170,7 @@ async def existing_attribute(attribute_name: str, **_: object) -> None:
 async def update(org_slug: str, attribute_name: str, data: AttributeUpdateRequest) -> AttributeResponse:
     """Change an attribute.
 
-    Its name and its kind stay, and so do the values.
+    Its name and its kind stay, and so do the values. 400 if the body has none of the fields.
     """
     return AttributeResponse.of(await attributes.update(ports(), acting(), attribute_name, to_changes_of(data)))
 

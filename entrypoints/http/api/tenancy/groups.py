@@ -137,8 +137,8 @@ async def delete(org_slug: str, group_id: UUID) -> None:
     """Delete a group.
 
     Its users stay in the organization. They lose the access to applications and the rights that only the group gave, at
-    once. If the group gives a role, you need the right to manage roles, and every right of the role. 409: a directory
-    manages the group.
+    once. You need every right of each member in the group. If the group gives a role, you need the right to manage roles,
+    and every right of the role. 409: a directory manages the group.
     """
     await groups.delete(ports(), acting(), group_id)
 

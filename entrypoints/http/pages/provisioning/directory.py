@@ -41,6 +41,7 @@ async def _values(typed: Form) -> dict[str, Any]:
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
         "tokens": tokens,
+        "may_create": directories.may_empower_directory(acting_member().acts_in.rights),
         "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
         "last": requests[0] if requests else None,
         "now": ports().clock.now(),

@@ -33,7 +33,7 @@ from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.consequences import RESET_LINK, Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows, with_query
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name
-from entrypoints.http.pages.tenancy.selected_people import actions_on_people
+from entrypoints.http.pages.tenancy.selected_people import ROLE_CONSEQUENCE, actions_on_people
 from entrypoints.http.pages.timeline import MOST, list_entries
 
 routes = Blueprint("member_pages", __name__)
@@ -171,10 +171,7 @@ async def _role_question_about(member: ListedMember) -> Question:
     return Question(
         verb="Change the role of",
         target=member.email,
-        consequences=(
-            "Admins manage the organization and its applications. Members see them. The credentials that an admin created for service "
-            "accounts and API resources end when the admin becomes a member.",
-        ),
+        consequences=(ROLE_CONSEQUENCE,),
         button="Save role",
         back=_back(member),
         choice=("role", "Role", await giveable_options()),

@@ -15,6 +15,7 @@ from core.tenancy.model.roles import (
     ReplacementMissing,
     RoleAboveOwn,
     RoleInUse,
+    RoleNameTaken,
     RoleSlugInvalid,
     RoleSlugOfApplication,
     RoleSlugTaken,
@@ -34,11 +35,12 @@ LIST: Final = "/app/organizations/<org_slug>/roles"
 ONE: Final = f"{LIST}/<role_name>"
 API: Final = "/api/organizations/<org_slug>/roles"
 API_OF_ONE: Final = f"{API}/<role_name>"
-ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug is taken, the role has changed, or it has holders who would lose rights."}
+ANSWERS: Final = {**ANSWERS_TO_FORM, 409: "The slug or the name is taken, the role has changed, or it has holders who would lose rights."}
 RIGHT: Final = "right:"  # the name of the checkbox of a capability begins with this
 FIELDS: Final[Fields] = {
     RoleSlugInvalid: "slug",
     RoleSlugTaken: "slug",
+    RoleNameTaken: "name",
     RoleSlugOfApplication: "slug",
     SlugReserved: "slug",
     NameUsedTooOften: "name",

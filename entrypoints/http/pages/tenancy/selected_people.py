@@ -25,6 +25,11 @@ from entrypoints.http.pages.form_values import FieldInvalid, checked
 
 routes = Blueprint("selected_people_pages", __name__)
 
+ROLE_CONSEQUENCE: Final = (
+    "Admins manage the organization and its applications. Members see them. The page of the roles shows the rights of each other role. "
+    "Credentials that a member created for service accounts and API resources end if the new role does not allow them."
+)
+
 SELECTED: Final = "/app/organizations/<org_slug>/selected-people"
 MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>"
 INVITATION: Final = "/api/organizations/<org_slug>/invitations/<invitation_id>"
@@ -71,8 +76,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         outlives=True,
         label="Change role",
         verb="Change the role of",
-        consequence="Admins manage the organization and its applications. Members see them. The credentials that an admin created for "
-        "service accounts and API resources end when the admin becomes a member.",
+        consequence=ROLE_CONSEQUENCE,
         button="Save role",
         notice="roles-changed",
         capability=Capability.ROLES_MANAGE,

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from quart_trio import QuartTrio
@@ -17,6 +17,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, add_account, run_sql
 from tests.support.direct import ask
 from tests.support.refusals import FORBIDDEN, NOT_ACTIVE, UNAUTHORIZED, refused
+from tests.support.scim import GroupDirectory, directory_of
 from tests.support.services import add_api_key, add_service, sign_in_to
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin
@@ -84,6 +85,16 @@ async def test_a_role_of_a_group_names_the_group_as_its_reason(shop: Asking, acm
     assert await shop.reason(member, WRITE) == "editor"
     await shop.store.take_from_group("editor", group)
     assert await shop.reason(member, WRITE) == "role_missing"
+
+
+async def test_a_user_with_a_role_by_a_group_whom_the_directory_blocks_is_inactive(shop: Asking, acme: Tenant) -> None:
+    directory = await directory_of(acme, groups=True)
+    user = UUID((await directory.create_user("ada@acme.example"))["id"])
+    group = await GroupDirectory(directory).create("Engineering", user)
+    assert (await shop.store.give_group("editor", UUID(group))).status == 204
+    assert await shop.reason(user, WRITE) == "editor"
+    await directory.deactivate(user)
+    assert await shop.reason(user, WRITE) == "subject_inactive"
 
 
 async def test_a_role_that_lost_the_permission_gives_it_no_longer(shop: Asking, acme: Tenant) -> None:

@@ -117,6 +117,9 @@ async def test_the_configuration_is_stored_and_returned(ports: Ports, pool: Pool
     assert (await acme.api.delete(attribute, token=acme.token("owner"))).status == 204
 
 
+NOT_URIS: Final = ["", " ", "nope", "urn:", ":a", "urn:a b", "urn:a\n", "urn:%zz", "urn:ä", "//a.example/b", "urn:" + "a" * 253]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -126,7 +129,7 @@ async def test_the_configuration_is_stored_and_returned(ports: Ports, pool: Pool
         {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"y": {}}},
         {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"separator": ""}}},
         {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"separator": "\n"}}},
-        {"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"name_format": " "}}},
+        *({"attribute_mapping": {"groups": "x"}, "attribute_formats": {"x": {"name_format": name_format}}} for name_format in NOT_URIS),
     ],
     ids=str,
 )

@@ -44,9 +44,11 @@ async def test_a_built_in_role_has_no_form(owner: FakeBrowser) -> None:
 
 async def test_a_refused_role_says_why_beside_the_field(owner: FakeBrowser) -> None:
     for slug, reason in (("auditor", "has a role with this slug already"), ("1st", "begins with a letter"), ("new", "reserved")):
-        refused = await owner.submit(NEW, NEW, name="Auditor", slug=slug, **AUDITS)
+        refused = await owner.submit(NEW, NEW, name="Another", slug=slug, **AUDITS)
         assert (refused.status, reason in refused.text) == (400 if slug != "auditor" else 409, True), slug
-        assert 'value="Auditor"' in refused.text
+        assert 'value="Another"' in refused.text
+    refused = await owner.submit(NEW, NEW, name="AUDITOR", slug="other", **AUDITS)
+    assert (refused.status, "has a role with this name already" in refused.text) == (409, True)
 
 
 async def test_a_right_is_taken_away_after_a_confirmation(owner: FakeBrowser) -> None:

@@ -31,7 +31,7 @@ SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
 PROVIDER = "/saml/<org_slug>/<service_slug>"
 METADATA = "application/samlmetadata+xml"
 
-NAME_FORMAT = "The URI of the format of the name. The default is the basic format, if the name has no space."
+NAME_FORMAT = "The format of the name, an absolute URI. The default is the basic format, if the name has no space."
 SEPARATOR = "The text that joins several values to one. null: each value is an element of its own."
 # The use case parses the format, because it also accepts short names.
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
