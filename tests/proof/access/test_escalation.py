@@ -76,6 +76,13 @@ def may_change_user(robot: Robot, gain: Gain) -> bool:
     return bool(gain.old) and kept and has_grant(robot, Capability.PLATFORM_USERS_MANAGE)
 
 
+def may_change_group(robot: Robot, gain: Gain) -> bool:
+    """A role of a group stops when the member who answers for it is deactivated: it only takes rights away."""
+    changed = {column for column in gain.new if gain.changes(column)}
+    is_stopped = bool(gain.old) and changed == {"mapping_stopped_at"} and gain.new["mapping_stopped_at"] is not None
+    return is_stopped or has_grant(robot, Capability.GROUPS_MANAGE)
+
+
 def may_change_organization(robot: Robot, gain: Gain) -> bool:
     if robot.org_id is None:
         return has_grant(robot, Capability.PLATFORM_ORGANIZATIONS_MANAGE)
@@ -131,7 +138,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "service_roles": with_grant(Capability.SERVICES_MANAGE),
     "service_role_users": with_grant(Capability.SERVICE_ROLES_ASSIGN),
     "service_role_groups": with_grant(Capability.SERVICE_ROLES_ASSIGN),
-    "groups": with_grant(Capability.GROUPS_MANAGE),
+    "groups": may_change_group,
     "group_members": with_grant(Capability.GROUPS_MANAGE),
     "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
