@@ -33,7 +33,12 @@ async def test_a_listed_member_has_exactly_these_fields(tenants: Tenants) -> Non
         "members": [
             {
                 "user": {"id": acme.id("owner"), "email": "owner@acme.example", "is_platform_owner": True, "name": None},
-                "membership": {"id": str(membership), "role": "owner", "created_at": created_at.isoformat().replace("+00:00", "Z")},
+                "membership": {
+                    "id": str(membership),
+                    "role": "owner",
+                    "roles": ["owner"],
+                    "created_at": created_at.isoformat().replace("+00:00", "Z"),
+                },
             }
         ],
         "pagination": {"page": 1, "limit": 50, "total": 1, "total_pages": 1, "has_next": False, "has_prev": False},
@@ -135,6 +140,7 @@ async def test_the_owner_promotes_and_demotes_a_member(tenants: Tenants, acme: T
                 "org_id": str(acme.org),
                 "user_id": acme.id("member"),
                 "role": role,
+                "roles": [role],
                 "created_at": created_at.isoformat().replace("+00:00", "Z"),
             },
         }
