@@ -108,7 +108,7 @@ def _next_members(service_id: UUID | None, last: UUID | None) -> LiteralString:
     later = "" if last is None else "and m.user_id > %(last)s"
     return f"""
         {MEMBER} (
-            select m.user_id, m.role from memberships m
+            select m.org_id, m.user_id, m.role, m.role_id from memberships m
             where m.org_id = %(org_id)s and m.confirmed_at is not null {later} {"" if service_id is None else USES_SERVICE}
             order by m.user_id limit %(limit)s) m
         {THE_ACCOUNT} order by m.user_id"""

@@ -36,6 +36,7 @@ WITHOUT_RECENT_SIGN_IN = {
             "/api/platform/connections/<provider>/logo",
         )
     },
+    "PATCH /api/user/attributes": "an attribute that users may write needs none, like a name",
     "PATCH /api/user/devices/<device_id>": "a name needs none",
     "DELETE /api/user/devices/<device_id>": "only ends access",
     "DELETE /api/user/consents/<service_id>": "only ends access of an application",
