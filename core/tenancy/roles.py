@@ -13,6 +13,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, needs_roles_manage
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
+from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_ROLES,
@@ -171,8 +172,10 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replacement: str | None = None, confirmed: bool = False) -> None:
     """Delete a role. Its holders get the role `replacement`, if the caller has seen them.
 
+    A member answers for the roles that groups give from then on. A service account lets no group give more rights.
+
     Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable; the errors of `require_giveable`.
+    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself; the errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -197,7 +200,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
             tx.record(events.user_role_updated(organization.id, user_id, old.slug, new.name))
         await tx.roles.replace_of_invitations(organization.id, old.slug, new.name)
-        await _replace_of_groups(tx, old, new)
+        await _replace_of_groups(tx, caller, old, new, now)
         await _replace_of_programs(tx, organization.id, old.role, new, now)
         await tx.roles.remove(organization.id, old.id)
         tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
@@ -219,12 +222,25 @@ async def _find_own(read: Reading | Transaction, org_id: UUID, slug: str) -> Org
     return await read.roles.by_slug(org_id, slug) or refuse(OrganizationRoleNotFound)
 
 
-async def _replace_of_groups(tx: Transaction, old: OrganizationRole, new: Role) -> None:
-    """Let the groups with a role give another one. Those that may not give it are stopped by `_void_grants`."""
-    for group in await tx.groups.of_org(old.org_id):
-        if group.role == old.slug:
-            tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
-    await tx.roles.replace_of_groups(old.org_id, old.slug, new.name)
+async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: OrganizationRole, new: Role, now: datetime) -> None:
+    """Let the groups with a role give another one. A member answers for it from now on.
+
+    For a service account, the members who gave the old role keep to answer for the new one. So it has no further rights.
+
+    Raises: RoleWidenedByProgram; RightsByGroupItself.
+    """
+    groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
+    if not groups:
+        return
+    by_member = caller.user_id if isinstance(caller, Member) else None
+    if by_member is None and not new.rights <= old.role.rights:
+        raise RoleWidenedByProgram
+    for group in groups:
+        tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
+    await tx.roles.replace_of_groups(old.org_id, old.slug, new.name, mapped_by=by_member, now=now)
+    unfounded = {each.group_id for each in find_unfounded(await tx.group_roles.active(old.org_id))}
+    if by_member is not None and unfounded.intersection(group.id for group in groups):
+        raise RightsByGroupItself
 
 
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:

@@ -114,9 +114,16 @@ class Roles(Repository):
         sql = "update invitations set role = %(new)s where org_id = %(org_id)s and role = %(old)s and status = 'pending'"
         await self._run(sql, org_id=org_id, old=old, new=new)
 
-    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
-        sql = "update groups set role = %(new)s where org_id = %(org_id)s and role = %(old)s"
-        await self._run(sql, org_id=org_id, old=old, new=new)
+    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName, *, mapped_by: UUID | None, now: datetime) -> None:
+        sql = """
+            update groups set
+                role = %(new)s,
+                mapped_by = case when answers then %(mapped_by)s else mapped_by end,
+                mapped_at = case when answers then %(now)s else mapped_at end
+            from (select g.id, g.mapping_stopped_at is null and %(mapped_by)s::uuid is not null as answers from groups g
+                  where g.org_id = %(org_id)s and g.role = %(old)s) held
+            where groups.org_id = %(org_id)s and groups.id = held.id"""
+        await self._run(sql, org_id=org_id, old=old, new=new, mapped_by=mapped_by, now=now)
 
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         sql = """

@@ -52,8 +52,8 @@ class Roles(RolesRead, Protocol):
     async def replace_of_invitations(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
         """Let pending invitations to a role offer another one."""
 
-    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName) -> None:
-        """Let groups with a role give another one."""
+    async def replace_of_groups(self, org_id: UUID, old: RoleName, new: RoleName, *, mapped_by: UUID | None, now: datetime) -> None:
+        """Let groups with a role give another one. Unless `mapped_by` is None, this member gives it, except to stopped groups."""
 
     async def remove(self, org_id: UUID, role_id: UUID) -> None:
         """Delete a role without holders. Invitations that have ended keep its name."""

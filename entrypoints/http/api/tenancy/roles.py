@@ -193,7 +193,8 @@ async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -
     """Delete a role.
 
     If it has holders, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send
-    `confirm=true` and a `replacement`. Members, pending invitations and service accounts get the replacement. You need every
-    right of both roles, and cannot delete the role that you have yourself.
+    `confirm=true` and a `replacement`. Members, pending invitations, service accounts and groups get the replacement. You
+    need every right of both roles, and cannot delete the role that you have yourself. You answer for the roles of the
+    groups from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """
     await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

@@ -15,6 +15,7 @@ from core.tenancy import group_roles
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
 from core.tenancy.model.groups import GroupWithoutRole
 from core.tenancy.model.members import MemberHasMoreRights
+from core.tenancy.model.roles import RoleWidenedByProgram
 from tests.support.builders import Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
@@ -340,6 +341,42 @@ async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -
     assert entry["action"] == "role.deleted"
     changed = [each["details"].get("old_role") for each in await acme.log() if each["action"] == "group.role_mapped"]
     assert changed == [None, "auditor"]
+
+
+async def test_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
+    """A service account lets the group give no further rights: they would stay when the account is gone."""
+    for slug, capabilities in (("wide", ["audit.view", "webhooks.manage"]), ("narrow", ["audit.view"])):
+        await roles.define(slug, capabilities)
+    account = await add_service_account(acme.pool, acme.org, acme.people["owner"].id, "owner", granted=["roles.manage"])
+    token = await (await add_credential(acme.pool, acme.api, account, acme.org)).token()
+    await roles.define("boss", KEEPER | {"webhooks.manage"})
+    for name in ("keeper", "boss"):
+        await roles.join(name, name)
+    group = await roles.group("auditor", "member", by="keeper")
+
+    async def replace(old: str, new: str, token: str) -> Answer:
+        return await acme.api.delete(f"{acme.path}/roles/{old}?confirm=true&replacement={new}", token=token)
+
+    async def state() -> tuple[str, str]:
+        read = await GroupAdmin(acme, "owner").get(group)
+        assert read["mapping_stopped_at"] is None
+        return read["role"], read["mapped_by"]
+
+    refusal = await replace("auditor", "wide", token)
+    assert (refusal.status, refusal.json["error"]) == (403, RoleWidenedByProgram.__doc__)
+    assert await state() == ("auditor", acme.id("keeper"))
+    assert (await replace("auditor", "narrow", token)).status == 204
+    assert await state() == ("narrow", acme.id("keeper"))
+    assert (await replace("narrow", "wide", acme.token("boss"))).status == 204
+    assert await state() == ("wide", acme.id("boss"))
+    assert (await acme.remove("owner", "keeper")).status == 200
+    assert await roles.may_read_log("member")
+    await roles.join("ada")
+    own = await roles.group("boss", "ada")
+    await roles.define("other", ["roles.manage", "members.view"])
+    circular = await replace("boss", "other", acme.token("ada"))
+    assert (circular.status, circular.json["error"]) == (403, RightsByGroupItself.__doc__)
+    assert not await roles.stopped(own)
 
 
 async def test_who_loses_rights_of_a_group_loses_what_they_gave_by_them(roles: Roles, acme: Tenant) -> None:
