@@ -21,7 +21,7 @@ from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
-from core.accounts import platform, relying_party
+from core.accounts import relying_party
 from core.accounts.model.platform import PlatformOwnerExists
 from core.authentication import owner_recovery
 from core.authentication.model import tokens as tokens_model
@@ -32,7 +32,7 @@ from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
-from core.tenancy import governance, platform_sign_in_policy
+from core.tenancy import governance, platform_owners, platform_sign_in_policy
 from entrypoints import logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
@@ -200,7 +200,7 @@ async def _create_first_owner(settings: Settings, wired: Wired) -> bool:
     if settings.platform_owner_email is None or settings.platform_owner_password is None:
         return False
     try:
-        await platform.create_first_owner(
+        await platform_owners.create_first_owner(
             wired.ports, Email(settings.platform_owner_email), settings.platform_owner_password.get_secret_value()
         )
     except PlatformOwnerExists:
@@ -312,7 +312,7 @@ def migrate_database(settings: Settings) -> list[str]:
 
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
     """Create the first platform owner. Raises: EmailInvalid."""
-    _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
+    _run_use_case(settings, lambda ports: platform_owners.create_first_owner(ports, Email.parse(email), password))
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str, resets_factors: bool) -> str:

@@ -42,7 +42,7 @@ from core.programs import api_resources, resource_credentials, service_account_r
 from core.programs.model.service_accounts import MAX_ACCOUNTS
 from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
-from core.tenancy import attributes, governance, members, organizations
+from core.tenancy import attributes, governance, members, organizations, platform_owners
 from core.tenancy import events as tenancy_events
 from core.tenancy import roles as organization_roles
 from core.tenancy.model.organizations import Membership, Organization
@@ -66,7 +66,7 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
         existing = await _load_organizations(tx)
         seeding = _Seeding(replace(ports, storage=_SharedTransaction(tx, ports.storage)), tx, passwords, hashes, redirect_uris)
         platform_owner = await _ensure_user(seeding, demo.PLATFORM_OWNER)
-        await tx.accounts.promote(platform_owner.id, ports.clock.now())  # the operator controls the database anyway
+        await platform_owners.make_owner(tx, platform_owner.id, ports.clock.now())  # the operator controls the database anyway
         first, other = [await _ensure_tenant(seeding, platform_owner, slug, existing[slug]) for slug in demo.ORGANIZATIONS]
     return Demo(platform_owner, first, other)
 

@@ -6,12 +6,13 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 from quart import Blueprint
 
-from core.accounts import platform, platform_users
+from core.accounts import platform_users
 from core.accounts.model.platform import MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
+from core.tenancy import platform_owners
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.access import platform_owner
@@ -324,7 +325,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     Sessions that impersonate the user end, and all platform owners get an email. If the user already is a
     platform owner, nothing changes.
     """
-    await platform.promote(ports(), signed_in(), data.user_id, data.reason)
+    await platform_owners.promote(ports(), signed_in(), data.user_id, data.reason)
     return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)
 
 
@@ -336,5 +337,5 @@ async def remove_owner(user_id: UUID, query_args: RemovePlatformOwnerQuery) -> P
     Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
     your own rights, or the rights of the last platform owner.
     """
-    await platform.demote(ports(), signed_in(), user_id, query_args.reason)
+    await platform_owners.demote(ports(), signed_in(), user_id, query_args.reason)
     return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=user_id)

@@ -6,12 +6,13 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.accounts import platform, platform_users
+from core.accounts import platform_users
 from core.authentication import account_recovery, user_access
 from core.authentication.user_access import UserDetails
 from core.eventing import timeline
 from core.kernel.callers import Person
 from core.kernel.sign_in_age import SignInAge
+from core.tenancy import platform_owners
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.base.context import ports, signed_in
@@ -141,7 +142,7 @@ async def show_promotion(user_id: UUID) -> Response:
 @ask_on_refusal(_promotion)
 async def promote(user_id: UUID, form: Form) -> Response:
     """Make a person a platform owner."""
-    return await _change_owners(user_id, form, platform.promote, "owner-added")
+    return await _change_owners(user_id, form, platform_owners.promote, "owner-added")
 
 
 async def _change_owners(user_id: UUID, form: Form, action: Action, notice: str) -> Response:
@@ -186,7 +187,7 @@ async def show_demotion(user_id: UUID) -> Response:
 @ask_on_refusal(_demotion)
 async def demote(user_id: UUID, form: Form) -> Response:
     """Take the role of a platform owner from a person."""
-    return await _change_owners(user_id, form, platform.demote, "owner-removed")
+    return await _change_owners(user_id, form, platform_owners.demote, "owner-removed")
 
 
 # Second factors
