@@ -16,6 +16,7 @@ from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
+    MAX_HOLDERS,
     MAX_ROLES,
     BuiltInRole,
     HolderKind,
@@ -27,6 +28,7 @@ from core.tenancy.model.roles import (
     ReplacementMissing,
     RoleAboveOwn,
     RoleChanged,
+    RoleHolder,
     RoleHolders,
     RoleInUse,
     RoleNameTaken,
@@ -127,8 +129,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     """Change a role. Its holders have the new rights from their next request on.
 
     Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a
-    confirmation, no right is taken from holders. A service account adds no rights to a role with holders, because
-    they would stay when the account is gone.
+    confirmation, no right is taken from holders, and no group stops to give the role. A service account adds no rights to
+    a role with holders, because they would stay when the account is gone.
 
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
     RoleNameTaken, RoleWidenedByProgram, RoleInUse.
@@ -162,6 +164,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         new = replace(new, version=old.version + 1, updated_at=now)
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
+        if not changes.confirmed and new.capabilities != old.capabilities:
+            await _require_founded(tx, new, holders)
         tx.record(events.role_updated(old, new))
         if new.capabilities != old.capabilities:
             await _replace_of_programs(tx, organization.id, old.role, new.role, now)
@@ -205,6 +209,15 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         await tx.roles.remove(organization.id, old.id)
         tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
+
+
+async def _require_founded(tx: Transaction, role: OrganizationRole, holders: RoleHolders) -> None:
+    """Check that the groups with a role may give it with its new rights. Raises: RoleInUse, which names these groups first."""
+    stopping = [each for each in find_unfounded(await tx.group_roles.active(role.org_id)) if each.role == role.slug]
+    if stopping:
+        groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
+        others = [holder for holder in holders.first if holder not in groups]
+        raise RoleInUse(replace(holders, first=[*groups, *others][:MAX_HOLDERS]))
 
 
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:

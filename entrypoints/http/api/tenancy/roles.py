@@ -163,7 +163,8 @@ async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequ
 
     Its holders have the new rights from their next request on. If you take a right away from a role that has holders,
     the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send `confirm=true`. Then
-    pending invitations, roles and credentials that holders gave with this right end. You need every right of the role,
+    pending invitations, roles and credentials that holders gave with this right end. The response is the same if a group
+    would stop to give the role, because the member who gave it to the group lacks a new right. You need every right of the role,
     before and after the change. A service account cannot add rights to a role that has holders.
     """
     changes = roles.RoleChanges(

@@ -11,12 +11,11 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import member_rights_array
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.roles import MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
-from core.tenancy import group_roles, platform_owners
+from core.tenancy import group_roles
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
 from core.tenancy.model.groups import GroupWithoutRole
 from core.tenancy.model.members import MemberHasMoreRights
-from core.tenancy.model.roles import RoleWidenedByProgram
-from tests.support.builders import PASSWORD, Answer, add_account, add_member, add_platform_owner, add_provisioned, run_sql, sign_in
+from tests.support.builders import Answer, add_account, add_member, add_provisioned, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
 from tests.support.refusals import refused
@@ -341,62 +340,6 @@ async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -
     assert entry["action"] == "role.deleted"
     changed = [each["details"].get("old_role") for each in await acme.log() if each["action"] == "group.role_mapped"]
     assert changed == [None, "auditor"]
-
-
-@pytest.mark.parametrize("by_command", [False, True])
-async def test_a_new_platform_owner_gives_no_more_roles_by_groups(roles: Roles, acme: Tenant, *, by_command: bool) -> None:
-    for name in ("ada", "reader"):
-        await roles.join(name)
-    keepers = await roles.group("keeper", "ada")
-    group = await roles.group("auditor", "reader", by="ada")
-    invited = await acme.api.post(acme.invitations, {"email": "new@example.com", "role": "auditor"}, token=acme.token("ada"))
-    assert invited.status == 200, invited.text
-    if by_command:
-        await platform_owners.create_first_owner(acme.ports, acme.people["ada"].email, PASSWORD)
-    else:
-        await add_mfa(acme.ports, acme.people["ada"])
-        owner = await sign_in(acme.ports, await add_platform_owner(acme.ports), second_factor=True)
-        answer = await acme.api.post("/api/platform/owners", {"user_id": acme.id("ada")}, token=owner.access_token)
-        assert answer.status == 200, answer.text
-    assert [await roles.stopped(each) for each in (keepers, group)] == [False, True]
-    assert not await roles.may_read_log("reader")
-    assert [row[0] for row in await run_sql(acme.pool, "select status from invitations")] == ["cancelled"]
-
-
-async def test_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
-    """A service account lets the group give no further rights: they would stay when the account is gone."""
-    for slug, capabilities in (("wide", ["audit.view", "webhooks.manage"]), ("narrow", ["audit.view"])):
-        await roles.define(slug, capabilities)
-    account = await add_service_account(acme.pool, acme.org, acme.people["owner"].id, "owner", granted=["roles.manage"])
-    token = await (await add_credential(acme.pool, acme.api, account, acme.org)).token()
-    await roles.define("boss", KEEPER | {"webhooks.manage"})
-    for name in ("keeper", "boss"):
-        await roles.join(name, name)
-    group = await roles.group("auditor", "member", by="keeper")
-
-    async def replace(old: str, new: str, token: str) -> Answer:
-        return await acme.api.delete(f"{acme.path}/roles/{old}?confirm=true&replacement={new}", token=token)
-
-    async def state() -> tuple[str, str]:
-        read = await GroupAdmin(acme, "owner").get(group)
-        assert read["mapping_stopped_at"] is None
-        return read["role"], read["mapped_by"]
-
-    refusal = await replace("auditor", "wide", token)
-    assert (refusal.status, refusal.json["error"]) == (403, RoleWidenedByProgram.__doc__)
-    assert await state() == ("auditor", acme.id("keeper"))
-    assert (await replace("auditor", "narrow", token)).status == 204
-    assert await state() == ("narrow", acme.id("keeper"))
-    assert (await replace("narrow", "wide", acme.token("boss"))).status == 204
-    assert await state() == ("wide", acme.id("boss"))
-    assert (await acme.remove("owner", "keeper")).status == 200
-    assert await roles.may_read_log("member")
-    await roles.join("ada")
-    own = await roles.group("boss", "ada")
-    await roles.define("other", ["roles.manage", "members.view"])
-    circular = await replace("boss", "other", acme.token("ada"))
-    assert (circular.status, circular.json["error"]) == (403, RightsByGroupItself.__doc__)
-    assert not await roles.stopped(own)
 
 
 async def test_who_loses_rights_of_a_group_loses_what_they_gave_by_them(roles: Roles, acme: Tenant) -> None:
