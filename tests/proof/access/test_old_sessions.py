@@ -46,6 +46,10 @@ WITHOUT_RECENT_SIGN_IN = {
     "POST /api/auth/reauthenticate/email": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/passkey/options": "renews the sign-in itself",
     "POST /api/auth/reauthenticate/<provider>": "renews the sign-in itself",
+    **{
+        f"POST {of}/sign-in-policy/preview": "a preview changes nothing, and is refused to impersonators alone"
+        for of in ("/api/organizations/<org_slug>", "/api/organizations/<org_slug>/services/<service_slug>", "/api/platform")
+    },
     "POST /auth/device/verify": "single sign-on: the session signs the user in to applications",
 }
 

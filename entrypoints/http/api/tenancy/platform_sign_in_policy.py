@@ -101,7 +101,7 @@ async def replace(data: PlatformPolicyRequest) -> PlatformPolicyResponse:
 
 
 @routes.post("/api/platform/sign-in-policy/preview")
-@platform_owner(Capability.PLATFORM_OWN, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
 async def preview(data: PlatformPolicyPreviewRequest) -> PlatformPolicyPreviewResponse:
     """Preview the effect of a sign-in policy of the platform.
 

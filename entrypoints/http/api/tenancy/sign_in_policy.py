@@ -230,7 +230,7 @@ async def replace(org_slug: str, data: SignInPolicyRequest) -> SignInPolicyRespo
 
 
 @routes.post(f"{OF_ORGANIZATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
 async def preview(org_slug: str, data: PolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of the organization.
 
@@ -274,7 +274,7 @@ async def remove_of_service(org_slug: str, service_slug: str) -> None:
 
 
 @routes.post(f"{OF_APPLICATION}/preview")
-@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, programs=Programs.NONE, limit=POLICY_PREVIEW)
+@member(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, programs=Programs.NONE, limit=POLICY_PREVIEW)
 @existing_service
 async def preview_of_service(org_slug: str, service_slug: str, data: ApplicationPolicyPreviewRequest) -> PolicyPreviewResponse:
     """Preview the effect of a sign-in policy of a service.

@@ -106,7 +106,7 @@ async def save_policy(org_slug: str, form: Form) -> Response:
 
 
 @routes.post(f"{PAGE}/preview")
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, limit=POLICY_PREVIEW)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
 @accepts(f"POST {OF_ORGANIZATION}/preview", answers=PREVIEWED)
 @on_refusal(TEMPLATE, _values, wrong_rule)
 async def preview_policy(org_slug: str, form: Form) -> Response:
@@ -162,7 +162,7 @@ async def save_application_policy(org_slug: str, service_slug: str, form: Form) 
 
 
 @routes.post(f"{APPLICATION_PAGE}/preview")
-@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=False, limit=POLICY_PREVIEW)
+@member_page(Capability.SIGN_IN_POLICY_MANAGE, outlives=True, sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
 @accepts(f"POST {OF_APPLICATION}/preview", answers=PREVIEWED)
 @on_refusal(APPLICATION_TEMPLATE, _application_values, wrong_rule)
 async def preview_application_policy(org_slug: str, service_slug: str, form: Form) -> Response:
@@ -210,7 +210,7 @@ async def save_platform_policy(form: Form) -> Response:
 
 
 @routes.post(f"{PLATFORM_PAGE}/preview")
-@platform_page(outlives=False, limit=POLICY_PREVIEW)
+@platform_page(sign_in=SignInAge.ANY, limit=POLICY_PREVIEW)
 @accepts(f"POST {PLATFORM_API}/preview", answers=PREVIEWED)
 @on_refusal(PLATFORM_TEMPLATE, _platform_values, wrong_rule)
 async def preview_platform_policy(form: Form) -> Response:
