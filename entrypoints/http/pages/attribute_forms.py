@@ -19,9 +19,8 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
     writable = [each for each in values.attributes if writer in each.writers]
     others = [(each, to_line(each, values.effective.get(each.name))) for each in values.attributes if each not in writable]
     return {
-        "writable": [(VALUE + each.name, each) for each in writable],
+        "writable": [(VALUE + each.name, each, _hint(each, values)) for each in writable],
         "labels": {VALUE + each.name: each.label for each in writable},
-        "hints": {VALUE + each.name: _hint(each, values) for each in writable},
         "others": [(each.label, text + (OF_GROUPS if _is_of_groups(each, values) else "")) for each, text in others],
         "typed": stored if form is None else {**stored, **form},
         "yes_or_no": YES_OR_NO,
