@@ -39,6 +39,7 @@ async def test_a_selection_returns_tokens_of_the_organization(api: Api, ports: P
         "org_id": str(org),
         "user_id": str(user.id),
         "role": role,
+        "roles": [role],
         "created_at": created.isoformat().replace("+00:00", "Z"),
     }
     assert answer.json["expires_in"] == 900

@@ -71,7 +71,7 @@ GET    {group}/members                        200  200  200  200  403  403*
 POST   {group}/members                        403  403  403  200  403  403*
 PUT    {group}/members/<user_id>              403  403  403  204  403  403*
 DELETE {group}/members/<user_id>              403  403  403  204  403  403*
-GET    {group}/attributes                     403  403  403  200  403  403*
+GET    {group}/attributes                     200  200  403  200  200  403*
 PATCH  {group}/attributes                     403  403  403  200  403  403*
 PUT    {group}/role                           403  403  403  403  403  403*
 DELETE {group}/role                           403  403  403  403  403  403*
