@@ -52,6 +52,7 @@ async def test_a_new_organization_is_pending_on_the_free_tier_and_owned_by_its_c
             "org_id": org,
             "user_id": str(user.id),
             "role": "owner",
+            "roles": ["owner"],
             "created_at": NOW,
         },
     }
