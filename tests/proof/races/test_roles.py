@@ -127,11 +127,11 @@ async def test_a_right_that_is_taken_away_is_not_used_by_a_change_that_began_lat
 async def test_twenty_roles_at_once_keep_to_the_limit(tenants: Tenants) -> None:
     acme = await add_tenant(tenants, 1)
     for number in range(40):
-        body = {"slug": f"role-{number}", "name": "Role", "capabilities": []}
+        body = {"slug": f"role-{number}", "name": f"Role {number}", "capabilities": []}
         assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
 
     async def create(number: int) -> int:
-        body = {"slug": f"late-{number}", "name": "Late", "capabilities": []}
+        body = {"slug": f"late-{number}", "name": f"Late {number}", "capabilities": []}
         return (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status
 
     statuses = await run_concurrently(CALLERS, create)
