@@ -229,7 +229,12 @@ async def _ensure_active(
         await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
     if organization.status is OrganizationStatus.PENDING:
         # The addresses of the demo have no mailboxes.
-        organization = await governance.approve(seeding.ports, _as_person(platform_owner), organization.id, None, notify=False)
+        steward = _as_person(platform_owner)
+        organization = await governance.approve(seeding.ports, steward, organization.id, None, notify=False)
+        if organization.tier is not None:  # a visitor adds applications to those of the demo
+            organization = await governance.change_tier(
+                seeding.ports, steward, organization.id, organization.tier.id, max_services=demo.MAX_SERVICES
+            )
     return organization
 
 

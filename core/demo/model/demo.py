@@ -99,6 +99,7 @@ class Demo:
 
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
+MAX_SERVICES: Final = 10  # of each organization: those of the demo, and some more
 ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
 # A role of each organization: its holders see what members see, and read the logs
 AUDITOR: Final = RoleName("auditor")
