@@ -153,8 +153,8 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     assert browser.address.startswith(f"{running.address}/docs/api")
     description = running.get("/openapi.json").json()
     areas = Counter(operation["tags"][0] for methods in description["paths"].values() for operation in methods.values())
-    browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
     with browser.at_height(20_000):  # Swagger UI draws only the visible part of a list with 100 tags and operations
+        browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
         for area, operations in areas.items():
             toggle = f"document.querySelector('.opblock-tag[data-tag=\"{area}\"]').click()"
             browser.script(toggle)
@@ -165,7 +165,7 @@ def test_the_documentation_leads_to_the_api_page_which_shows_every_operation_and
     assert {urlsplit(address).netloc for address in loaded if not address.startswith("data:")} == {urlsplit(running.address).netloc}
     assert browser.complaints() == []
     browser.open(f"{running.address}/docs/api")
-    browser.wait_until(lambda: len(browser.find(".opblock-tag")) == len(areas))
+    browser.wait_until(lambda: len(browser.find(".opblock-tag")) > 0)
     assert browser.audit("docs") == {"light": [], "dark": [], "phone": []}
 
 
