@@ -143,7 +143,7 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """Store another role of a locked account, and its granted capabilities."""
 
     async def inviting_above(self, org_id: UUID, role: RoleName) -> Sequence[UUID]:
-        """Return the accounts with pending invitations to this role whose own role has less rights."""
+        """Return the accounts that invited to this role, with the invitation pending, and have a role with fewer rights."""
 
     async def add(self, account: ServiceAccount) -> None: ...
 

@@ -120,7 +120,7 @@ class GroupNotAssigned(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class AssignedGroup:
-    """A group whose users may use a service. The time is UTC."""
+    """A group that opens a service to its users. The time is UTC."""
 
     group_id: UUID
     name: str

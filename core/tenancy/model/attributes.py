@@ -100,7 +100,7 @@ class AttributeWriter(StrEnum):
 
 
 class AttributeMerge(StrEnum):
-    """The rule for a user without an own value, whose groups have several."""
+    """The rule for a user without an own value, if several groups of the user have one."""
 
     FIRST = "first"  # of the groups in the order of their names
     UNION = "union"

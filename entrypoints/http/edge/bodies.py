@@ -142,7 +142,7 @@ class StrictRequest(TrioRequest):
         """Return `read(body)`. A large body is decoded and released in a thread, so that other requests do not wait."""
         if self.content_length and not self.is_json:  # before the body arrives
             raise UnsupportedMediaType
-        raw = await self.body  # not `get_data`, whose limit of the time costs as much as the rest: the middleware has a shorter one
+        raw = await self.body  # `get_data` would set a time limit, which costs as much as the rest. The middleware has a shorter one.
         if not cache:
             self.body.clear()
         if not raw:

@@ -110,7 +110,7 @@ class ServiceClaimsRead(Protocol):
         """Return the claims document of a service, or None if it has none."""
 
     async def service_with_source(self, org_id: UUID, source: str) -> str | None:
-        """Return the name of a service whose claims or SAML attributes have this source, or None if there is none."""
+        """Return the name of a service with this source in its claims or SAML attributes, or None."""
 
 
 class ServiceClaims(ServiceClaimsRead, Protocol):

@@ -86,7 +86,7 @@ BOTH: Final = (EVALUATION_PATH, EVALUATIONS_PATH)
 
 
 class Pep:
-    """The suite: a program with an API key of an application, about whose permissions it asks."""
+    """The suite: a program with an API key of an application. It asks about the permissions of this application."""
 
     def __init__(self, api: Api, key: str) -> None:
         self.api, self.key = api, key
