@@ -61,6 +61,7 @@ def policy_values(
         "saved": None if typed["version"] == str(policy.version) else describe(policy.rules, is_platform=is_platform),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
+        "unusable": [_method_label(name) for name in (preview.unusable_methods if preview is not None else ())],
         "address": signed_in().address or "",
     }
 

@@ -1,6 +1,7 @@
 """Sign-ins of browsers under a policy, from the first page to the code or the page of the console."""
 
 import re
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -159,6 +160,37 @@ async def test_rules_about_admins_concern_no_members(api: Api, app: QuartTrio, p
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "refused"
     await world.put({"phishing_resistant": ["admins"]})
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
+
+
+async def test_only_a_call_that_is_answered_confirms_a_membership(world: World) -> None:
+    """Neither a call that the policy refuses nor one that the role refuses does."""
+    await world.enter(STATES["bare"])
+    members, target = "/api/organizations/acme/members", {"org_slug": "acme", "service_slug": "shop"}
+    calls: dict[str, Callable[[], Awaitable[Answer]]] = {
+        "an address of the organization": lambda: world.api.get(members, token=world.token),
+        "the selection": lambda: world.api.post("/api/organizations/acme/select", token=world.token),
+        "a sign-in to an application": lambda: world.api.post(
+            "/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **target}
+        ),
+    }
+
+    async def confirming(**refusing: object) -> set[str]:
+        """Return the calls that confirm the membership, and that were answered."""
+        found = set()
+        await world.put(refusing)
+        for name, call in calls.items():
+            await run_sql(world.pool, "update memberships set confirmed_at = null")
+            answer = await call()
+            [(is_confirmed,)] = await run_sql(world.pool, "select confirmed_at is not null from memberships")
+            assert is_confirmed == (answer.status == 200), name
+            found |= {name} if is_confirmed else set()
+        return found
+
+    assert await confirming(phishing_resistant=["everyone"]) == set()
+    assert await confirming() == {*calls}
+    await run_sql(world.pool, "update memberships set role = 'member', confirmed_at = null")
+    assert (await world.api.post("/api/organizations/acme/invitations", {"email": "e@example.com"}, token=world.token)).status == 403
+    assert await run_sql(world.pool, "select confirmed_at from memberships") == [(None,)]
 
 
 async def test_a_sign_in_with_a_high_risk_needs_a_second_factor(world: World) -> None:

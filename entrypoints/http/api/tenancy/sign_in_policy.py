@@ -184,6 +184,7 @@ class PolicyPreviewResponse(ResponseModel):
     members: PeopleCountResponse | None = Field(description="The confirmed members, or null if there are too many to count them.")
     end_users: PeopleCountResponse | None = Field(description="The other end users, or null if there are too many to count them.")
     people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy.")
+    unusable_methods: list[str] = Field(description="The methods that stay in the policy, but are no longer set up: no user has them.")
 
 
 def _values(rules: Rules) -> dict[str, Any]:
