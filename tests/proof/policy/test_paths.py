@@ -272,7 +272,7 @@ async def _leave_on_a_page(world: World, _: object) -> str:
     await add_member(world.pool, world.org, world.ada.id, ADMIN, confirmed=True)
     page = "/app/account/organizations/acme/leave"
     left = await world.browser.submit(page, page)
-    is_member = await run_sql(world.pool, "select 1 from memberships where user_id = %s", world.ada.id)
+    is_member = await run_sql(world.pool, "select 1 from memberships where user_id = %s and org_id = %s", world.ada.id, world.org)
     return ALLOWED if (left.status, is_member) == (303, []) else "not allowed"
 
 

@@ -222,7 +222,8 @@ async def test_a_preview_names_the_methods_that_are_no_longer_set_up(owner_brows
     warning = "No longer set up here, so no user can sign in this way: Websuite."
     assert warning in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **kept))
     assert warning not in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **{"method:password": "yes"}))
-    refused = await owner_browser.submit(PAGE, PAGE, **kept, **{"method:email": "yes"}, version="1")
+    version = hidden_fields(await owner_browser.open(PAGE))["version"]
+    refused = await owner_browser.submit(PAGE, PAGE, **kept, **{"method:email": "yes"}, version=version)
     assert "No user can sign in with email here. Leave it out, or set it up first." in text_of(refused)
 
 
