@@ -124,6 +124,11 @@ class Admission:
         return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
 
     @property
+    def has_app(self) -> bool:
+        """Whether the account has an authenticator app."""
+        return any(factor.kind is FactorKind.TOTP for factor in self.factors)
+
+    @property
     def place(self) -> PolicyPlace:
         """Where the policy is."""
         return PolicyPlace(None) if self.subject is None else self.subject.place
@@ -319,6 +324,7 @@ class Enrollment:
     org_id: UUID | None
     decision: Decision
     has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
+    has_app: bool = False
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
@@ -331,7 +337,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         return Enrollment(None, None, NO_POLICY)
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return Enrollment(None, None, admission.decision, admission.has_unused_key)
+        return Enrollment(None, None, admission.decision, admission.has_unused_key, admission.has_app)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
         organization = None if org_id is None else await read.organizations.by_id(org_id)
@@ -343,7 +349,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         if found is None and not await _is_known(read, organization.id, user.user_id):
             return Enrollment(None, None, NO_POLICY)
     admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
-    return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key)
+    return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key, admission.has_app)
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:
