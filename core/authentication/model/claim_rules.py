@@ -40,7 +40,6 @@ class ClaimSelection:
     names: frozenset[str]
     scopes: frozenset[Scope]
     agreed: frozenset[Scope]
-    has_fixed: bool = True
 
 
 def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict[str, Any]:

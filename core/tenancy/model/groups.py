@@ -96,10 +96,6 @@ class ManagedByDirectory(Conflict):
         super().__init__(f"The directory {directory} manages this group. Change the group there.")
 
 
-class NotManagedByDirectory(Forbidden):
-    """An admin created this group, so that a directory cannot change it. Create a group with another name."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group of users of an organization. Times are UTC."""
@@ -134,6 +130,16 @@ class Group:
 def to_name_key(name: str) -> str:
     """Return the name as it is compared with others."""
     return name.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedGroup:
+    """A group that is assigned to a service or an API resource, or has a role of a service. The time is UTC."""
+
+    group_id: UUID
+    name: str
+    member_count: int
+    assigned_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
