@@ -165,7 +165,7 @@ async def unassign_from_group(ports: Ports, caller: AuthorizationCaller, slug: s
 
 
 async def _find_group(tx: Transaction, caller: AuthorizationCaller, service: Service, group_id: UUID) -> Group:
-    """Return a group whose roles the caller may change. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
+    """Return a group. The caller may change its roles. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
     missing = GroupNotAssigned if isinstance(caller, ServiceKey) else OrganizationGroupNotFound
     if isinstance(caller, ServiceKey) and service.id not in await tx.assignments.services_of_group(service.org_id, group_id):
         raise GroupNotAssigned

@@ -257,9 +257,10 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
 
 
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
-    """Give the service accounts with a role another one, or the new state of the same one, with what follows from it (security R-4).
+    """Give the service accounts with a role another one, or the same one with other rights (security R-4).
 
-    They lose the granted capabilities that the new role does not have. What they gave ends, if they can no longer give it.
+    They lose the granted capabilities that the new role does not have. Their invitations and promotions end if they can
+    no longer give these.
     Their owners and the makers of their credentials are for `void_grants`.
     """
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
@@ -273,7 +274,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 
 
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
-    """End what members gave by the rights that a role had, or to a role that has other rights now (security R-4)."""
+    """End the grants of members that need a right that the role has lost, or concern the changed role (security R-4)."""
     for user_id in givers:
         await grants.void_grants(tx, org_id, user_id, now)
     await grants.stop_unfounded(tx, org_id, now)

@@ -152,7 +152,7 @@ class ClaimDocument:
         return any(source.startswith(kind) for source in self._sources())
 
     def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
-        """Return whether a claim of one of these scopes has an attribute of the organization, or a value of its directory, as a source."""
+        """Return whether a claim of one of these scopes reads an attribute of the organization or a value of its directory."""
         return any(
             mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
             for mapped in self.values.values()
@@ -195,7 +195,7 @@ class ClaimDocument:
             raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
-        """Return the member of the document that names a claim, its standard name or None, and its name in a token, for each claim."""
+        """Return for each claim: the member of the document that names it, its standard name or None, and its name in tokens."""
         for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
             if claim not in self.names:
                 yield "names", claim, claim

@@ -119,8 +119,8 @@ def _to_application(access: ApplicationAccess) -> ApplicationAccessResponse:
 async def get(org_slug: str, user_id: UUID, query_args: PageQuery) -> UserAccessResponse:
     """Get what a user may do in the organization, and why.
 
-    The user is a member or an end user. The answer has the rights in the organization with the roles that give them,
-    and for each service the access with its reason, the roles with their sources, and the permissions.
+    The user is a member or an end user. The answer has the rights in the organization, and the roles that give them.
+    For each service, it has the access with its reason, the roles with their sources, and the permissions.
     """
     access = await access_reasons.load(ports(), acting(), user_id, query_args.page_request())
     return UserAccessResponse(

@@ -1,4 +1,4 @@
-"""The models for users and groups that something is given to: a service, an API resource, a role of a service, or a group."""
+"""The models of users and groups that are assigned to services, API resources, roles of services and groups."""
 
 from collections.abc import Iterable
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The pages of roles: the table of all roles with their rights, a role with its holders, and the page that deletes one."""
+"""The pages of roles: all roles with their rights, a role with its holders, and its deletion."""
 
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ REPLACEMENT_FIELDS: Final[Fields] = {ReplacementMissing: "replacement", RoleUnkn
 
 
 def roles_path(slug: str = "", below: str = "") -> str:
-    """Return the path of the list in the caller's organization, or of the page of a role, or of a page below it."""
+    """Return the path of the list of roles, or of the page of a role, or of a page below it."""
     return organization_path(f"/roles/{slug}{below}" if slug else "/roles")
 
 
