@@ -155,6 +155,10 @@ class PeopleCount:
     stopped_later: int = 0
     is_exact: bool = True  # False: there are more users than were counted
 
+    @property
+    def meets(self) -> int:
+        return self.concerned - self.stopped_now - self.stopped_later
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPreview:
