@@ -14,6 +14,7 @@ from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName,
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
+from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
@@ -223,7 +224,7 @@ async def _require_founded(tx: Transaction, role: OrganizationRole, holders: Rol
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
     """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
-    if name.casefold() in [label.casefold() for label in labels]:
+    if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
@@ -128,8 +129,8 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name as it is compared with others."""
-    return name.casefold()
+    """Return the name as it is compared with others: without regard to case, and to the ways in which Unicode writes a character."""
+    return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
 @dataclass(frozen=True, slots=True)
