@@ -132,9 +132,14 @@ async def remove(ports: Ports, caller: Member, application: PolicyApplication) -
 
 
 async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
-    """Return the policies of the caller's organizations, and that of the platform for its owners."""
+    """Return the policies of the organizations and applications that the caller uses, and that of the platform for its owners.
+
+    Each policy has one part. That of an application comes beside that of its organization.
+    """
     async with ports.storage.reading() as read:
-        return await read.sign_in_policies.of_user(caller.user_id)
+        policies = await read.sign_in_policies.anywhere(caller.user_id, None)
+    # An organization of which the caller is a member, and uses an application, is there twice.
+    return list({(each.policy.org_id, each.policy.parts[0]): each for each in reversed(policies)}.values())
 
 
 async def accepts_password(ports: Ports, org_id: UUID) -> bool:
