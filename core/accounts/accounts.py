@@ -197,10 +197,12 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         added = tuple(await added_methods.find(ports, read, account, ports.clock.now()))
+        factor_count = account.key_count + (account.mfa_enabled_at is not None)
+        keeps_factors = factor_count > sum(method.provider is None for method in added)
         if account.password_hash is not None:
-            return PasswordReset(is_first_password=False, ends_sessions=True, added=added)
+            return PasswordReset(is_first_password=False, ends_sessions=True, added=added, keeps_factors=keeps_factors)
         ends_sessions = await read.accounts.has_signed_in(account.id)
-        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added)
+        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added, keeps_factors=keeps_factors)
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
@@ -237,7 +239,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        kept_passkeys = str(account.passkey_count) if account.passkey_count else None
+        kept_passkeys = str(account.passkey_count) if account.passkey_count or account.second_factors else None
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=kept_passkeys)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)

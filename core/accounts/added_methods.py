@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import events, mfa, passkeys, relying_party
+from core.accounts import events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.passkeys import Passkey, PasskeyKind
 from core.kernel.causes import Caller
-from core.kernel.proofs import FactorKind, Strength, reachable_strength
+from core.kernel.proofs import FactorKind
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -45,9 +45,6 @@ async def _may_lose(
 
     Passkeys of an earlier RP ID do not count.
     """
-    needed = await read.sign_in_policies.strictest_anywhere(account.id, now, None)
-    if needed <= Strength.ONE:
-        return True
     before = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
     lost = {key.id for key in keys}
@@ -58,7 +55,7 @@ async def _may_lose(
         passkey_count=left.count(PasskeyKind.PASSKEY),
         security_key_count=left.count(PasskeyKind.SECURITY_KEY),
     )
-    return reachable_strength(after.factors) >= min(needed, reachable_strength(before.factors))
+    return await factor_changes.still_meets_policies(read, before, after, now)
 
 
 async def end_unrecognized(

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts import relying_party
+from core.accounts import factor_changes, relying_party
 from core.accounts.model.devices import DeviceMatch
 from core.authentication.model.login import is_on
 from core.authentication.model.policy import (
@@ -37,6 +37,7 @@ from core.kernel.proofs import Factor, FactorKind, Proofs, covers, proved_at
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import Rule, Rules
+from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -325,6 +326,7 @@ class Enrollment:
     decision: Decision
     has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
     has_app: bool = False
+    needs_recovery: bool = False  # only a recovery gives the account the factor
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
@@ -337,7 +339,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         return Enrollment(None, None, NO_POLICY)
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return Enrollment(None, None, admission.decision, admission.has_unused_key, admission.has_app)
+        return await _to_enrollment(ports, None, admission)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
         organization = None if org_id is None else await read.organizations.by_id(org_id)
@@ -349,7 +351,16 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
         if found is None and not await _is_known(read, organization.id, user.user_id):
             return Enrollment(None, None, NO_POLICY)
     admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
-    return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key, admission.has_app)
+    return await _to_enrollment(ports, organization, admission)
+
+
+async def _to_enrollment(ports: Ports, organization: Organization | None, admission: Admission) -> Enrollment:
+    name, org_id = (None, None) if organization is None else (organization.name, organization.id)
+    needs_recovery = False
+    if admission.subject is not None and admission.decision.outcome is Outcome.ENROLL:
+        async with ports.storage.reading() as read:
+            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
+    return Enrollment(name, org_id, admission.decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:

@@ -165,6 +165,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "is_reopened": True,
         "undone": [("1", TIME, "The password was changed")],
+        "needs_recovery": True,
     },
     "accounts/reset_password.html": {
         "token": "8f14e45f",
@@ -276,6 +277,7 @@ PAGES: dict[str, dict[str, object]] = {
         "explanation": "Acme & Sons requires a second factor.",
         "due_at": AT,
         "target": {"org": "acme", "next": "/app/account"},
+        "needs_recovery": False,
         "key": True,
         "passkey": True,
         "app": True,

@@ -326,6 +326,7 @@ class UndoneChanges:
     email: Email
     is_reopened: bool  # the account was to be deleted
     undone: tuple[SecurityNotice, ...]
+    needs_recovery: bool  # for the factor that a sign-in policy asks for
 
 
 def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:

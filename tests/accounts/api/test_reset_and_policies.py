@@ -1,13 +1,14 @@
 """The mailbox alone gets past no sign-in policy: a password reset keeps the factors that policies in force need (security A-6)."""
 
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.accounts import Account
+from core.accounts.model.accounts import Account, RecoveryRequired
 from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
@@ -16,7 +17,7 @@ from tests.authentication.api.recovery.lost import LostUser, add_lost_user
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
-from tests.support.mfa import add_mfa
+from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PasskeyUser
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
@@ -93,6 +94,63 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     assert await factors(pool, user) == (before if is_kept else (False, 0))
 
 
+async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
+    """Follow the link "This wasn't me" of the email about the factor, and return the page."""
+    await deliver(ports)
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+    done = await api.call("POST", "/auth/undo", raw=f"token={link(sent.newest('/auth/undo', EMAIL))}".encode(), headers=headers)
+    assert done.status == 200, done.text
+    return done.text
+
+
+async def try_to_add(api: Api, token: str) -> list[int]:
+    """Return the statuses of the first steps of an app and of a passkey."""
+    setup = await api.post("/api/user/mfa/setup", token=token)
+    options = await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)
+    return [setup.status, options.status]
+
+
+@pytest.mark.parametrize("document", [TWO, PASSKEY], ids=["app", "passkey"])
+@pytest.mark.parametrize("place", [None, *PLACES])
+async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks_for(
+    acme: Tenant,
+    api: Api,
+    app: QuartTrio,
+    ports: Ports,
+    pool: Pool,
+    sent: FakeMailTransport,
+    place: str | None,
+    document: dict[str, Any],
+) -> None:
+    user = await add_account(ports)
+    token = (await sign_in(ports, user)).access_token
+    if document is PASSKEY:
+        await PasskeyUser(api, token).add()
+    else:
+        secret = (await api.post("/api/user/mfa/setup", token=token)).json["secret"]
+        code = Authenticator(secret, ports.clock).code()
+        assert (await api.post("/api/user/mfa/verify", {"code": code}, token=token)).status == 200
+    if place is not None:
+        await store_policy(acme, place, user, document)
+    page = await undo(api, ports, sent)
+    assert ("Ask an admin for a recovery" in page) is (place is not None)
+    assert await factors(pool, user) == (False, 0), "the link removes the factor, as it says"
+    await reset(api, app, ports, sent, on_page=False)
+    browser = FakeBrowser(app)
+    await browser.sign_in(EMAIL, NEW_PASSWORD)
+    token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
+    assert await try_to_add(api, token) == ([200, 200] if place is None else [403, 403])
+    refused = [await browser.open("/app/account/passkeys/new"), await browser.submit("/app/account/two-factor/setup")]
+    assert [answer.status for answer in refused] == ([200, 200] if place is None else [403, 403])
+    assert [str(RecoveryRequired.__doc__) in unescape(answer.text) for answer in refused] == [place is not None] * 2
+    if place == "organization":
+        enroll = (await browser.open("/app/enroll?org=acme")).text
+        assert ("Ask an admin for a recovery" in enroll, "Create a passkey" in enroll) == (True, False)
+    await run_sql(pool, "delete from sign_in_policies")
+    await run_sql(pool, "update organizations set sign_in_policy_version = null")
+    assert await try_to_add(api, token) == [200, 200], "no policy asks for it any longer"
+
+
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
@@ -116,6 +174,8 @@ async def test_a_reset_keeps_the_factor_of_a_recovery(
     lost: LostUser, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, on_page: bool
 ) -> None:
     """Otherwise the code of the issuer would protect nothing for 72 hours. No policy asks for a factor here."""
+    await run_sql(pool, "update users set recovery_required_at = now() where id = %s", lost.account.id)
     assert (await lost.send_app(await lost.recover())).status == 200
+    assert await run_sql(pool, "select recovery_required_at from users where id = %s", lost.account.id) == [(None,)]
     await reset(api, app, ports, sent, str(lost.account.email), on_page=on_page)
     assert await factors(pool, lost.account) == (True, 0)

@@ -56,6 +56,7 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
         "explanation": explain(decision),
         "due_at": decision.due_at,
         "target": {name: value for name, value in (("org", place.org_slug), ("service", place.service_slug), ("next", next_path)) if value},
+        "needs_recovery": enrollment.needs_recovery,
         **_ways(enrollment),
     }
 
