@@ -215,6 +215,18 @@ async def test_the_form_offers_the_methods_that_users_can_have_here(
     assert offered(await owner_browser.open(PAGE)) == more, "a policy shows the methods that it names"
 
 
+async def test_a_preview_names_the_methods_that_are_no_longer_set_up(owner_browser: FakeBrowser, pool: Pool) -> None:
+    await save(owner_browser, session_idle_minutes="60")
+    await run_sql(pool, """update sign_in_policies set rules = '{"methods": ["password", "totp", "provider:websuite"]}'""")
+    kept = {"method:password": "yes", "method:totp": "yes", "method:provider:websuite": "yes"}
+    warning = "No longer set up here, so no user can sign in this way: Websuite."
+    assert warning in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **kept))
+    assert warning not in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **{"method:password": "yes"}))
+    version = hidden_fields(await owner_browser.open(PAGE))["version"]
+    refused = await owner_browser.submit(PAGE, PAGE, **kept, **{"method:email": "yes"}, version=version)
+    assert "No user can sign in with email here. Leave it out, or set it up first." in text_of(refused)
+
+
 async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
     async def asked() -> str:
         page = text_of(await owner_browser.open("/app/account/security"))
