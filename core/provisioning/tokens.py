@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.kernel.access import require_scopes_for
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -13,6 +14,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
+    DIRECTORY_RIGHTS,
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
@@ -40,7 +42,7 @@ async def create(
 ) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, TooManyScimTokens.
+    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, ScopeInsufficient, TooManyScimTokens.
     """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
@@ -50,6 +52,7 @@ async def create(
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         if not may_empower_directory(rights):
             raise DirectoryAboveOwn
+        require_scopes_for(caller, DIRECTORY_RIGHTS)
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
@@ -72,13 +75,15 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
 
-    Raises: ScimTokenNotFound, DirectoryAboveOwn.
+    Raises: ScimTokenNotFound, DirectoryAboveOwn, ScopeInsufficient.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
-        if directory_groups and not may_empower_directory(rights):
-            raise DirectoryAboveOwn
+        if directory_groups:
+            if not may_empower_directory(rights):
+                raise DirectoryAboveOwn
+            require_scopes_for(caller, DIRECTORY_RIGHTS)
         new = replace(old, directory_groups=directory_groups)
         if new != old:
             await tx.scim_tokens.set_directory_groups(organization.id, new.id, directory_groups=directory_groups)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from core.kernel.roles import ADMIN, ROLES, Rights
+from core.kernel.roles import ADMIN, ROLES, Capability, Rights
 from core.kernel.values import new_secret
 
 MAX_TOKENS: Final = 100  # of one organization
@@ -48,6 +48,12 @@ class TooManyScimTokens(Invalid):
 
     def __init__(self) -> None:
         super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
+
+
+# A directory creates, changes and removes members, end users and groups, and assigns users to applications.
+DIRECTORY_RIGHTS: Final[Rights] = frozenset(
+    {Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE, Capability.END_USERS_VIEW, Capability.END_USERS_MANAGE}
+)
 
 
 def may_empower_directory(rights: Rights) -> bool:
