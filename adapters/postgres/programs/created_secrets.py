@@ -18,7 +18,10 @@ _OF_PERMISSIONS: Final = " ".join(f"when '{permission}' then {to_array(needed)}"
 API_KEY_RIGHTS: Final = f"""
     (array['{Capability.API_KEYS_MANAGE}'] || array(
         select unnest(case p.name {_OF_PERMISSIONS} end) from unnest(secret.permissions) p (name)))"""
-SCIM_TOKEN_RIGHTS: Final = to_array(ROLES[ADMIN].rights)
+SCIM_TOKEN_RIGHTS: Final = f"""
+    ({to_array(ROLES[ADMIN].rights)} || case when secret.directory_groups then array(
+        select unnest({rights_array("g")}) from groups g
+        where g.org_id = secret.org_id and g.scim_token_id is not null and g.role is not null and g.mapping_stopped_at is null) end)"""
 _GRANTABLE: Final = f"array(select unnest({API_KEY_RIGHTS}) intersect select unnest({to_array(GRANTABLE)}))"
 # Neither a member nor a service account that works created the secret and could create it now.
 TO_REVIEW: Final = f"""

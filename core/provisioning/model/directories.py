@@ -41,6 +41,18 @@ class DirectoryAboveOwn(Forbidden):
     audited = True
 
 
+class DirectoryGivesMore(Forbidden):
+    """The directory would fill groups with roles that have rights which you do not have yourself. Ask a member who has them."""
+
+    audited = True
+
+    def __init__(self, missing: Iterable[Capability]) -> None:
+        super().__init__(
+            f"The directory would fill groups with roles that have rights which you do not have yourself: {', '.join(missing)}. "
+            "Ask a member who has them."
+        )
+
+
 class TooManyScimTokens(Invalid):
     """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
 
