@@ -60,7 +60,10 @@ class ClaimPreset:
     settings: str  # as the product writes them
 
 
-_NAMED: Final = {USER_NAME: USER_NAMES[1][0]}
+# A product must not find its users by a name that they choose themselves, or that two users can have. So a user name is the address.
+_NAMED: Final = {USER_NAME: "email"}
+# The claims that the products read under their standard names
+_READ: Final = frozenset({"email", USER_NAME, "groups"})
 # The names of the settings are those of each product's documentation (docs/guides/claims.md).
 PRESETS: Final = (
     ClaimPreset(
@@ -68,7 +71,7 @@ PRESETS: Final = (
         "Grafana",
         _NAMED,
         "scopes = openid profile email groups\n"
-        "login_attribute_path = preferred_username\n"
+        "login_attribute_path = email\n"
         "groups_attribute_path = groups\n"
         "role_attribute_path = contains(groups[*], 'grafana-admins') && 'Admin' || 'Viewer'",
     ),
@@ -81,20 +84,24 @@ PRESETS: Final = (
     ClaimPreset(
         "argo-cd", "Argo CD", _NAMED, 'requestedScopes: ["openid", "profile", "email", "groups"]\npolicy.csv: g, argocd-admins, role:admin'
     ),
-    ClaimPreset(
-        "vault", "Vault", _NAMED, 'user_claim="preferred_username"\ngroups_claim="groups"\noidc_scopes="openid,profile,email,groups"'
-    ),
+    ClaimPreset("vault", "Vault", _NAMED, 'user_claim="sub"\ngroups_claim="groups"\noidc_scopes="openid,profile,email,groups"'),
     ClaimPreset(
         "gitlab",
         "GitLab",
         _NAMED,
-        'scope: ["openid", "profile", "email", "groups"]\nuid_field: "preferred_username"\ngroups_attribute: "groups"',
+        'scope: ["openid", "profile", "email", "groups"]\nuid_field: "sub"\ngroups_attribute: "groups"',
     ),
 )
 
 
 def find_preset(name: str | None) -> ClaimPreset | None:
     return next((preset for preset in PRESETS if preset.name == name), None)
+
+
+def fill_in(typed: Mapping[str, str], preset: ClaimPreset) -> dict[str, str]:
+    """Return the fields of the form with those of a preset. The claims that products read get their standard names back."""
+    lines = [line for line in typed["names"].splitlines() if line.partition(" = ")[0] not in _READ]
+    return {**typed, "names": "\n".join(lines), f"{PREFIX}groups": "", **preset.fields}
 
 
 def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:

@@ -66,6 +66,11 @@ async def test_the_form_saves_a_document_and_shows_it_again(owner: FakeBrowser, 
     assert "Claims saved." in page_text(page)
     for text in ("groups = cognito:groups", "department = directory:department, name (org)", "level = 3"):
         assert text in page.text.replace("&#39;", "'"), text
+    filled = (await owner.open(f"{CLAIMS}?preset=grafana")).text
+    assert ("groups = cognito:groups</textarea>" in filled, 'value="oidc:"' in filled) == (False, False), (
+        "the settings of the product fit the form"
+    )
+    assert ('<option value="email" selected' in filled, "level = 3" in filled) == (True, True)
     assert leads_to(await owner.submit(f"{CLAIMS}/remove", CLAIMS)) == CLAIMS
     assert await run_sql(pool, "select count(*) from service_claims") == [(0,)]
 
