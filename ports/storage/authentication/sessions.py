@@ -267,7 +267,7 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
     async def end_without_access(
         self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
     ) -> None:
-        """End the sessions of OpenID Connect at these services that may not use them now: of these users, or of all if `user_ids` is None.
+        """End the sessions at these services that may not use them now: of these users, or of all if `user_ids` is None.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """
