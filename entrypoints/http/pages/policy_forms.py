@@ -31,7 +31,7 @@ LABELS: Final[Mapping[str, str]] = {
     Rule.PHISHING_RESISTANT: "Passkey",
     Rule.MIN_PASSWORD_LENGTH: "Shortest password",
     Rule.SESSION_LIFETIME: "Longest session",
-    Rule.SESSION_IDLE: "Longest pause",
+    Rule.SESSION_IDLE: "Longest idle time",
     Rule.DEVICE_TRUST: "Trusted devices",
     Rule.ADMIN_NETWORKS: "Networks of admins",
     Rule.INVITED_DOMAINS: "Domains of invited addresses",

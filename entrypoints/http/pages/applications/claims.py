@@ -28,7 +28,6 @@ from entrypoints.http.pages.applications.claim_forms import (
     VALUES,
     WHICH,
     changed_claims,
-    fill_in,
     find_preset,
     to_document,
     to_typed,
@@ -52,7 +51,7 @@ async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview |
     typed = to_typed(ClaimDocument.read(stored.document), stored.version)
     return {
         **application_values(service),
-        "typed": (fill_in(typed, chosen) if chosen else typed) if form is None else {"version": str(stored.version), **form},
+        "typed": (chosen.fill_in(typed) if chosen else typed) if form is None else {"version": str(stored.version), **form},
         "version": str(stored.version),
         "changed_at": stored.changed_at,
         "labels": LABELS,

@@ -43,7 +43,7 @@ async def claims_with(application: OpenIdClient, acme: Tenant, preset: str, **ch
     """Return the claims of the ID token and of the userinfo endpoint with the preset of a product."""
     chosen = find_preset(preset)
     assert chosen is not None
-    document = {**to_document(chosen.fields), "version": 0, **changes}
+    document = {**to_document(chosen.fill_in({})), "version": 0, **changes}
     answer = await acme.api.call("PUT", f"{acme.path}/services/shop/claims", document, token=acme.token("owner"))
     assert answer.status == 200, answer.text
     tokens = await application.tokens(scope=SCOPE)
@@ -138,7 +138,7 @@ async def test_no_user_takes_the_name_of_another_one_at_a_product(application: O
         id_token, userinfo = await claims_with(application, acme, preset.name, version=version)
         named = {*re.findall(r"(?:login_attribute_path = |username-claim=|user_claim=\"|uid_field: \")(\w+)", preset.settings)}
         assert named <= {"sub", "email"}, preset.name
-        if preset.fields:
+        if "preferred_username" in preset.reads:
             assert id_token["preferred_username"] == userinfo["preferred_username"] == EMAIL, preset.name
 
 

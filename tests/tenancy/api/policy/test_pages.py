@@ -168,7 +168,7 @@ async def test_of_two_admins_who_change_the_same_policy_one_keeps_their_form_and
     assert late.status == 409
     assert "The sign-in policy was changed by another request." in text_of(late)
     assert 'value="20"' in late.text
-    assert "Saved by another request Longest pause 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
+    assert "Saved by another request Longest idle time 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
     assert f'<a href="{PAGE}">Load the saved policy</a>' in late.text
     again = await owner_browser.submit(PAGE, PAGE, version=hidden_fields(late)["version"], **ALL_METHODS, min_password_length="20")
     assert again.status == 409, "only a form of the saved policy replaces it"
