@@ -18,7 +18,9 @@ from jwt.algorithms import ECAlgorithm
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
+from adapters.user_agents import UNKNOWN_BROWSER, UNKNOWN_SYSTEM
 from core.authentication.model.tokens import SigningKey
+from core.accounts.model.devices import DeviceType
 from core.kernel.claims import PreAuthClaims
 from core.kernel.values import base64url, digest, new_secret
 from ops.bench.filling import add_organization
@@ -96,15 +98,18 @@ def browser_cookies(service: Service) -> list[dict[str, str]]:
 
 
 def add_devices(service: Service, each: int = DEVICES) -> None:
-    """Add devices to each account."""
+    """Add devices to each account. They are those of a client without a User-Agent header, such as wrk."""
     service.query(
         """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at,
                              updated_at)
-        select gen_random_uuid(), id, 'Firefox on Linux', 'browser', 'Firefox', 'Linux', now() - interval '1 day' - n * interval '1 hour',
+        select gen_random_uuid(), id, %(browser)s || ' on ' || %(os)s, %(type)s, %(browser)s, %(os)s, now() - interval '1 day' - n * interval '1 hour',
                '203.0.113.9', 30, '{new_device}', now() - interval '1 day', now() - interval '1 day'
         from users, generate_series(0, %(each)s - 1) n""",
         each=each,
+        browser=UNKNOWN_BROWSER,
+        os=UNKNOWN_SYSTEM,
+        type=DeviceType.BROWSER,
     )
     service.tidy()
 
