@@ -242,7 +242,7 @@ class Event:
 
     @property
     def may_have_entry(self) -> bool:
-        """Whether the event may have an entry in an audit log. One of an organization only that is not audited has none."""
+        """Whether the event may have an entry in an audit log. An event for one organization alone has none if it is not audited."""
         return self.kind.audited or self.org_id is None or self.on_platform
 
     @property

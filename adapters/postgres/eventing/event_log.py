@@ -91,7 +91,7 @@ counted as (
 delivered as ({DELIVER}),
 written as ({WRITE})
 select exists (select from delivered), exists (select from forwarded)"""
-# Most sign-ins are at services, or of users without an organization. They have no entry. The statement above opens dozens of indexes.
+# Sign-ins at services and of users without an organization have no entry. The statement above opens dozens of indexes, also for them.
 _ADD_WITHOUT_ENTRY: Final = f"""
 with {_RECORDED},
 logs as (select *, org_id as log from recorded),
