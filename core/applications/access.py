@@ -10,7 +10,6 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import (
     AccessPolicy,
     AccessSettings,
-    AssignedGroup,
     AssigneeNotFound,
     Assignment,
     EnrollmentOrigin,
@@ -22,7 +21,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.group_names import require_free_shared_name
-from core.tenancy.model.groups import OrganizationGroupNotFound
+from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Transaction
 

@@ -161,7 +161,7 @@ class Authority:
 
 
 def find_role(name: str | None) -> Role | None:
-    """Return the built-in role with this name, or None if there is none: the role is the organization's, or of a later release."""
+    """Return the built-in role with this name, or None for roles of organizations and of later releases."""
     return None if name is None else ROLES.get(RoleName(name))
 
 
@@ -192,7 +192,7 @@ def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:
 
 
 def phrase_of(name: str, label: str | None) -> str:
-    """Return the phrase for a role with this name, and the label that its organization gave it, if it is none of the built-in ones."""
+    """Return the phrase for a role in emails. `label` is the name that the organization gave the role; built-in ones need none."""
     built_in = find_role(name)
     return f"“{label or name}”" if built_in is None else built_in.phrase
 

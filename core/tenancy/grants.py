@@ -1,4 +1,4 @@
-"""The end of what users gave by rights that they have lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
+"""The end of grants by rights that the giver has lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -50,7 +50,7 @@ async def void_grants_in(tx: Transaction, org_id: UUID, group_id: UUID, now: dat
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
-    The members of the groups lose the rights with their next request, and what they gave by these ends. The caller has
+    The members of the groups lose the rights with their next request, and their grants by these end. The caller has
     locked the organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))

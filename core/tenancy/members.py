@@ -266,7 +266,7 @@ async def _end_locked_membership(tx: Transaction, membership: Membership, now: d
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End a membership and everything that the user had because of it.
 
-    This removes the user from services that they used only as a member and from groups, ends their sessions in the
+    This removes the user from groups, and from services that they used only as a member. It ends their sessions in the
     organization, and revokes invitations from and to them. The directory forgets the user. Unless it
     blocks them, they can come back with an invitation.
 

@@ -14,6 +14,7 @@ from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName,
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
+from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
@@ -223,7 +224,7 @@ async def _require_founded(tx: Transaction, role: OrganizationRole, holders: Rol
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
     """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
-    if name.casefold() in [label.casefold() for label in labels]:
+    if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
 
 
@@ -257,9 +258,10 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
 
 
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
-    """Give the service accounts with a role another one, or the new state of the same one, with what follows from it (security R-4).
+    """Give the service accounts with a role another one, or the same one with other rights (security R-4).
 
-    They lose the granted capabilities that the new role does not have. What they gave ends, if they can no longer give it.
+    They lose the granted capabilities that the new role does not have. Their invitations and promotions end if they can
+    no longer give these.
     Their owners and the makers of their credentials are for `void_grants`.
     """
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
@@ -273,7 +275,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 
 
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
-    """End what members gave by the rights that a role had, or to a role that has other rights now (security R-4)."""
+    """End the grants of members that need a right that the role has lost, or concern the changed role (security R-4)."""
     for user_id in givers:
         await grants.void_grants(tx, org_id, user_id, now)
     await grants.stop_unfounded(tx, org_id, now)

@@ -49,6 +49,7 @@ from core.tenancy.model.sign_in_policies import (
     WouldLockYouOut,
     changes_of,
     require_available,
+    require_offered,
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -77,7 +78,13 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
 async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
     """Return the methods that this installation offers to users of the organization or of this application, in the order of METHODS."""
     async with ports.storage.reading() as read:
-        ways = await read.sign_in_policies.application_ways(caller.acts_in.id, None if application is None else application.id)
+        return await _load_usable_methods(ports, read, caller.acts_in.id, application)
+
+
+async def _load_usable_methods(
+    ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication | None
+) -> Sequence[str]:
+    ways = await read.sign_in_policies.application_ways(org_id, None if application is None else application.id)
     is_there = {
         Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
         Method.PASSKEY.value: relying_party.has_host(ports),
@@ -103,6 +110,7 @@ async def save(
         old = await _find(tx, organization, application, now)
         if old.version != version:
             raise PolicyChanged
+        require_offered(rules, old.rules, await _load_usable_methods(ports, tx, organization.id, application))
         new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
         effective = await _merge(tx, organization, application, new.rules)
         await _require_available(ports, tx, organization, application, effective)
@@ -238,6 +246,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     organization = await organizations.get(ports, caller)
     async with ports.storage.reading() as read:
         old = await _find(read, organization, application, now)
+        unusable = require_offered(rules, old.rules, await _load_usable_methods(ports, read, organization.id, application))
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, organization, application, effective)
@@ -254,7 +263,14 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     if application is None:  # members open the organization itself, and end users one of its applications
         counter = replace(counter, email_is_on=offers_email or ways.email)
     end_users, _ = await counter.count(partial(next_people, are_members=False))
-    return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
+    return PolicyPreview(
+        rules=rules,
+        due_at=min(rules.due_at.values(), default=None),
+        members=members,
+        end_users=end_users,
+        people=people,
+        unusable_methods=unusable,
+    )
 
 
 @dataclass(frozen=True, slots=True)

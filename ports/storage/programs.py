@@ -7,7 +7,6 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
-from core.applications.model.users import AssignedGroup
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
@@ -15,6 +14,7 @@ from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
+from core.tenancy.model.groups import AssignedGroup
 
 
 class ApiResourcesRead(Protocol):

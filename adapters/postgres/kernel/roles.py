@@ -63,7 +63,7 @@ def own_rights_columns(holder: LiteralString, organization: LiteralString) -> Co
 
 
 def group_roles(member: LiteralString, organization: LiteralString) -> LiteralString:
-    """Return the column with the names of the roles that groups give to the membership with this alias, or null if they give none."""
+    """Return the column with the roles that groups give to the membership with this alias, or null if they give none."""
     return f"""
     case when {organization}.maps_groups then (
         select array_agg(distinct gg.role) {_active_groups(member)} and gg.role <> {member}.role) end"""
@@ -92,14 +92,14 @@ def role_label(holder: LiteralString) -> LiteralString:
 
 
 def rights_array(holder: LiteralString) -> LiteralString:
-    """Return the names of the rights that the own role of the row with this alias gives, as an array, or null without a role."""
+    """Return the array with the rights of the own role of the row with this alias, or null without a role."""
     return f"""
     case {holder}.role {_BUILT_IN}
         else (select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
 
 
 def member_rights_array(member: LiteralString) -> LiteralString:
-    """Return the names of all rights of the membership with this alias as an array, or null without a role."""
+    """Return the array with all rights of the membership with this alias, or null without a role."""
     return f"""
     ({rights_array(member)} || case when (select o.maps_groups from organizations o where o.id = {member}.org_id) then array(
         select unnest({rights_array("gg")}) {_active_groups(member)}) end)"""
@@ -124,7 +124,7 @@ def holds(capability: Capability, member: LiteralString, org_id: LiteralString) 
 
 
 def admin_conditions(member: LiteralString, org_id: LiteralString) -> tuple[LiteralString, LiteralString, LiteralString]:
-    """Return the conditions that the member counts as an admin by a built-in role, by one of the organization, and by a group.
+    """Return three conditions. The member counts as an admin by a built-in role, by a role of the organization, or by a group.
 
     An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
     """

@@ -191,7 +191,7 @@ def _parse_semantic(options: Any) -> Semantic:
 
 
 def _with_defaults(item: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an evaluation whose missing subject, action and resource, or their missing members, are those of the request."""
+    """Return an evaluation. A subject, action or resource that it lacks, or a member of these, is that of the request."""
     merged = {}
     for name in ("subject", "action", "resource"):
         default, own = request.get(name), item.get(name)

@@ -20,7 +20,6 @@ MAX_CLAIM_NAME: Final = 100
 MAX_PREFIX: Final = 50
 MAX_SOURCES: Final = 5  # of one claim
 MAX_FIXED_BYTES: Final = 1024  # of all fixed values as JSON
-MAX_TEXT: Final = 1000
 Document = Mapping[str, Any]  # of JSON: the form of the claims in the API and in the database
 LIST_CLAIMS: Final = ("roles", "permissions", "groups")
 # A mapping can replace these claims. The others state facts of Gatehouse itself, such as a verified address.
@@ -152,7 +151,7 @@ class ClaimDocument:
         return any(source.startswith(kind) for source in self._sources())
 
     def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
-        """Return whether a claim of one of these scopes has an attribute of the organization, or a value of its directory, as a source."""
+        """Return whether a claim of one of these scopes reads an attribute of the organization or a value of its directory."""
         return any(
             mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
             for mapped in self.values.values()
@@ -195,7 +194,7 @@ class ClaimDocument:
             raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
-        """Return the member of the document that names a claim, its standard name or None, and its name in a token, for each claim."""
+        """Return for each claim: the member of the document that names it, its standard name or None, and its name in tokens."""
         for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
             if claim not in self.names:
                 yield "names", claim, claim
@@ -211,11 +210,12 @@ class ClaimDocument:
         for name, text in self.prefix.items():
             if not _is_text(text, MAX_PREFIX):
                 raise ClaimDocumentInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
-        for name, value in self.fixed.items():
-            if not _is_value(value):
-                raise ClaimDocumentInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")
         if len(json.dumps(dict(self.fixed), ensure_ascii=False).encode()) > MAX_FIXED_BYTES:
             raise ClaimDocumentInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
+        for name, value in self.fixed.items():
+            if not _is_value(value):
+                problem = "must be a text of printable characters, a whole number, true or false, or a list of texts"
+                raise ClaimDocumentInvalid("fixed", f"{name!r} {problem}.")
         for name, mapped in self.values.items():
             if not 0 < len(mapped.sources) <= MAX_SOURCES or len(set(mapped.sources)) < len(mapped.sources):
                 raise ClaimDocumentInvalid("values", f"Name 1 to {MAX_SOURCES} different sources of {name!r}.")
@@ -269,5 +269,5 @@ def _is_text(value: object, most: int) -> bool:
 
 def _is_value(value: object) -> bool:
     if isinstance(value, list):
-        return 0 < len(value) <= MAX_CLAIMS and all(_is_text(each, MAX_TEXT) for each in value)
-    return (isinstance(value, bool | int) and -(2**53) < value < 2**53) or _is_text(value, MAX_TEXT)
+        return 0 < len(value) <= MAX_CLAIMS and all(_is_text(each, MAX_FIXED_BYTES) for each in value)
+    return (isinstance(value, bool | int) and -(2**53) < value < 2**53) or _is_text(value, MAX_FIXED_BYTES)

@@ -40,7 +40,6 @@ class ClaimSelection:
     names: frozenset[str]
     scopes: frozenset[Scope]
     agreed: frozenset[Scope]
-    has_fixed: bool = True
 
 
 def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def value_of(source: str, facts: UserFacts) -> Any:
 
 
 def directory_value(directory: Mapping[str, Any], name: str) -> Any:
-    """Return what a directory sent about a user, as a text, or None."""
+    """Return a value that a directory sent about a user as a text, or None without one."""
     match name:
         case "manager" | "managerName":
             manager = directory.get("manager") or {}

@@ -156,9 +156,9 @@ class GroupFact:
 class FurtherFacts:
     """The facts for claims that only some applications need. They are read for these only.
 
-    `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes`
-    has the user's attributes in the organization by name, also those of groups, and `directory` what its directory sent about the
-    user, by SCIM name.
+    `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes` has the
+    user's attributes in the organization by name, also those of groups. `directory` has the values of its directory, by
+    SCIM name.
     """
 
     document: Mapping[str, Any] | None = None

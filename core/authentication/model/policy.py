@@ -124,7 +124,7 @@ _FACTS: Final = {
     Rule.METHODS: "{} accepts only some ways to sign in: {}.",
     Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
     Rule.SESSION_IDLE: "You have not used {} for a while.",
-    Rule.ADMIN_NETWORKS: "{} lets admins act only from its networks.",
+    Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
 }
 
 

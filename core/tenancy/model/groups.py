@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
@@ -96,10 +97,6 @@ class ManagedByDirectory(Conflict):
         super().__init__(f"The directory {directory} manages this group. Change the group there.")
 
 
-class NotManagedByDirectory(Forbidden):
-    """An admin created this group, so that a directory cannot change it. Create a group with another name."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group of users of an organization. Times are UTC."""
@@ -132,8 +129,18 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name as it is compared with others."""
-    return name.casefold()
+    """Return the name as it is compared with others: without regard to case, and to the ways in which Unicode writes a character."""
+    return normalize("NFKC", normalize("NFKC", name).casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedGroup:
+    """A group that is assigned to a service or an API resource, or has a role of a service. The time is UTC."""
+
+    group_id: UUID
+    name: str
+    member_count: int
+    assigned_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ class AccountControl:
 
     @property
     def is_of_admin(self) -> bool:
-        """Return whether the user counts as an admin of the organization: an owner, an admin, or a member with a right beyond `member`."""
+        """Return whether the user counts as an admin of the organization: they have a right that the role `member` lacks."""
         return self.role is not None and is_admin(self.rights)
 
     @property

@@ -42,8 +42,8 @@ class Roles(RolesRead, Protocol):
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         """Return the members who may have given something because of this role, or with it, ordered by id.
 
-        They have the role, by themselves or by a group, and have invited users, own service accounts or made credentials;
-        or have invited users to it; or own service accounts with it, or made their credentials.
+        They have the role, alone or by a group, and have invited users, own service accounts or made credentials. Or they
+        have invited users to it, own service accounts with it, or made the credentials of these.
         """
 
     async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:

@@ -92,14 +92,21 @@ class RightsMachine(RuleBasedStateMachine):
         self.create_role("owner", "auditor", {"audit.view"})
         self.create_group("owner", "Alpha")
         self.create_group(None, "Beta")
+        self.create_group("owner", "Delta")
         self.create_group("owner", "Gamma")
+        # Bob manages roles. He lets a group give only a role of which he has every right, and the group stops when he loses one.
+        self.create_role("owner", "helper", EVERYTHING - {"audit.view"})
+        for role in ("helper", "keeper"):
+            self.set_role("owner", "bob", role)
+            self.map_group("bob", 2, "auditor")  # refused for a helper
+        self.set_role("owner", "bob", "helper")
         self.declare("owner", ({"read", "write"}, {"editor": {"read", "write"}, "viewer": {"read"}}), confirmed=False)
         self.sign_in("cleo")
         self.join_or_confirm("dave", confirmed=False)
         # Ann has the rights of a keeper by a group, and lets the group of the directory give a role. Bob is an admin by a group.
-        for by, number, user in (("owner", 0, "ann"), (None, 1, "bob"), (None, 1, "cleo"), (None, 1, "dave"), ("owner", 2, "bob")):
+        for by, number, user in (("owner", 0, "ann"), (None, 1, "bob"), (None, 1, "cleo"), (None, 1, "dave"), ("owner", 3, "bob")):
             self.add_to_group(by, number, user)
-        for by, number, role in (("owner", 0, "keeper"), ("ann", 1, "auditor"), ("owner", 2, "admin")):
+        for by, number, role in (("owner", 0, "keeper"), ("ann", 1, "auditor"), ("owner", 3, "admin")):
             self.map_group(by, number, role)
         self.set_app_role("owner", "viewer", "ann", given=True)
         for number, role in enumerate(["editor", "viewer"]):
@@ -383,7 +390,7 @@ def test_rights_are_those_of_the_reference(conninfo: str) -> None:
         RightsMachine.background, RightsMachine.pool = background, Pool(conninfo, size=2)
         RightsMachine.ports = background.run(make_ports, RightsMachine.pool, FakeClock(), FakeMailTransport(), FakeMetrics())
         try:
-            steady = settings(derandomize=True, deadline=None, max_examples=8, stateful_step_count=40, database=None)
+            steady = settings(derandomize=True, deadline=None, max_examples=12, stateful_step_count=40, database=None)
             run_state_machine_as_test(RightsMachine, settings=steady)
         finally:
             background.run(RightsMachine.pool.aclose)

@@ -75,7 +75,7 @@ class AttributeNameInvalid(Invalid):
 
 
 class AttributeFormatInvalid(Invalid):
-    """A format needs the name of an attribute, an absolute URI of at most 256 characters such as urn:a:b, and a separator of 1 to 10."""
+    """A format needs the name of an attribute and a URI such as urn:a:b, at most 256 characters. Its separator has 1 to 10."""
 
 
 class TooManySamlValues(Forbidden):

@@ -98,7 +98,7 @@ async def _client() -> ServiceContext:
 
 
 def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:
-    """Return what the access log has about a decision. A subject is logged as an id only, because a user name can be an email address."""
+    """Return the entry of a decision in the access log. Subjects are logged by id only: a user name can be an email address."""
     if not isinstance(question, Question):
         return {"decision": False}
     return {
@@ -247,8 +247,8 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
     """Ask whether a user has a permission of the application.
 
-    The application authenticates with an API key that has `evaluate:access`, with its client id and
-    secret, or with an access token that it got for itself. It can ask about its own permissions only.
+    The application authenticates in one of three ways: with an API key that has `evaluate:access`, with its
+    client id and secret, or with an access token that it got for itself. It can ask about its own permissions only.
     The decision is that of this moment: a role that was taken away counts in no later answer. Unknown
     users and permissions get a negative decision.
     """

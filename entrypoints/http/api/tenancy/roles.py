@@ -161,11 +161,11 @@ class ConfirmQuery(Query):
 async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
     """Change a role.
 
-    Its holders have the new rights from their next request on. If you take a right away from a role that has holders,
-    the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send `confirm=true`. Then
-    pending invitations, roles and credentials that holders gave with this right end. The response is the same if a group
-    would stop to give the role, because the member who gave it to the group lacks a new right. You need every right of the role,
-    before and after the change. A service account cannot add rights to a role that has holders.
+    Its holders have the new rights from their next request on. To take a right away from a role that has holders,
+    send `confirm=true`. Without it, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them. Pending
+    invitations, roles and credentials that holders gave with this right end. A group stops to give the role if the member
+    who gave it to the group lacks a new right: this needs `confirm=true`, too. You need every right of the role, before
+    and after the change. A service account cannot add rights to a role that has holders.
     """
     changes = roles.RoleChanges(
         name=data.name,
@@ -193,8 +193,8 @@ class RoleDeletionQuery(ConfirmQuery):
 async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
     """Delete a role.
 
-    If it has holders, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send
-    `confirm=true` and a `replacement`. Members, pending invitations, service accounts and groups get the replacement. You
+    If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with
+    their number and the first 20 of them. Members, pending invitations, service accounts and groups get the replacement. You
     need every right of both roles, and cannot delete the role that you have yourself. You answer for the roles of the
     groups from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """

@@ -51,7 +51,7 @@ async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview |
     typed = to_typed(ClaimDocument.read(stored.document), stored.version)
     return {
         **application_values(service),
-        "typed": {**typed, **(chosen.fields if chosen else {})} if form is None else {"version": str(stored.version), **form},
+        "typed": (chosen.fill_in(typed) if chosen else typed) if form is None else {"version": str(stored.version), **form},
         "version": str(stored.version),
         "changed_at": stored.changed_at,
         "labels": LABELS,

@@ -41,8 +41,8 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "/domain",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
-            "An owner or admin has no second factor.",
-            "{count} owners and admins have no second factor.",
+            "An owner, admin or other member with more rights has no second factor.",
+            "{count} owners, admins and other members with more rights have no second factor.",
             "/members?state=admins_without_mfa",
         ),
         PendingTask.INVITATIONS_PENDING: (

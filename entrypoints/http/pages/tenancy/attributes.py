@@ -14,8 +14,8 @@ from entrypoints.http.api.tenancy.attributes import AttributeRequest, AttributeU
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.attribute_forms import admin_values, to_changes, user_values, wrong_value
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
@@ -102,6 +102,7 @@ async def _values(form: Form | None, attribute_name: str) -> dict[str, Any]:
     }
     return {
         "attribute": attribute,
+        "kind": dict(KINDS)[attribute.kind.value],
         "list_path": _path(),
         "path": _path(attribute.name),
         "merges": MERGES,
@@ -148,15 +149,8 @@ async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
 async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     values = await attributes.of_member(ports(), acting_member(), user_id)
     member = (await members.find(ports(), acting_member(), user_id)).account.member
-    name = member.name or member.email
-    return {
-        "path": organization_path(f"/members/{user_id}/attributes"),
-        "user_name": name,
-        "back": (name, organization_path(f"/members/{user_id}")),
-        "attributes_path": _path(),
-        "can_save": may(Capability.MEMBERS_MANAGE),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
-    }
+    path = organization_path(f"/members/{user_id}")
+    return user_values(values, form, Capability.MEMBERS_MANAGE, member.name or member.email, path)
 
 
 @routes.get(OF_MEMBER)
@@ -188,8 +182,7 @@ async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
         "group": group,
         "path": organization_path(f"/groups/{group_id}"),
         "list_path": organization_path("/groups"),
-        "attributes_path": _path(),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
+        **admin_values(values, form, Capability.GROUPS_MANAGE),
     }
 
 

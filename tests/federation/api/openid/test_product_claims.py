@@ -17,7 +17,6 @@ from tests.support.tenants import Tenant
 
 SCOPE: Final = "openid profile email groups roles"
 ROLES_AS_GROUPS: Final = {"names": {"roles": "groups", "groups": "other_groups"}}
-NAME: Final = EMAIL.partition("@")[0]
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def claims_with(application: OpenIdClient, acme: Tenant, preset: str, **ch
     """Return the claims of the ID token and of the userinfo endpoint with the preset of a product."""
     chosen = find_preset(preset)
     assert chosen is not None
-    document = {**to_document(chosen.fields), **ROLES_AS_GROUPS, **changes, "version": 0}
+    document = {**to_document(chosen.fill_in({})), **ROLES_AS_GROUPS, **changes, "version": 0}
     answer = await acme.api.call("PUT", f"{acme.path}/services/shop/claims", document, token=acme.token("owner"))
     assert answer.status == 200, answer.text
     tokens = await application.tokens(scope=SCOPE)
@@ -45,7 +44,7 @@ async def test_grafana_finds_the_login_the_groups_and_the_role(application: Open
     """
     id_token, userinfo = await claims_with(application, acme, "grafana")
     for claims in (id_token, userinfo):
-        assert claims["preferred_username"] == NAME  # login_attribute_path = preferred_username
+        assert claims["preferred_username"] == EMAIL  # login_attribute_path = preferred_username
         assert claims["groups"] == ["admin"]  # groups_attribute_path = groups
         role = "Admin" if "admin" in claims["groups"] else "Viewer"  # contains(groups[*], 'admin') && 'Admin' || 'Viewer'
         assert (role, claims["email"]) == ("Admin", EMAIL)
@@ -90,26 +89,26 @@ async def test_argo_cd_maps_a_group_to_a_role(application: OpenIdClient, acme: T
     assert [policy[subject] for subject in subjects if subject in policy] == ["role:admin"]
 
 
-async def test_vault_names_the_entity_and_its_group_aliases(application: OpenIdClient, acme: Tenant) -> None:
+async def test_vault_names_the_entity_and_its_group_aliases(application: OpenIdClient, acme: Tenant, user: Account) -> None:
     """`groups_claim` must be a list of texts, and `user_claim` a text. `bound_claims` compares values.
 
     https://developer.hashicorp.com/vault/api-docs/auth/jwt#create-update-role
     """
     id_token, _ = await claims_with(application, acme, "vault", fixed={"tenant": "acme"})
-    assert id_token["preferred_username"] == NAME  # user_claim
+    assert id_token["sub"] == str(user.id)  # user_claim
     assert id_token["groups"] == ["admin"]  # groups_claim
     assert id_token["tenant"] in ["acme"]  # bound_claims
     assert "_claim_sources" not in id_token
 
 
-async def test_gitlab_finds_the_user_name_and_the_groups(application: OpenIdClient, acme: Tenant) -> None:
+async def test_gitlab_finds_the_user_the_name_and_the_groups(application: OpenIdClient, acme: Tenant, user: Account) -> None:
     """OmniAuth merges the ID token and userinfo. GitLab takes `uid_field`, the email address, the name and `groups_attribute`.
 
     https://docs.gitlab.com/administration/auth/oidc/
     """
     id_token, userinfo = await claims_with(application, acme, "gitlab")
     raw = {**id_token, **userinfo}
-    assert raw["preferred_username"] == NAME  # uid_field
+    assert (raw["sub"], raw["preferred_username"]) == (str(user.id), EMAIL)  # uid_field, and the user name
     assert (raw["email"], raw["email_verified"]) == (EMAIL, True)
     assert {*raw["groups"]} & {"admin"}, "admin_groups"
 
@@ -118,4 +117,4 @@ async def test_an_application_that_needs_a_user_name_gets_one_without_a_profile(
     """As in the case of applications that refuse a sign-in without preferred_username."""
     id_token, userinfo = await claims_with(application, acme, "gitlab")
     assert "name" not in userinfo, "the user has filled in nothing"
-    assert id_token["preferred_username"] == userinfo["preferred_username"] == NAME
+    assert id_token["preferred_username"] == userinfo["preferred_username"] == EMAIL

@@ -168,7 +168,7 @@ async def test_of_two_admins_who_change_the_same_policy_one_keeps_their_form_and
     assert late.status == 409
     assert "The sign-in policy was changed by another request." in text_of(late)
     assert 'value="20"' in late.text
-    assert "Saved by another request Longest pause 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
+    assert "Saved by another request Longest idle time 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
     assert f'<a href="{PAGE}">Load the saved policy</a>' in late.text
     again = await owner_browser.submit(PAGE, PAGE, version=hidden_fields(late)["version"], **ALL_METHODS, min_password_length="20")
     assert again.status == 409, "only a form of the saved policy replaces it"
@@ -213,6 +213,18 @@ async def test_the_form_offers_the_methods_that_users_can_have_here(
     monkeypatch.setattr(type(ports.tokens), "issuer", "http://127.0.0.1:8080")
     assert offered(await owner_browser.open(desk)) == ["password", "totp"]
     assert offered(await owner_browser.open(PAGE)) == more, "a policy shows the methods that it names"
+
+
+async def test_a_preview_names_the_methods_that_are_no_longer_set_up(owner_browser: FakeBrowser, pool: Pool) -> None:
+    await save(owner_browser, session_idle_minutes="60")
+    await run_sql(pool, """update sign_in_policies set rules = '{"methods": ["password", "totp", "provider:websuite"]}'""")
+    kept = {"method:password": "yes", "method:totp": "yes", "method:provider:websuite": "yes"}
+    warning = "No longer set up here, so no user can sign in this way: Websuite."
+    assert warning in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **kept))
+    assert warning not in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **{"method:password": "yes"}))
+    version = hidden_fields(await owner_browser.open(PAGE))["version"]
+    refused = await owner_browser.submit(PAGE, PAGE, **kept, **{"method:email": "yes"}, version=version)
+    assert "No user can sign in with email here. Leave it out, or set it up first." in text_of(refused)
 
 
 async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
