@@ -116,8 +116,10 @@ class Devices(DevicesRead, Protocol):
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         """Return the device with this hash of its client id, unless it is revoked."""
 
-    async def save(self, device: Device) -> None:
-        """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
+    async def add(self, device: Device) -> None: ...
+
+    async def update(self, device: Device) -> None:
+        """Update all but the owner, client id and creation time of the device, unless it is revoked."""
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
 
