@@ -26,7 +26,13 @@ Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
-        AttributeKind: {AttributeKind.BOOLEAN: "Yes or no", AttributeKind.LIST: "List of texts"},
+        AttributeKind: {
+            AttributeKind.TEXT: "Text",
+            AttributeKind.NUMBER: "Number",
+            AttributeKind.BOOLEAN: "Yes or no",
+            AttributeKind.DATE: "Date",
+            AttributeKind.LIST: "List of texts",
+        },
         Permission: {
             Permission.READ_USERS: "Read users",
             Permission.WRITE_USERS: "Write users",
