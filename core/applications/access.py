@@ -29,7 +29,7 @@ from ports.storage import Transaction
 async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:
     """Replace the access settings of a service, and return them.
 
-    A user who loses access loses it at the next refresh or sign-in. Their sessions of OpenID Connect
+    The sessions of users who lose access
     end now, and the application is notified. Only services with the policy `assigned` are SCIM
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
@@ -180,7 +180,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, grou
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """End the assignment of a group. Users lose the access that only the group gave, with their sessions of OpenID Connect.
+    """End the assignment of a group. Users lose the access that only the group gave, with their sessions.
 
     Raises: ServiceNotFound, GroupNotAssigned.
     """

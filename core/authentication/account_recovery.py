@@ -97,10 +97,10 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
     """Start the recovery of any account but those of platform owners. The other platform owners get a notice.
 
-    Raises: CannotRecoverSelf, PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized; the errors of `_start`.
+    Raises: PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized; the errors of `_start`.
     """
     if user_id == caller.user_id:
-        raise CannotRecoverSelf
+        raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

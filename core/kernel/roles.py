@@ -149,6 +149,7 @@ class Permission(StrEnum):
     EVALUATE_ACCESS = "evaluate:access"
 
 
+_CAPABILITIES: Final = frozenset(Capability)
 _CUSTOMIZABLE: Final[Mapping[str, Capability]] = MappingProxyType({capability.value: capability for capability in CUSTOMIZABLE})
 
 
@@ -184,6 +185,11 @@ def names_with(capability: Capability) -> tuple[RoleName, ...]:
 def custom_rights(capabilities: Iterable[str]) -> Rights:
     """Return the rights that a role of an organization gives. A later release may have stored capabilities that are unknown here."""
     return frozenset(_CUSTOMIZABLE[name] for name in capabilities if name in _CUSTOMIZABLE) | {Capability.ORGANIZATION_VIEW}
+
+
+def known_rights(names: Iterable[str]) -> Rights:
+    """Return the rights with these names. A later release may have stored names that are unknown here."""
+    return frozenset(Capability(name) for name in names if name in _CAPABILITIES)
 
 
 def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:

@@ -48,7 +48,8 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
 
     A stopped mapping starts again, and the caller answers for it.
 
-    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself.
+    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself,
+    DirectoryCreatorsHaveLess.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -62,6 +63,8 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
         new = replace(new, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
         if old.gives_role and replace(new, mapped_at=old.mapped_at) == old:
             return old
+        if old.scim_token_id is not None:
+            await grants.require_power_over_directories(tx, organization.id, new_role.rights, now)
         await tx.group_roles.save(new)
         if any(each.group_id == group_id for each in find_unfounded(await tx.group_roles.active(organization.id))):
             raise RightsByGroupItself

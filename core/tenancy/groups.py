@@ -253,7 +253,7 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
     """Add and remove users of a group, and return the group. The cost depends on these users, and not on the group's size.
 
     The caller has checked who may join, and that the leaving users are members. Users who leave lose the
-    access that only the group gave, with their sessions of OpenID Connect.
+    access that only the group gave, with their sessions at these applications.
 
     Raises: GroupFull.
     """

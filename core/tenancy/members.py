@@ -25,6 +25,7 @@ from core.tenancy.model.members import (
     CannotRemoveOwner,
     CannotRemoveSelf,
     CannotResetOwner,
+    ExportedMember,
     ListedMember,
     MemberAccount,
     MemberDetails,
@@ -86,8 +87,8 @@ async def _select(read: Reading, org_id: UUID, role: str | None, search: str | N
 
 async def export(
     ports: Ports, caller: OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
-) -> Batches[MemberAccount]:
-    """Return all members that `list_page` selects, in the order in which they joined, with their accounts.
+) -> Batches[ExportedMember]:
+    """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
     Raises: RoleInsufficient, RoleFilterUnknown.
     """
@@ -96,9 +97,11 @@ async def export(
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
-    async def load_next(last: MemberAccount | None, count: int) -> Sequence[MemberAccount]:
+    async def load_next(last: ExportedMember | None, count: int) -> Sequence[ExportedMember]:
         async with ports.storage.reading() as read:
-            return await read.members.batch(org_id, selected, None if last is None else last.member.membership, count)
+            accounts = await read.members.batch(org_id, selected, None if last is None else last.account.member.membership, count)
+            holdings = await read.access_reasons.holdings(org_id, [account.member.user_id for account in accounts])
+        return [ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
 
     return Batches(load_next, size=EXPORT_BATCH)
 

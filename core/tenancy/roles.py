@@ -134,7 +134,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     a role with holders, because they would stay when the account is gone.
 
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
-    RoleNameTaken, RoleWidenedByProgram, RoleInUse.
+    RoleNameTaken, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
     """
     if changes.name is KEEP and changes.description is KEEP and changes.capabilities is KEEP:
         raise NoRoleChanges
@@ -167,6 +167,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         await tx.roles.save(new)
         if not changes.confirmed and new.capabilities != old.capabilities:
             await _require_founded(tx, new, holders)
+        if not new.capabilities <= old.capabilities:
+            await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
         if new.capabilities != old.capabilities:
             await _replace_of_programs(tx, organization.id, old.role, new.role, now)
@@ -180,7 +182,8 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
     A member answers for the roles that groups give from then on. A service account lets no group give more rights.
 
     Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself; the errors of `require_giveable`.
+    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself, DirectoryCreatorsHaveLess; the
+    errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -221,6 +224,12 @@ async def _require_founded(tx: Transaction, role: OrganizationRole, holders: Rol
         raise RoleInUse(replace(holders, first=[*groups, *others][:MAX_HOLDERS]))
 
 
+async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
+    """Check that groups of directories may give this role with its new rights, if one gives it. Raises: DirectoryCreatorsHaveLess."""
+    if any(each.of_directory and each.role == role.name for each in await tx.group_roles.active(org_id)):
+        await grants.require_power_over_directories(tx, org_id, role.rights, now)
+
+
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
     """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
@@ -241,7 +250,7 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
 
     For a service account, the members who gave the old role keep to answer for the new one. So it has no further rights.
 
-    Raises: RoleWidenedByProgram; RightsByGroupItself.
+    Raises: RoleWidenedByProgram; RightsByGroupItself, DirectoryCreatorsHaveLess.
     """
     groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
     if not groups:
@@ -252,6 +261,8 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
     for group in groups:
         tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
     await tx.roles.replace_of_groups(old.org_id, old.slug, new.name, mapped_by=by_member, now=now)
+    if not new.rights <= old.role.rights:
+        await _require_power_over_directories(tx, old.org_id, new, now)
     unfounded = {each.group_id for each in find_unfounded(await tx.group_roles.active(old.org_id))}
     if by_member is not None and unfounded.intersection(group.id for group in groups):
         raise RightsByGroupItself

@@ -132,17 +132,25 @@ async def remove(ports: Ports, caller: Member, application: PolicyApplication) -
 
 
 async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
-    """Return the policies of the caller's organizations, and that of the platform for its owners."""
+    """Return the policies of the organizations and applications that the caller uses, and that of the platform for its owners.
+
+    Each policy has one part. That of an application comes beside that of its organization.
+    """
     async with ports.storage.reading() as read:
-        return await read.sign_in_policies.of_user(caller.user_id)
+        policies = await read.sign_in_policies.anywhere(caller.user_id, None)
+    # An organization of which the caller is a member, and uses an application, is there twice.
+    return list({(each.policy.org_id, each.policy.parts[0]): each for each in reversed(policies)}.values())
 
 
-async def accepts_password(ports: Ports, org_id: UUID) -> bool:
-    """Return whether the organization accepts a password as the first factor of its members."""
+async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
+    """Return which of a password and a passkey the organization accepts of its members, as the first factor."""
     async with ports.storage.reading() as read:
         policy = await read.sign_in_policies.effective(org_id)
     rules = Rules() if policy is None else policy.in_force(ports.clock.now())
-    return rules.may_use(Method.PASSWORD) and Concerned.EVERYONE not in rules.phishing_resistant
+    ways = {Method.PASSKEY} if rules.may_use(Method.PASSKEY) and relying_party.has_host(ports) else set()
+    if rules.may_use(Method.PASSWORD) and Concerned.EVERYONE not in rules.phishing_resistant:
+        ways.add(Method.PASSWORD)
+    return frozenset(ways)
 
 
 def _parse(document: Document, application: PolicyApplication | None) -> Rules:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
+from core.applications.model.analytics import CredentialToReview
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
@@ -224,6 +225,9 @@ class CreatedSecretsRead(Protocol):
 
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
         """Return the live ones that this service account created, oldest first. It may be deleted."""
+
+    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
+        """Return the oldest live ones with a creator who has left or may not create them now (security J-12)."""
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""

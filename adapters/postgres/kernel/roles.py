@@ -16,16 +16,17 @@ def to_list(names: Iterable[str]) -> LiteralString:
     return ", ".join(f"'{name}'" for name in names)
 
 
-def _array(names: Iterable[str]) -> LiteralString:
+def to_array(names: Iterable[str]) -> LiteralString:
+    """Return names as an SQL array."""
     return f"array[{to_list(sorted(names))}]"
 
 
 _ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
-_OF_MEMBERS: Final = _array(ROLES[MEMBER].rights)
+_OF_MEMBERS: Final = to_array(ROLES[MEMBER].rights)
 # The rights of the built-in roles, for statements that compare them with those of other roles
 _BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
 _VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every role
-_BUILT_IN: Final = " ".join(f"when '{role.name}' then {_array(role.rights)}" for role in ROLES.values())
+_BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in ROLES.values())
 
 
 def _active_groups(member: LiteralString) -> LiteralString:
@@ -118,7 +119,7 @@ def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralS
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
     """Return the condition that the membership of the organization holds this right."""
     return f"""
-    ({member}.role = any({_array(names_with(capability))} || array(
+    ({member}.role = any({to_array(names_with(capability))} || array(
         select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}']))
      or {_by_groups(member, org_id, f"{rights_array('gg')} @> array['{capability}']")})"""
 

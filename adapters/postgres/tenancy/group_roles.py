@@ -20,6 +20,7 @@ MAPPING: Final = Record(
     group_id="g.id",
     group_name="g.name",
     rights=Column(sql=rights_array("g"), read=custom_rights),
+    of_directory="g.scim_token_id is not null",
     mapper_rights=own_rights_columns("m", "o"),
     mapper_groups=Column(
         sql="""

@@ -203,7 +203,7 @@ POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
 
 
 class RefreshNeedsEnrolment(RefreshTokenInvalid):
-    """The sign-in policy requires a factor that the account does not have. Set it up, and use this refresh token again."""
+    """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
 
     code = "ENROLMENT_REQUIRED"
 

@@ -141,7 +141,7 @@ def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str,
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
-    """Return the name of each organization with rules for the user, and these rules as `describe` returns them."""
+    """Return the name of each organization and application with rules for the user, and these rules as `describe` returns them."""
     values = [(each.policy, describe(_rules_of(each), is_platform=each.policy.org_id is None)) for each in policies]
     return sorted(({"name": policy.name, "rules": rules} for policy, rules in values if rules), key=lambda each: each["name"])
 

@@ -24,6 +24,9 @@ class MfaRead(Protocol):
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
+    async def recovered_at(self, user_id: UUID) -> datetime | None:
+        """Return when the account was recovered last (UTC), or None."""
+
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
 

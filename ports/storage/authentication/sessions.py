@@ -267,7 +267,7 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
     async def end_without_access(
         self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
     ) -> None:
-        """End the sessions of OpenID Connect of these users at services that they may not use now. None means all users.
+        """End the sessions of these users at services that they may not use now. None means all users.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """

@@ -260,6 +260,12 @@ async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world:
     assert "enrolment_url" not in (await world.api.login(world.ada.email, PASSWORD)).json
 
 
+async def test_the_page_that_turns_a_factor_off_leads_to_security_if_it_is_off(world: World) -> None:
+    await world.enter(STATES["passkey left out"])
+    for page in ("/app/account/two-factor/disable", "/app/account/passkeys/second-factor"):
+        assert leads_to(await world.browser.open(page)) == "/app/account/security"
+
+
 async def test_the_page_that_turns_a_factor_off_says_what_then_asks_for_another(world: World) -> None:
     await world.enter(STATES["code used"])
     page = "/app/account/two-factor/disable"

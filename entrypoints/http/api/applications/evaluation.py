@@ -11,6 +11,7 @@ from werkzeug.exceptions import HTTPException
 from core.applications import evaluation
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.evaluation import (
+    ACCEPTED_CREDENTIALS,
     EVALUATION_PATH,
     EVALUATIONS_PATH,
     MAX_EVALUATIONS,
@@ -18,6 +19,7 @@ from core.applications.model.evaluation import (
     NO_QUESTIONS,
     AccessDecision,
     DenialReason,
+    EvaluatorUnknown,
     Question,
     Questions,
     Semantic,
@@ -85,16 +87,16 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
         service, decisions = await own_permissions.answer(ports(), await presented_token(), questions)
         request_record().caller, request_record().organization = str(service.client_id), service.org_slug
     else:
-        raise ApiKeyInvalid
+        raise ApiKeyInvalid(f"No credential was sent. {ACCEPTED_CREDENTIALS}")
     g.answers = questions, decisions
     # A request can end before its last question.
     request_record().evaluations = [_logged(*each) for each in zip(questions.questions, decisions, strict=False)] or None
 
 
 async def _client() -> ServiceContext:
-    """Return the application that authenticates with HTTP Basic. Raises: ClientInvalid."""
+    """Return the application that authenticates with HTTP Basic. Raises: ClientInvalid, EvaluatorUnknown."""
     client = await identify_client(ClientRequest(), ())
-    return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(ApiKeyInvalid)
+    return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(EvaluatorUnknown)
 
 
 def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:

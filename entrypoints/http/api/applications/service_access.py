@@ -172,7 +172,7 @@ async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
     """End the assignment of a group to a service.
 
-    Under the policy `assigned`, users who have access by nothing else lose it, and their sessions of OpenID Connect end.
+    Under the policy `assigned`, users who have access by nothing else lose it, and their sessions there end.
     """
     await access.unassign_group(ports(), acting(), service_slug, group_id)
 

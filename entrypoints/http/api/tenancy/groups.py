@@ -204,7 +204,7 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group.
 
-    They lose the access to applications and the rights that only the group gave. Their sessions of OpenID Connect at these
+    They lose the access to applications and the rights that only the group gave. Their sessions at these
     applications end. If the group gives a role, the rules of `PUT` apply. 409: a directory manages the group.
     """
     await groups.remove_member(ports(), acting(), group_id, user_id)

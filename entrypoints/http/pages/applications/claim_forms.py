@@ -78,7 +78,7 @@ PRESETS: Final = (
         "grafana",
         "Grafana",
         "scopes = openid profile email groups\n"
-        "login_attribute_path = preferred_username\n"
+        "login_attribute_path = email\n"
         "groups_attribute_path = groups\n"
         "role_attribute_path = contains(groups[*], 'grafana-admins') && 'Admin' || 'Viewer'",
         reads=(USER_NAME, "email", "groups"),

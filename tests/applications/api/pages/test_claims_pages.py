@@ -66,6 +66,9 @@ async def test_the_form_saves_a_document_and_shows_it_again(owner: FakeBrowser, 
     assert "Claims saved." in page_text(page)
     for text in ("groups = cognito:groups", "department = directory:department, name (org)", "level = 3"):
         assert text in page.text.replace("&#39;", "'"), text
+    assert "no longer valid" not in page.text
+    await run_sql(pool, """update service_claims set document = document || '{"names": {"groups": "sub"}}'""")
+    assert "A part of the saved claims is no longer valid" in page_text(await owner.open(CLAIMS))
     assert leads_to(await owner.submit(f"{CLAIMS}/remove", CLAIMS)) == CLAIMS
     assert await run_sql(pool, "select count(*) from service_claims") == [(0,)]
 
