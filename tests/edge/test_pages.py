@@ -216,8 +216,9 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "role": "an administrator",
         "until": AT,
-        "chooses_password": True,
+        "is_new_user": True,
         "accepts_password": False,
+        "accepts_passkey": True,
         "other_user": "eve@example.org",
         "form_token": "c4ca4238",
         "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
@@ -695,7 +696,7 @@ VARIANTS: dict[str, dict[str, object]] = {
         "full": "sessions",
     },
     "accounts/sign_ins.html": {"sign_ins": []},
-    "tenancy/invitation.html": {"inviter": None, "chooses_password": False},
+    "tenancy/invitation.html": {"inviter": None, "is_new_user": False},
     "tenancy/invitation_accepted.html": {"other_user": None},
 }
 
@@ -776,7 +777,7 @@ def test_the_reset_form_names_the_rules_for_passwords() -> None:
 
 
 def test_an_invitation_shows_its_data_and_both_answers() -> None:
-    body = render("tenancy/invitation.html", chooses_password=False, form_token=None).body
+    body = render("tenancy/invitation.html", is_new_user=False, form_token=None).body
     assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
     assert (
         "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body

@@ -105,6 +105,8 @@ async def find_step(
         grant, agreement = await _grant(ports, visitor, waiting)
         facts = replace(facts, agreement=agreement)
         step = next_step(facts)
+        if not admission.has_access:  # the user got it during this request, and the policy was not asked
+            raise AccessDenied
         if reply is not None and reply.question == Asked(step, grant=grant).question:
             step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:

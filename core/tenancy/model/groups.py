@@ -8,7 +8,7 @@ from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import RoleName
+from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email
 
 MAX_GROUPS: Final = 1000  # of one organization
@@ -32,6 +32,15 @@ class GroupAboveOwn(Forbidden):
     """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
+
+
+class GroupOpensMore(Forbidden):
+    """The users of this group get roles or access at applications, which you may not give. Ask an admin of the organization."""
+
+    audited = True
+
+    def __init__(self, missing: Capability) -> None:
+        super().__init__(f"The users of this group get more than you may give: that needs the right {missing}. Ask an admin.")
 
 
 class GroupWithoutRole(NotFound):

@@ -197,13 +197,21 @@ class OrganizationRole:
         return custom_role(self.slug, self.name, self.capabilities)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberCount:
+    """The number of members with a role as their own one, and of those who have it only by groups."""
+
+    own: int = 0
+    by_groups: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRole:
-    """A role, built in or the organization's, with the number of its members. Built-in roles have no id, version and times."""
+    """A role, built in or the organization's, with the numbers of its members. Built-in roles have no id, version and times."""
 
     role: Role
     description: str
-    members: int
+    members: MemberCount
     own: OrganizationRole | None = None
 
     @property
@@ -221,10 +229,11 @@ _BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
 )
 
 
-def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, int]) -> list[ListedRole]:
-    """Return the built-in roles and these, with the number of their members."""
-    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, 0)) for name, role in ROLES.items()]
-    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, 0), own=each) for each in own]
+def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, MemberCount]) -> list[ListedRole]:
+    """Return the built-in roles and these, with the numbers of their members."""
+    none = MemberCount()
+    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, none)) for name, role in ROLES.items()]
+    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, none), own=each) for each in own]
     return [*built_in, *others]
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.roles import Authority
+from core.kernel.roles import Authority, Rights
 from core.kernel.values import Page, PageResult
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind
@@ -38,6 +38,9 @@ class GroupsRead(Protocol):
 
     async def present(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         """Return those of these users that are in the group. None means all members."""
+
+    async def needed_to_add(self, org_id: UUID, group_id: UUID) -> Rights:
+        """Return the rights to give one user all that applications and API resources give the users of the group."""
 
     async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         """Return those of these users that are in groups of the organization, by the id of the group."""

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.kernel.roles import Role, RoleName
-from core.tenancy.model.roles import OrganizationRole, RoleHolders
+from core.tenancy.model.roles import MemberCount, OrganizationRole, RoleHolders
 
 
 class RolesRead(Protocol):
@@ -23,8 +23,8 @@ class RolesRead(Protocol):
 
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None: ...
 
-    async def counts(self, org_id: UUID) -> dict[RoleName, int]:
-        """Return the number of members with each role. Roles without members are left out."""
+    async def counts(self, org_id: UUID) -> dict[RoleName, MemberCount]:
+        """Return the numbers of members with each role. Roles without members are left out."""
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         """Return the members, pending invitations, service accounts and groups with this role."""

@@ -8,7 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.kernel.values import Keep
 from core.tenancy import roles
-from core.tenancy.model.roles import SENTENCES, ListedRole, NewRole, in_catalog_order
+from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole, in_catalog_order
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.access.declaration import Programs
@@ -80,7 +80,8 @@ class OrganizationRoleResponse(ResponseModel):
     description: str = Field(description="What the role is for.")
     built_in: bool = Field(description="Whether every organization has the role. Then it cannot be changed.")
     capabilities: list[str] = Field(description="The capabilities that the role gives, without `organization.view`.")
-    members: int = Field(description="The number of members with the role.")
+    members: int = Field(description="The number of members with this role as their own one.")
+    members_by_groups: int = Field(description="The number of other members who have the role by a group.")
     version: int | None = Field(description="The version of the role, which grows with each change. Null if it is built in.")
     created_at: Timestamp | None = Field(description="When the role was created, or null if it is built in.")
     updated_at: Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
@@ -100,7 +101,8 @@ def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
         description=listed.description,
         built_in=own is None,
         capabilities=[*in_catalog_order(listed.role.rights), *(listed.role.rights & {Capability.ORGANIZATION_OWN})],
-        members=listed.members,
+        members=listed.members.own,
+        members_by_groups=listed.members.by_groups,
         version=None if own is None else own.version,
         created_at=None if own is None else own.created_at,
         updated_at=None if own is None else own.updated_at,
@@ -135,7 +137,7 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
     """
     request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
     created = await roles.create(ports(), acting(), request)
-    return _to_response(ListedRole(role=created.role, description=created.description, members=0, own=created))
+    return _to_response(ListedRole(role=created.role, description=created.description, members=MemberCount(), own=created))
 
 
 @routes.get("/api/organizations/<org_slug>/roles/<role_name>")

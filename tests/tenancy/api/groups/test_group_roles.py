@@ -295,6 +295,9 @@ async def test_members_and_tokens_name_the_roles_of_groups_after_the_own_one(rol
         "admin@acme.example": ["admin"],
         "member@acme.example": ["member", "admin", "auditor"],
     }
+    counted = (await acme.api.get(f"{acme.path}/roles", token=acme.token("owner"))).json["roles"]
+    numbers = {each["slug"]: (each["members"], each["members_by_groups"]) for each in counted}
+    assert numbers == {"owner": (1, 0), "admin": (1, 1), "member": (1, 0), "auditor": (0, 1), "keeper": (0, 0)}
     [own] = (await acme.api.get("/api/organizations", token=acme.token("member"))).json
     assert (own["membership"]["role"], own["membership"]["roles"]) == ("member", ["member", "admin", "auditor"])
     await add_service(acme.pool, acme.org, "store")
