@@ -199,7 +199,7 @@ class OrganizationRole:
 
 @dataclass(frozen=True, slots=True)
 class MemberCount:
-    """The number of members with a role as their own one, and of those who have it only by groups."""
+    """The number of members with a role as their own one, and of other members who have it by groups."""
 
     own: int = 0
     by_groups: int = 0

@@ -143,7 +143,13 @@ async def test_names_are_unique_in_any_case(groups: GroupDirectory, acme: Tenant
     assert (await groups.patch(second, {"op": "replace", "path": "displayName", "value": "SECOND"})).status == 204
     assert await groups.find('displayName eq "ENGINEERING"') == ["Engineering"]
     assert await groups.find('displayName eq "sales"') == [], "an admin manages this group"
-    bodies: tuple[dict[str, object], ...] = ({"displayName": ""}, {"displayName": "x" * 257}, {"displayName": 5}, {"members": []})
+    bodies: tuple[dict[str, object], ...] = (
+        {"displayName": ""},
+        {"displayName": "\u200b"},
+        {"displayName": "x" * 257},
+        {"displayName": 5},
+        {"members": []},
+    )
     for body in bodies:
         assert problem(await groups.directory.call("POST", "/Groups", {"schemas": [GROUP_URN], **body})) == (400, "invalidValue"), body
 
