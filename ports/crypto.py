@@ -161,6 +161,10 @@ class Tokens(Protocol):
     def userinfo_audience(self) -> str:
         """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
 
+    @property
+    def claims_audience(self) -> str:
+        """The audience of tokens that read large claims at the userinfo endpoint (OpenID Connect Core section 5.6.2)."""
+
     def begin_load(self) -> int:
         """Return the number of a load of the keys. The caller reads them after this call."""
 
@@ -178,6 +182,10 @@ class Tokens(Protocol):
         """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
 
     def sign(self, claims: Claims) -> str: ...
+
+    def sign_claims(self, claims: Mapping[str, Any], client_id: str, now: datetime) -> str:
+        """Return claims about a user as a JWT for this client, which is valid for 5 minutes (OpenID Connect Core section 5.3.2)."""
+
     def sign_program(self, claims: ProgramClaims) -> str: ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:

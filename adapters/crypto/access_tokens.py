@@ -9,7 +9,7 @@ from uuid import UUID
 from adapters.crypto.signed_tokens import ACCESS_TOKEN, LoadedKey, SignedTokens, check_retirement
 from core.applications.model.evaluation import API_PATH as DECISIONS_PATH
 from core.authentication.model.dpop import is_thumbprint
-from core.authentication.model.openid import API_PATH, USERINFO_PATH
+from core.authentication.model.openid import API_PATH, CLAIMS_AUDIENCE, USERINFO_PATH
 from core.authentication.model.tokens import SigningKey
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims, ProgramClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
@@ -64,6 +64,10 @@ class AccessTokens(SignedTokens):
     @property
     def userinfo_audience(self) -> str:
         return self._userinfo
+
+    @property
+    def claims_audience(self) -> str:
+        return self._base_url + CLAIMS_AUDIENCE
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
         present = self._keys

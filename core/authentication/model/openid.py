@@ -17,6 +17,7 @@ from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
+CLAIMS_AUDIENCE: Final = f"{USERINFO_PATH}/claims"  # with the base URL, the audience of tokens in `_claim_sources`
 API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it
 
 
