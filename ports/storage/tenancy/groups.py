@@ -98,4 +98,7 @@ class GroupRoles(Protocol):
         """Return the users in these groups who have given something that can end, ordered by id."""
 
     async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
-        """Return the roles and rights of the organization's members in the group, each of them once. End users have none."""
+        """Return the roles with rights of the organization's members in the group, each of them once: own roles, and roles by groups.
+
+        Power over all of these is power over all members. End users have none.
+        """

@@ -12,6 +12,7 @@ from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, Attribu
 from entrypoints.http.api.tenancy.attributes import ATTRIBUTES as API
 from entrypoints.http.api.tenancy.attributes import AttributeRequest, AttributeUpdateRequest, to_attribute, to_changes_of
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.attribute_forms import admin_values, to_changes, user_values, wrong_value
@@ -28,13 +29,7 @@ OF_GROUP: Final = "/app/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_GROUP: Final = "/api/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>/attributes"
 WRITER: Final = "writer:"  # begins the names of the checkboxes of writers
-KINDS: Final = [
-    (AttributeKind.TEXT.value, "Text"),
-    (AttributeKind.NUMBER.value, "Number"),
-    (AttributeKind.BOOLEAN.value, "Yes or no"),
-    (AttributeKind.DATE.value, "Date"),
-    (AttributeKind.LIST.value, "List of texts"),
-]
+KINDS: Final = [(kind.value, label(kind)) for kind in AttributeKind]
 WRITERS: Final = [
     (WRITER + AttributeWriter.ADMIN, "Admins"),
     (WRITER + AttributeWriter.USER, "The user"),
@@ -102,7 +97,6 @@ async def _values(form: Form | None, attribute_name: str) -> dict[str, Any]:
     }
     return {
         "attribute": attribute,
-        "kind": dict(KINDS)[attribute.kind.value],
         "list_path": _path(),
         "path": _path(attribute.name),
         "merges": MERGES,
