@@ -365,7 +365,6 @@ async def test_lists_of_several_batches_are_complete(
 
 async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     await add_all_data(user)
-
     read = PersonalData.items
 
     async def items(self: PersonalData, list_: ExportedList, *parameters: Any) -> Any:
