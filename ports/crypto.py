@@ -20,7 +20,7 @@ from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
 from core.federation.saml.model.configuration import SamlCertificate
-from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
+from core.kernel.claims import Accepts, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
 
 
@@ -203,10 +203,10 @@ class Tokens(Protocol):
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
         """Return the claims that `sign_id_token` signs."""
 
-    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+    def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims (security J-1, J-2, J-3, J-7).
 
-        A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
+        A token that the place does not accept is refused.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """

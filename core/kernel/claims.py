@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,6 +12,14 @@ from core.kernel.values import Email
 # The client id of the platform's own frontend, a public client that signs users in to the platform
 # itself.
 FRONTEND_CLIENT_ID: Final = "frontend"
+
+
+class Accepts(Enum):
+    """The access tokens that a place accepts, by their audience."""
+
+    OWN = "own"  # for our API and the userinfo endpoint
+    RESOURCES = "resources"  # for any resource, ours included
+    CLAIMS = "claims"  # OWN, and those in ID tokens, which read large claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from core.applications.model.evaluation import API_PATH, AccessDecision, Evaluat
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.tokens import dpop
 from core.kernel.callers import ServiceContext
-from core.kernel.claims import ProgramClaims
+from core.kernel.claims import Accepts, ProgramClaims
 from core.kernel.errors import TokenInvalid
 from core.kernel.roles import Permission
 from ports import Ports
@@ -25,7 +25,7 @@ async def answer(ports: Ports, presented: PresentedToken, questions: Questions) 
     `evaluation.answer_credential`.
     """
     try:
-        claims = await dpop.read_token(ports, presented, for_any_audience=True)
+        claims = await dpop.read_token(ports, presented, accepts=Accepts.RESOURCES)
     except TokenInvalid:  # can be a credential of another kind
         raise EvaluatorUnknown from None
     if not isinstance(claims, ProgramClaims) or claims.audience != audience(ports) or SCOPE not in claims.scope:

@@ -12,7 +12,7 @@ from core.kernel.access import to_person
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Anonymous
-from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
+from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
 from ports import Ports
 
@@ -36,7 +36,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
     ScopeInsufficient.
     """
-    claims, now = await dpop.read_token(ports, presented, for_any_audience=True), ports.clock.now()
+    claims, now = await dpop.read_token(ports, presented, accepts=Accepts.CLAIMS), ports.clock.now()
     if not isinstance(claims, Claims):
         raise WrongToken
     if Scope.OPENID not in claims.scope:

@@ -24,7 +24,20 @@ from tests.support.tenants import Tenant
 
 TWO: dict[str, Any] = {"second_factor": ["everyone"]}
 PASSKEY: dict[str, Any] = {"phishing_resistant": ["everyone"]}
-PLACES = ["organization", "application", "platform"]
+ONLY_PASSKEYS: dict[str, Any] = {"methods": ["passkey"]}
+AT_HIGH_RISK: dict[str, Any] = {"second_factor": ["high_risk"]}
+# The place of a policy, if there is one, and its rules
+CASES = [
+    (None, TWO),
+    (None, PASSKEY),
+    ("organization", TWO),
+    ("application", TWO),
+    ("platform", TWO),
+    ("organization", PASSKEY),
+    ("platform", PASSKEY),
+    ("organization", ONLY_PASSKEYS),
+    ("application", ONLY_PASSKEYS),
+]
 
 
 async def store_policy(acme: Tenant, place: str, user: Account, document: dict[str, Any]) -> None:
@@ -67,8 +80,7 @@ async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
 
 
 @pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
-@pytest.mark.parametrize("document", [TWO, PASSKEY], ids=["app", "passkey"])
-@pytest.mark.parametrize("place", [None, *PLACES])
+@pytest.mark.parametrize(("place", "document"), CASES)
 async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     acme: Tenant,
     api: Api,
@@ -81,7 +93,7 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     on_page: bool,
 ) -> None:
     """Also one of today, when the policy may have begun. Without a policy, a thief of a session may have added it."""
-    user, has_passkey = await add_account(ports), document is PASSKEY
+    user, has_passkey = await add_account(ports), document is not TWO
     if has_passkey:
         await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     else:
@@ -110,8 +122,7 @@ async def try_to_add(api: Api, token: str) -> list[int]:
     return [setup.status, options.status]
 
 
-@pytest.mark.parametrize("document", [TWO, PASSKEY], ids=["app", "passkey"])
-@pytest.mark.parametrize("place", [None, *PLACES])
+@pytest.mark.parametrize(("place", "document"), CASES)
 async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks_for(
     acme: Tenant,
     api: Api,
@@ -124,7 +135,7 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
 ) -> None:
     user = await add_account(ports)
     token = (await sign_in(ports, user)).access_token
-    if document is PASSKEY:
+    if document is not TWO:
         await PasskeyUser(api, token).add()
     else:
         secret = (await api.post("/api/user/mfa/setup", token=token)).json["secret"]
@@ -149,6 +160,17 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     await run_sql(pool, "delete from sign_in_policies")
     await run_sql(pool, "update organizations set sign_in_policy_version = null")
     assert await try_to_add(api, token) == [200, 200], "no policy asks for it any longer"
+
+
+@pytest.mark.parametrize("document", [PASSKEY, ONLY_PASSKEYS, AT_HIGH_RISK], ids=["passkey", "methods", "risk"])
+async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, document: dict[str, Any]
+) -> None:
+    user = await add_account(ports)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await store_policy(acme, "organization", user, document)
+    await reset(api, app, ports, sent, on_page=False)
+    assert await try_to_add(api, (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]) == [401, 401]
 
 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(

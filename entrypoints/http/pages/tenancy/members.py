@@ -142,7 +142,7 @@ def _is_other(member: ListedMember) -> bool:
 
 
 def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
-    """Return the actions that the user may take on a member: label, path and whether it is dangerous. Members with more rights have none."""
+    """Return the actions that the user may take on a member: label, path and whether it is dangerous. None on members with more rights."""
     path, is_other, own = organization_path(f"/members/{member.user_id}"), _is_other(member), acting_member().acts_in
     if not may_act_on(Authority(own.role, own.rights), member.membership.authority):
         return []

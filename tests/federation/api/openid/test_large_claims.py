@@ -10,6 +10,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.model.claim_rules import MAX_GROUPS
 from core.authentication.model.openid import Scope
 from tests.federation.api.openid.client import USERINFO, OpenIdClient
+from tests.federation.api.relying import SECRET
 from tests.support.builders import BASE_URL, Answer, add_member, run_sql
 from tests.support.tenants import Tenant
 
@@ -65,6 +66,9 @@ async def test_the_token_of_a_source_opens_nothing_else(application: OpenIdClien
 
     for path in ("/api/user", f"{acme.path}/members", "/api/user/devices", "/scim/v2/Users"):
         assert (await ask(path)).status == 401, path
+    sent = {"client_id": str(application.party.client_id), "client_secret": SECRET, "token": source["access_token"]}
+    assert (await application.party.post("/auth/introspect", **sent)).json == {"active": False}, "it is in an ID token, which many see"
+    assert (await application.party.post("/auth/revoke", **sent)).status == 200
     assert (await application.post_userinfo(access_token=source["access_token"])).headers["Content-Type"] == "application/jwt"
     await run_sql(acme.pool, "update sessions set ended_at = now() where user_id = %s and service_id is not null", user.id)
     assert (await ask(USERINFO)).status == 401
