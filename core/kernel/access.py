@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
 from core.kernel.callers import (
+    ActingServiceAccount,
     MembershipState,
     OrganizationCaller,
     OrganizationContext,
@@ -276,6 +277,14 @@ def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
     if isinstance(caller, ServiceAccountCaller):
         return caller.scopes
     return None if caller.personal_token is None else caller.personal_token.scopes
+
+
+def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
+    """Return those of the caller's rights by which they may give something that remains when they are gone.
+
+    A service account needs an owner's grant of each right that can be granted.
+    """
+    return rights - (GRANTABLE.keys() - caller.granted) if isinstance(caller, ActingServiceAccount) else rights
 
 
 def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.access import require_scopes_for
-from core.kernel.callers import ActingServiceAccount, OrganizationCaller, OrganizationStatus, ScimClient
+from core.kernel.access import lasting_rights, require_scopes_for
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import GRANTABLE, NO_RIGHTS, Capability, Rights
+from core.kernel.roles import NO_RIGHTS, Capability, Rights
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
@@ -108,8 +108,7 @@ async def _require_power_over_groups(tx: Transaction, caller: OrganizationCaller
     Raises: DirectoryGivesMore.
     """
     given = rights_by_directories(await tx.group_roles.active(org_id))
-    missing = given - (rights - (GRANTABLE.keys() - caller.granted) if isinstance(caller, ActingServiceAccount) else rights)
-    if missing:
+    if missing := given - lasting_rights(caller, rights):
         raise DirectoryGivesMore(sorted(missing))
     return given
 

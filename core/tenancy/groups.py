@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.access import NeedsPerson
+from core.kernel.access import NeedsPerson, lasting_rights, require_scopes_for
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Authority, Capability, may_act_on
@@ -169,8 +169,11 @@ async def _lock_own_group(
         if not isinstance(caller, Member) or caller.personal_token is not None:
             raise NeedsPerson
         require_mappable(authority.rights, await tx.roles.find(organization.id, group.role))
-    if adds and (missing := await tx.groups.needed_to_add(group.org_id, group.id) - authority.rights):
-        raise GroupOpensMore(min(missing))
+    if adds:
+        needed = await tx.groups.needed_to_add(group.org_id, group.id)
+        if missing := needed - lasting_rights(caller, authority.rights):
+            raise GroupOpensMore(min(missing))
+        require_scopes_for(caller, needed)
     membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
     if membership is not None:
         require_power_over(authority, membership)

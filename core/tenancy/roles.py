@@ -157,7 +157,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             return old
         if new.name != old.name:
             _require_free_name([role for role in await tx.roles.own(organization.id) if role.id != old.id], new.name)
-        holders = await tx.roles.holders(organization.id, old.id, now)
+        holders = _shown_to(rights, await tx.roles.holders(organization.id, old.id, now))
         if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
             raise RoleWidenedByProgram
         if holders.total and not changes.confirmed and not old.capabilities <= new.capabilities:
@@ -193,7 +193,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
             raise RoleAboveOwn
         if authority.role == old.slug:
             raise CannotChangeOwnRole
-        holders = await tx.roles.holders(organization.id, old.id, now)
+        holders = _shown_to(authority.rights, await tx.roles.holders(organization.id, old.id, now))
         if holders.total and not confirmed:
             raise RoleInUse(holders)
         if holders.total and replacement is None:
@@ -213,6 +213,11 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         await tx.roles.remove(organization.id, old.id)
         tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
+
+
+def _shown_to(rights: Rights, holders: RoleHolders) -> RoleHolders:
+    """Return the holders of a role. A caller who may not see members gets their number alone."""
+    return holders if Capability.MEMBERS_VIEW in rights else replace(holders, first=[])
 
 
 async def _require_founded(tx: Transaction, role: OrganizationRole, holders: RoleHolders) -> None:

@@ -68,15 +68,17 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
 def _with_source_token(ports: Ports, id_token: IdToken, access: Claims) -> IdToken:
     """Return the ID token with a token that reads the claims that are too large for it, if there are any.
 
-    The reader of an ID token has no key, so the token is not bound to one. The userinfo endpoint accepts it for these claims
-    only, and nothing else accepts it.
+    The userinfo endpoint accepts it for these claims only, and nothing else accepts it. The reader of an ID token has no key. So a
+    client that binds its tokens to a key gets none.
     """
+    if access.key_thumbprint is not None:
+        return id_token
 
     def sign() -> str:
         audience = ports.tokens.claims_audience
         email = None if access.service else access.email  # tokens for the platform's frontend have one
         source = replace(access, token_id=new_id(), expires_at=id_token.expires_at, audience=audience, email=email)
-        return ports.tokens.sign(replace(source, features=None, key_thumbprint=None, further={}))
+        return ports.tokens.sign(replace(source, features=None, further={}))
 
     return replace(id_token, claims=claim_rules.with_source_token(id_token.claims, sign))
 
