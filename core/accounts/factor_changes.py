@@ -33,15 +33,15 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
     Raises: SignInNotRecent.
     """
     present = await relying_party.load_without_lost_keys(ports, tx, account)
-    needed = min(await _strictest_beyond_mailbox(tx, account.id, now), reachable_strength(present.factors))
+    needed = min(await _strictest_beyond_mailbox(tx, account.id), reachable_strength(present.factors))
     strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
     if strength < needed:
         raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
 
 
-async def _strictest_beyond_mailbox(read: Reading | Transaction, user_id: UUID, now: datetime) -> Strength:
+async def _strictest_beyond_mailbox(read: Reading | Transaction, user_id: UUID) -> Strength:
     policies = await read.sign_in_policies.anywhere(user_id, None)
-    return max((strictest_beyond_mailbox(each.policy, is_admin=each.is_admin, now=now) for each in policies), default=Strength.ONE)
+    return max((strictest_beyond_mailbox(each.policy, is_admin=each.is_admin) for each in policies), default=Strength.ONE)
 
 
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
@@ -60,7 +60,7 @@ async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Acc
     if not await read.accounts.needs_recovery(account.id):
         return False
     present = await relying_party.load_without_lost_keys(ports, read, account)
-    return reachable_strength(present.factors) < await _strictest_beyond_mailbox(read, account.id, now)
+    return reachable_strength(present.factors) < await _strictest_beyond_mailbox(read, account.id)
 
 
 async def still_meets_policies(read: Reading | Transaction, before: Account, after: Account, now: datetime) -> bool:
@@ -68,7 +68,7 @@ async def still_meets_policies(read: Reading | Transaction, before: Account, aft
 
     The owner of the mailbox alone must not get past them, by a password reset or by an undo (security A-6, A-13).
     """
-    needed = await _strictest_beyond_mailbox(read, before.id, now)
+    needed = await _strictest_beyond_mailbox(read, before.id)
     return reachable_strength(after.factors) >= min(needed, reachable_strength(before.factors))
 
 

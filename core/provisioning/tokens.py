@@ -52,7 +52,7 @@ async def create(
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        if not may_empower_directory(rights):
+        if not may_empower_directory(rights, lasting_rights(caller, rights)):
             raise DirectoryAboveOwn
         require_scopes_for(caller, DIRECTORY_RIGHTS)
         if directory_groups:
@@ -86,7 +86,7 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
         given = NO_RIGHTS
         if directory_groups:
-            if not may_empower_directory(rights):
+            if not may_empower_directory(rights, lasting_rights(caller, rights)):
                 raise DirectoryAboveOwn
             require_scopes_for(caller, DIRECTORY_RIGHTS)
             given = await _require_power_over_groups(tx, caller, organization.id, rights)

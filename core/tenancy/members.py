@@ -12,7 +12,8 @@ from uuid import UUID
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, scopes_of
+from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, OWNER, Capability, needs_roles_manage
@@ -90,10 +91,13 @@ async def export(
 ) -> Batches[ExportedMember]:
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
+    Callers who may not see end users get no groups and no roles of applications.
+
     Raises: RoleInsufficient, RoleFilterUnknown.
     """
     _require_management(caller)
-    org_id = caller.acts_in.id
+    org_id, scopes = caller.acts_in.id, scopes_of(caller)
+    sees_holdings = Capability.END_USERS_VIEW in caller.acts_in.rights and (scopes is None or ApiScope.END_USERS_READ in scopes)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
@@ -101,6 +105,8 @@ async def export(
         async with ports.storage.reading() as read:
             accounts = await read.members.batch(org_id, selected, None if last is None else last.account.member.membership, count)
             holdings = await read.access_reasons.holdings(org_id, [account.member.user_id for account in accounts])
+        if not sees_holdings:
+            holdings = {user_id: replace(held, groups=(), application_roles=()) for user_id, held in holdings.items()}
         return [ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
 
     return Batches(load_next, size=EXPORT_BATCH)

@@ -90,15 +90,16 @@ def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, 
     return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
 
 
-def strictest_beyond_mailbox(policy: EffectivePolicy, *, is_admin: bool, now: datetime) -> Strength:
+def strictest_beyond_mailbox(policy: EffectivePolicy, *, is_admin: bool) -> Strength:
     """Return the strength of a sign-in that meets the policy at any risk, and that the mailbox of the user alone does not reach.
 
-    A policy that accepts passkeys, but no passwords and emails, asks the users who have passkeys for one, whatever else it asks for.
+    Rules that start later count, too: users set up their factors before. A policy that accepts passkeys, but no passwords and
+    emails, asks the users who have passkeys for one, whatever else it asks for.
     """
-    methods = policy.in_force(now).methods
-    if methods is not None and Method.PASSKEY in methods and methods.isdisjoint({Method.PASSWORD, Method.EMAIL}):
+    rules = policy.rules
+    if rules.methods is not None and Method.PASSKEY in rules.methods and rules.methods.isdisjoint({Method.PASSWORD, Method.EMAIL}):
         return Strength.PHISHING_RESISTANT
-    return strictest(policy, is_admin=is_admin, now=now, risk_is_high=True)
+    return _required(rules, is_admin=is_admin, risk_is_high=True)
 
 
 def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:

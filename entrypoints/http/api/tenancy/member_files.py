@@ -38,9 +38,9 @@ class ExportedMemberResponse(ResponseModel):
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
     roles: list[Role] = Field(description="All roles of the member in the organization: the own one, then those of their groups.")
-    groups: list[str] = Field(description="The names of the groups that the member is in.")
+    groups: list[str] = Field(description="The names of the groups that the member is in. Empty for callers without `end_users.view`.")
     application_roles: list[ExportedMemberRoleResponse] = Field(
-        description="The roles that the member has in applications, also those by groups."
+        description="The roles that the member has in applications, also those by groups. Empty for callers without `end_users.view`."
     )
     attributes: dict[str, Any] = Field(description="The member's own values of the organization's attributes, by name.")
 

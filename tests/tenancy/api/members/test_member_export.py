@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.api_scopes import ApiScope
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser
 from tests.support.builders import add_account, add_member, run_sql
+from tests.support.personal_tokens import add_personal_token
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin
@@ -106,6 +108,10 @@ async def test_the_export_has_groups_roles_and_attributes(acme: Tenant, other_te
     file = await browser.open(f"{PAGE}/export?role=member&search={acme.people['member'].email}&format=csv")
     [row] = csv.DictReader(io.StringIO(file.text))
     assert {name: json.loads(row[name]) for name in expected} == expected
+    token = (await add_personal_token(acme.ports, acme.people["owner"], acme.org, (ApiScope.MEMBERS_READ,))).text
+    limited = await acme.api.get(f"{acme.path}/members/export?format=jsonl&search={acme.people['member'].email}", token=token)
+    less = expected | {"groups": [], "application_roles": []}  # the token lacks end_users:read
+    assert {name: json.loads(limited.text)[name] for name in expected} == less
     await run_sql(acme.pool, "update memberships set confirmed_at = null where user_id = %s", acme.people["member"].id)
     [line] = await export(acme, f"&search={acme.people['member'].email}")
     assert (line["roles"], [each["role"] for each in line["application_roles"]], line["groups"]) == (
