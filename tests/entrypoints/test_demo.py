@@ -461,8 +461,8 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
             ("Sales", 1),
         ], "with the member who had left"
         organization = f"/api/organizations/{tenant['organization']['slug']}"
-        assert (await api.get(f"{organization}/members/{tenant['member']['id']}", token=token)).json["membership"]["roles"] == [
-            "member",
+        assert (await api.get(f"{organization}/members/{tenant['admin']['id']}", token=token)).json["membership"]["roles"] == [
+            "admin",
             "auditor",
         ]
         own = (await api.get(f"{organization}/members/{tenant['admin']['id']}/attributes", token=token)).json
