@@ -32,6 +32,9 @@ class ApiResourcesRead(Protocol):
         Both belong to the same organization.
         """
 
+    async def find_for_external(self, canonical: str) -> ApiResource | None:
+        """Return the active API resource with this identifier, after normalization, of any active organization."""
+
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """Return whether the user has access to the API resource. It is false if there is no such API resource."""
 
@@ -64,7 +67,10 @@ class ApiResourcesRead(Protocol):
 
 
 class ApiResources(ApiResourcesRead, Protocol):
-    """Write access to API resources. Callers lock the organization before calling any method."""
+    """Write access to API resources. Callers lock the organization before calling any method but `lock`."""
+
+    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+        """Return the API resource, and let other transactions change it only after the end of this one."""
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         """Add an API resource with this identifier. Raises: IdentifierTaken."""

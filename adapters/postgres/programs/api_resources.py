@@ -19,6 +19,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
+from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.programs.model.service_accounts import AccountResource
 
 
@@ -36,6 +37,15 @@ def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
             where s.name = any({scope})))"""
 
 
+EXTERNAL_CLIENTS: Final = Record(
+    ExternalClientPolicy,
+    "r",
+    admit=Column(sql="r.external_admit", read=ClientAdmission),
+    hosts=Column(sql="r.external_hosts", read=tuple),
+    scopes=Column(sql="r.external_scopes", read=tuple),
+    accepts_token_endpoint_audience=Column(sql="r.external_token_endpoint_audience"),
+    registration="r.external_registration",
+)
 API_RESOURCE: Final = Record(
     ApiResource,
     "r",
@@ -49,6 +59,7 @@ API_RESOURCE: Final = Record(
         },
     ),
     policy=Column(sql="r.access_policy", read=AccessPolicy),
+    external_clients=EXTERNAL_CLIENTS.as_field(),
     is_active=is_active("r"),
 )
 SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
@@ -98,6 +109,18 @@ class ApiResources(Repository):
             select {API_RESOURCE.columns} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
             where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}"""
         return await self._one(API_RESOURCE.read, sql, service_id=service_id, canonical=canonical)
+
+    async def find_for_external(self, canonical: str) -> ApiResource | None:
+        sql = f"""
+            select {API_RESOURCE.columns} from api_resources r join organizations o on o.id = r.org_id
+            where r.canonical = %(canonical)s and o.status = 'active' and {is_active("r")}"""
+        return await self._one(API_RESOURCE.read, sql, canonical=canonical)
+
+    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+        sql = f"""
+            select {API_RESOURCE.columns} from api_resources r
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s for share of r"""
+        return await self._one(API_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id)
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         sql = f"""
@@ -176,9 +199,11 @@ class ApiResources(Repository):
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         sql = """
             insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
-                                       access_policy, created_at, updated_at)
+                                       access_policy, external_admit, external_hosts, external_scopes, external_token_endpoint_audience,
+                                       external_registration, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(token_seconds)s, %(access_policy)s, %(created_at)s, %(updated_at)s)"""
+                    %(token_seconds)s, %(access_policy)s, %(external_admit)s, %(external_hosts)s, %(external_scopes)s,
+                    %(external_token_endpoint_audience)s, %(external_registration)s, %(created_at)s, %(updated_at)s)"""
         await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
@@ -195,7 +220,10 @@ class ApiResources(Repository):
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
             update api_resources set
                 name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
-                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, updated_at = %(updated_at)s
+                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, external_admit = %(external_admit)s,
+                external_hosts = %(external_hosts)s, external_scopes = %(external_scopes)s,
+                external_token_endpoint_audience = %(external_token_endpoint_audience)s,
+                external_registration = %(external_registration)s, updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **API_RESOURCE.values(resource))
 

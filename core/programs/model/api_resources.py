@@ -19,6 +19,7 @@ from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email
+from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
 
 MAX_RESOURCES: Final = 100  # of an organization
 MAX_SCOPES: Final = 50  # of a resource
@@ -132,6 +133,7 @@ class ApiResource:
     scopes: tuple[ResourceScope, ...]
     token_seconds: int  # the lifetime of access tokens
     policy: AccessPolicy = AccessPolicy.ANYONE  # the users that applications get tokens for
+    external_clients: ExternalClientPolicy = NO_EXTERNAL_CLIENTS
     created_at: datetime
     updated_at: datetime
     is_active: bool = True  # False while the organization does not have the host of the identifier
