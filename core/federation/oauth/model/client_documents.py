@@ -7,7 +7,7 @@ of -01 and later that are stricter hold, too. This module alone knows the draft 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
@@ -75,7 +75,6 @@ class ClientDocument:
     is_native: bool = False  # a program on the user's device
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
-    fresh_for: timedelta = field(default=MIN_FRESH, compare=False)
 
     @property
     def host(self) -> str:
