@@ -38,6 +38,13 @@ def api_resource_access_updated(old: ApiResource, new: ApiResource) -> Event:
     return _resource_event("api_resource.access.updated", new, {**_resource_details(new), "changes": changes})
 
 
+def external_client_policy_updated(old: ApiResource, new: ApiResource) -> Event:
+    """The external clients that may ask for an API resource were changed. The event has the old and new value of each changed field."""
+    names = "admit", "hosts", "scopes", "accepts_token_endpoint_audience", "registration"
+    changes = field_changes(old.external_clients, new.external_clients, *names)
+    return _resource_event("api_resource.external_clients.updated", new, {**_resource_details(new), "changes": changes})
+
+
 def api_resource_deleted(resource: ApiResource) -> Event:
     """An API resource was deleted."""
     return _resource_event("api_resource.deleted", resource, _resource_details(resource))

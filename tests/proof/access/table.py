@@ -292,6 +292,8 @@ GET    {resource}                             401  403  403  403  200  200  200 
 PATCH  {resource}                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/access                      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {resource}/access                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/external-clients            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/external-clients            401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/assignments                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 POST   {resource}/assignments                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -965,6 +967,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
+    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"]}),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
