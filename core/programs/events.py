@@ -27,8 +27,9 @@ def api_resource_created(resource: ApiResource) -> Event:
 def api_resource_updated(old: ApiResource, new: ApiResource) -> Event:
     """An API resource was changed. The event contains the old and new value of each changed field."""
     changes = field_changes(old, new, "name", "token_seconds")
-    if old.scopes != new.scopes:
-        changes["scopes"] = {"old": _scopes_with_descriptions(old), "new": _scopes_with_descriptions(new)}
+    for name, describe in (("scopes", _scopes_with_descriptions), ("implied_scopes", _implications)):
+        if describe(old) != describe(new):
+            changes[name] = {"old": describe(old), "new": describe(new)}
     return _resource_event("api_resource.updated", new, {**_resource_details(new), "changes": changes})
 
 
@@ -132,6 +133,10 @@ def _client_details(client: ResourceClient) -> dict[str, Any]:
 
 def _scopes_with_descriptions(resource: ApiResource) -> dict[str, str]:
     return {scope.name: scope.description for scope in resource.scopes}
+
+
+def _implications(resource: ApiResource) -> dict[str, Any]:
+    return {name: list(implied) for name, implied in resource.implications.items()}
 
 
 def service_account_created(account: ServiceAccount) -> Event:

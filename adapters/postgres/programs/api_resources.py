@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
@@ -50,12 +52,13 @@ API_RESOURCE: Final = Record(
     ApiResource,
     "r",
     scopes=Columns(
-        "r.scope_names, r.scope_descriptions",
-        2,
-        lambda row: tuple(map(ResourceScope, *row)),
+        "r.scope_names, r.scope_descriptions, r.scope_implications",
+        3,
+        lambda row: tuple(ResourceScope(name, text, tuple(row[2].get(name, ()))) for name, text in zip(*row[:2], strict=True)),
         lambda scopes: {
             "scope_names": [scope.name for scope in scopes],
             "scope_descriptions": [scope.description for scope in scopes],
+            "scope_implications": Jsonb({scope.name: scope.implies for scope in scopes if scope.implies}),
         },
     ),
     policy=Column(sql="r.access_policy", read=AccessPolicy),
@@ -198,12 +201,13 @@ class ApiResources(Repository):
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         sql = """
-            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
-                                       access_policy, external_admit, external_hosts, external_scopes, external_token_endpoint_audience,
-                                       external_registration, created_at, updated_at)
+            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, scope_implications,
+                                       token_seconds, access_policy, external_admit, external_hosts, external_scopes,
+                                       external_token_endpoint_audience, external_registration, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(token_seconds)s, %(access_policy)s, %(external_admit)s, %(external_hosts)s, %(external_scopes)s,
-                    %(external_token_endpoint_audience)s, %(external_registration)s, %(created_at)s, %(updated_at)s)"""
+                    %(scope_implications)s, %(token_seconds)s, %(access_policy)s, %(external_admit)s, %(external_hosts)s,
+                    %(external_scopes)s, %(external_token_endpoint_audience)s, %(external_registration)s, %(created_at)s,
+                    %(updated_at)s)"""
         await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
@@ -220,6 +224,7 @@ class ApiResources(Repository):
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
             update api_resources set
                 name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
+                scope_implications = %(scope_implications)s,
                 token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, external_admit = %(external_admit)s,
                 external_hosts = %(external_hosts)s, external_scopes = %(external_scopes)s,
                 external_token_endpoint_audience = %(external_token_endpoint_audience)s,

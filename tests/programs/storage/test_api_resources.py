@@ -69,7 +69,7 @@ async def user_id(storage: Postgres) -> UUID:
 
 
 async def test_all_fields_are_stored_and_returned(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
-    first = resource(acme)
+    first = resource(acme, scopes=(READ, replace(WRITE, implies=(READ.name,))))
     second = resource(acme, f"urn:gatehouse:{acme}:x", scopes=(), policy=AccessPolicy.ASSIGNED, created_at=NOW + HOUR, is_active=True)
     await store(storage, second, first, resource(other_tenant))
     async with storage.reading() as read:

@@ -1379,6 +1379,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "preset:claude": "yes"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),

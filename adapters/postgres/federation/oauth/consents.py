@@ -11,6 +11,7 @@ from adapters.postgres.programs.api_resources import access_sql, to_resource_acc
 from core.authentication.model.openid import FURTHER_SCOPES, ResourceGrant, Scope, in_order
 from core.federation.oauth.model.consents import Agreement, Consent
 from core.federation.oauth.model.external_clients import ClientFacts
+from core.programs.model.api_resources import add_implied
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
 API_ACCESS: Final = f"""
@@ -54,11 +55,12 @@ class Consents(Repository):
     async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
         agreement = await self._one(
             lambda row: Agreement(
-                frozenset(Scope(name) for name in row[0]), None if row[1] is None else frozenset(row[1]), frozenset(row[2]), row[3]
+                frozenset(map(Scope, row[0])), None if row[1] is None else add_implied(row[1], row[2]), frozenset(row[3]), row[4]
             ),
             f"""
-            select {SCOPE}, a.scope, c.redirect_uris, c.client_authentication from consents c
+            select {SCOPE}, a.scope, r.scope_implications, c.redirect_uris, c.client_authentication from consents c
             left join api_consents a on a.user_id = c.user_id and a.service_id = c.service_id and a.resource_id = %(resource_id)s
+            left join api_resources r on r.id = a.resource_id
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s""",
             org_id=org_id,
             service_id=service_id,

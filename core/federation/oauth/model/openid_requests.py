@@ -312,12 +312,14 @@ def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> s
 
 
 def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
-    """Return the requested access to an API resource. Scopes that it does not have are ignored, also scopes of OpenID Connect.
+    """Return the requested access to an API resource, with the scopes that requested ones imply.
+
+    Scopes that it does not have are ignored, also scopes of OpenID Connect.
 
     Raises: ResourceScopeUnknown if no requested scope is known.
     """
     names = split_scope(text)
-    scope = api.known_scopes(names)
+    scope = api.granted_scopes(names)
     if names and not scope and not is_openid:
         raise ResourceScopeUnknown
     return ResourceGrant(api.id, scope, api.token_seconds)

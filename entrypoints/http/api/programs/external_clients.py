@@ -53,6 +53,17 @@ class ExternalClientsResponse(ResponseModel):
     registration: bool = Field(description="Whether clients that registered themselves may ask, too.")
 
 
+def to_policy(data: ExternalClientsRequest) -> ExternalClientPolicy:
+    """Return the policy in a request."""
+    return ExternalClientPolicy(
+        admit=data.admit,
+        hosts=tuple(data.hosts),
+        scopes=None if data.scopes is None else tuple(data.scopes),
+        accepts_token_endpoint_audience=data.accepts_token_endpoint_audience,
+        registration=data.registration,
+    )
+
+
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
 @member(Capability.RESOURCES_VIEW)
 async def get_policy(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
@@ -72,11 +83,5 @@ async def replace_policy(org_slug: str, resource_id: UUID, data: ExternalClients
     A client that is no longer admitted gets no further tokens, and introspection calls its tokens
     inactive at once. The access policy of the API resource decides about users.
     """
-    policy = ExternalClientPolicy(
-        admit=data.admit,
-        hosts=tuple(data.hosts),
-        scopes=None if data.scopes is None else tuple(data.scopes),
-        accepts_token_endpoint_audience=data.accepts_token_endpoint_audience,
-        registration=data.registration,
-    )
-    return ExternalClientsResponse.of((await external_clients.save_policy(ports(), acting(), resource_id, policy)).external_clients)
+    resource = await external_clients.save_policy(ports(), acting(), resource_id, to_policy(data))
+    return ExternalClientsResponse.of(resource.external_clients)
