@@ -34,7 +34,6 @@ from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
 from core.federation.oauth.model.client_documents import is_address
-from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
     USER_CODE_ALPHABET,
@@ -110,7 +109,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 async def _find_client(ports: Ports, read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext]:
     """Return the application that the device runs. An external client must be stored: a device shows no page that could introduce it."""
     if is_address(request.client_id):
-        return (await external_clients.identify(ports, ClientCredentials(request.client_id, resource=request.resource)))[:2]
+        return await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
     try:
         return await requests.find_service(read, request) or refuse(ApplicationMissing)
     except ServiceNotFound:

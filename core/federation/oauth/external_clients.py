@@ -5,7 +5,6 @@ decides, and the pages show the host alone. The document is fetched for a signed
 stored with the first consent (`store`). From then on the client is an application like others (docs/adr/0043).
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 from core.applications.model.services import Service
@@ -121,10 +120,13 @@ async def _find_usable(ports: Ports, client: ExternalClient) -> Service | None:
     return service if fetched_at is not None and ports.clock.now() < fetched_at + USABLE_FOR else None
 
 
-async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext] | None:
-    """Return the client if it was stored for this API resource, which admits it, or None. Raises: the errors of `find`."""
-    client = await find(ports, read, address, resource)
-    return await read.services.client_by_id(client.api.org_id, client.service.id)
+async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext]:
+    """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
+    try:
+        client = await find(ports, read, address, resource)
+    except (ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted):
+        raise ClientInvalid from None
+    return await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
@@ -153,22 +155,23 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
     address, now = credentials.client_id or "", ports.clock.now()
     async with ports.storage.reading() as read:
         if credentials.grant is None:
-            try:
-                stored = await find_stored(ports, read, address, credentials.resource) or refuse(ClientInvalid)
-            except (ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted):
-                raise ClientInvalid from None
-            return *stored, await read.external_clients.has_consents(stored[0].org_id, stored[0].id)
+            service, context = await find_stored(ports, read, address, credentials.resource)
+            return service, context, await read.external_clients.has_consents(service.org_id, service.id)
         found = await read.external_clients.of_secret(address, digest(credentials.grant), now)
-        if found is not None:
-            return found
-    with suppress(Unauthenticated):
-        claims = await signing_keys.read_token(ports, credentials.grant, for_any_audience=True)
-        if isinstance(claims, Claims) and claims.client_uri == address and claims.org_id is not None and claims.client_id is not None:
-            async with ports.storage.reading() as read:
-                client = await read.services.client_by_id(claims.org_id, claims.client_id)
-            if client is not None:
-                return *client, claims.expires_at > now
-    raise ExternalGrantUnknown
+    return found or await _identify_by_token(ports, address, credentials.grant)
+
+
+async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool]:
+    """Return the client with this address that got this access token. Raises: ExternalGrantUnknown."""
+    try:
+        claims = await signing_keys.read_token(ports, token, for_any_audience=True)
+    except Unauthenticated:
+        raise ExternalGrantUnknown from None
+    if not isinstance(claims, Claims) or claims.client_uri != address or claims.org_id is None or claims.client_id is None:
+        raise ExternalGrantUnknown
+    async with ports.storage.reading() as read:
+        client = await read.services.client_by_id(claims.org_id, claims.client_id) or refuse(ExternalGrantUnknown)
+    return *client, True
 
 
 async def assertion_audiences(ports: Ports, service: Service, issuer: str) -> frozenset[str]:
