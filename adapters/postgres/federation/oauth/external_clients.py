@@ -37,7 +37,7 @@ class ExternalClients(Repository):
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and r.external_token_endpoint_audience limit 1"""
         return await self._exists(sql, org_id=org_id, service_id=service_id)
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> None:
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         # Users who sign in with the same document change nothing, so they do not wait for each other.
         await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
         await self._write(
@@ -49,11 +49,11 @@ class ExternalClients(Repository):
             **STORED.values(service),
             now=now,
         )
-        await self._write(
+        return await self._exists(
             """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             select org_id, %(resource_id)s, id, '{}', %(now)s from services where org_id = %(org_id)s and id = %(id)s for key share
-            on conflict do nothing""",
+            on conflict do nothing returning 1""",
             org_id=service.org_id,
             id=service.id,
             resource_id=resource_id,
