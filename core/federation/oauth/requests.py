@@ -134,7 +134,7 @@ async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Se
         org_slug = client[1].org_slug
     await services.require_open(read, org_slug, client[1] if client else None)
     service, context = client or refuse(ServiceNotFound)
-    if request.client_id not in (None, str(service.client_id)):
+    if request.client_id not in (None, service.client_name):
         raise ClientIdMismatch
     return service, context
 
@@ -153,7 +153,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
         hint = None
         if request.id_token_hint is not None:
             hint = ports.tokens.read_id_token_hint(request.id_token_hint) or refuse(IdTokenHintInvalid)
-            client_id = FRONTEND_CLIENT_ID if context is None else str(context.client_id)
+            client_id = FRONTEND_CLIENT_ID if context is None else context.client_name
             if hint.client_id != client_id:
                 raise IdTokenHintInvalid
         openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)

@@ -73,8 +73,8 @@ class OAuthClient:
 
 
 def client_id_text(client: OAuthClient) -> str:
-    """Return the client id as in requests: that of the service, or of the platform's frontend."""
-    return FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+    """Return the client id as in requests: the name of the client, or of the platform's frontend."""
+    return FRONTEND_CLIENT_ID if client.context is None else client.context.client_name
 
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2

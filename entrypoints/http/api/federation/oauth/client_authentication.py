@@ -9,8 +9,7 @@ from pydantic import Field
 from quart import request
 
 from core.federation.oauth import clients
-from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
-from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
@@ -96,7 +95,7 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
 
 
 def _record(client: OAuthClient) -> None:
-    request_record().caller = FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+    request_record().caller = client_id_text(client)
     request_record().organization = client.context.org_slug if client.context else None
 
 
