@@ -6,11 +6,13 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.applications.model.services import Service
 from core.applications.model.users import DeferredEnrollment
 from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Agreement, Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.external_clients import ClientFacts
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
@@ -72,9 +74,12 @@ class AuthorizationCodes(Protocol):
 
 
 class PushedRequestsRead(Protocol):
-    """Read access to pushed authorization requests. `client_id` is that of the service, or None for the platform's frontend."""
+    """Read access to pushed authorization requests.
 
-    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
+    An external client has a `client_uri`, and another service a `client_id`. Without both, it is the platform's frontend.
+    """
+
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime, client_uri: str | None = None) -> str | None:
         """Return the parameters of a request of this client that is neither used nor expired, as a query string."""
 
 
@@ -114,8 +119,13 @@ class ConsentsRead(Protocol):
 class Consents(ConsentsRead, Protocol):
     """Write access to consents. Callers lock the account before calling any method."""
 
-    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
-        """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
+    async def add(
+        self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
+    ) -> bool:
+        """Add these scopes to the consent, and the facts about an external client. Return whether any is new.
+
+        If the service was deleted, add nothing.
+        """
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
         """Add this access to an API resource to the consent, which exists.
@@ -146,6 +156,35 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
         """Delete this grant, and return it, if there is one. The last one of the client takes the whole consent to it along.
 
         This is two statements.
+        """
+
+
+class ExternalClientsRead(Protocol):
+    """External clients that users have agreed to. Each is an application of the organization of its API resource."""
+
+    async def organization(self, org_id: UUID) -> tuple[str, bool] | None:
+        """Return the slug of an active organization, and whether it has a sign-in policy."""
+
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
+        """Return the client with this address that got this code or refresh token, and whether that is live.
+
+        Used ones count, so that a second use is noticed.
+        """
+
+    async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
+        """Return whether a user agrees to the client now."""
+
+    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
+        """Return whether an API resource of the client lets its assertions name the token endpoint."""
+
+
+class ExternalClients(ExternalClientsRead, Protocol):
+    """Write access to external clients. Callers lock the API resource first."""
+
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> None:
+        """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
+
+        Of several parallel calls for a new client, one stores it.
         """
 
 

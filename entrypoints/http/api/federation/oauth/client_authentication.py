@@ -50,7 +50,9 @@ def client_credentials(body: ClientRequest) -> ClientCredentials:
     if sum((header is not None, *in_body)) > 1 or (header is not None and body.client_id not in (None, header.client_id)):
         raise CredentialsRepeated
     secrets = () if body.client_secret is None else (body.client_secret,)
-    return header or ClientCredentials(body.client_id, secrets, body.client_assertion)
+    presented = [getattr(body, name, None) for name in ("code", "refresh_token", "device_code", "token")]
+    grant = next((text for text in presented if text is not None), None)
+    return header or ClientCredentials(body.client_id, secrets, body.client_assertion, grant, getattr(body, "resource", None))
 
 
 def _basic_credentials() -> ClientCredentials | None:
