@@ -69,6 +69,7 @@ from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
 from adapters.postgres.federation.oauth.external_clients import ExternalClients
+from adapters.postgres.federation.oauth.external_grants import ExternalGrants
 from adapters.postgres.federation.oauth.pushed_requests import PushedRequests
 from adapters.postgres.federation.saml.configuration import Saml
 from adapters.postgres.federation.saml.logout import SamlLogouts
@@ -191,6 +192,7 @@ class Repositories(Scope):
     authorization_codes = cached_property(AuthorizationCodes)
     client_assertions = cached_property(UsedAssertions)
     consents = cached_property(Consents)
+    external_grants = cached_property(ExternalGrants)
     device_codes = cached_property(DeviceCodes)
     external_clients = cached_property(ExternalClients)
     pushed_requests = cached_property(PushedRequests)

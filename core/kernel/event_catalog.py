@@ -178,6 +178,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.service_account.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),
             *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
+            *_kinds("API resources", Target.USER, "api_resource.grant.ended"),
             *_kinds("API resources", Target.GROUP, "api_resource.group.assigned", "api_resource.group.unassigned"),
             *_kinds(
                 "Service accounts",

@@ -259,6 +259,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} ended the assignment of {target} to the API resource {name}",
             "{actor} ended the assignment of {target} to an API resource",
         ),
+        "api_resource.grant.ended": (
+            "{actor} ended the access of {client} to the API resource {name} for {target}",
+            "{actor} ended the access of an external client for {target}",
+        ),
         "api_resource.group.assigned": (
             "{actor} assigned the group {target} to the API resource {name}",
             "{actor} assigned the group {target} to an API resource",

@@ -6,7 +6,7 @@ from uuid import UUID
 from core.kernel.callers import OrganizationCaller
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.external_clients import ExternalClientPolicy, check_policy
+from core.programs.model.external_clients import ExternalClientPolicy, admits, check_policy, client_host
 from ports import Ports
 
 
@@ -20,6 +20,11 @@ async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUI
         new = replace(old, external_clients=check_policy(policy, old.scope_names))
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
+            # Lock order: first the API resource, whose lock `save` takes. A client that is stored at the same time holds it,
+            # and so the next statements see this client.
             await tx.api_resources.save(new)
+            origins = await tx.api_resources.origins_of_external_clients(new.org_id, new.id)
+            refused = [origin for origin in origins if not admits(new.external_clients, origin and client_host(origin))]
+            await tx.api_resources.remove_external_clients(new.org_id, new.id, refused)
             tx.record(events.external_client_policy_updated(old, new))
     return new

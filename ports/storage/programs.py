@@ -86,6 +86,12 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
+    async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
+        """Return the origin of each external client that may ask for the resource, once. It is None for clients without an address."""
+
+    async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
+        """Forbid the external clients of these origins to ask for the resource."""
+
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None: ...
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:

@@ -28,7 +28,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
-from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, PushedRequestsRead
+from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
@@ -177,6 +177,8 @@ class Reading(Protocol):
     # federation
     @property
     def consents(self) -> ConsentsRead: ...
+    @property
+    def external_grants(self) -> ExternalGrantsRead: ...
     @property
     def device_codes(self) -> DeviceCodesRead: ...
     @property

@@ -118,6 +118,9 @@ CONSENT: dict[str, object] = {
     "organization": "Acme & Sons",
     "since": AT,
     "last_sign_in": AT,
+    "last_used": AT,
+    "is_external": False,
+    "host": None,
     "scopes": ["openid", "profile", "email", "offline_access", "org", "roles", "permissions", "groups"],
     "apis": [ACCESS_TO_API],
 }
@@ -494,7 +497,7 @@ PAGES: dict[str, dict[str, object]] = {
         **ACCOUNT,
         **{"kind": "security_key", "options": CEREMONY, "is_second": False, "typed": {"name": "Laptop"}, "problem": "Not now."},
     },
-    "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT]},
+    "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT, CONSENT | {"is_external": True, "host": "claude.ai"}]},
     "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
     "applications/own_applications.html": {
         **ACCOUNT,

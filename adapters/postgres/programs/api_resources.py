@@ -1,5 +1,6 @@
 """API resources of organizations, their clients, and the users that are assigned to them."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
@@ -70,7 +71,9 @@ CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slu
 CLIENTS: Final = f"""
     select {CLIENT.columns}
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
-    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s"""
+    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is null"""
+# Scheme, host and port of an external client's address, or null for one that registered itself
+ORIGIN: Final = "substring(v.client_uri from '^https://[^/]+')"
 # The scopes that applications and service accounts get for themselves
 PROGRAM_GRANTS: Final = """
     select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
@@ -250,6 +253,19 @@ class ApiResources(Repository):
             delete from api_resource_clients
             where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s"""
         await self._run(sql, org_id=org_id, resource_id=resource_id, service_id=service_id)
+
+    async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
+        sql = f"""
+            select distinct {ORIGIN} from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
+            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is not null"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, resource_id=resource_id)
+
+    async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
+        sql = f"""
+            delete from api_resource_clients c using services v
+            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.id = c.service_id and v.org_id = c.org_id
+              and v.client_uri is not null and coalesce({ORIGIN}, '') = any(%(origins)s)"""
+        await self._run(sql, org_id=org_id, resource_id=resource_id, origins=[origin or "" for origin in origins])
 
     async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:
         sql = """

@@ -140,7 +140,7 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
     resource = await tx.api_resources.lock(service.org_id, api.id)
     if resource is None or not admits(resource.external_clients, client_host(service.client_uri)):
         raise AccessDenied("The organization no longer admits this application.")
-    if not set(api.scope) <= set(resource.external_clients.known_scopes(resource.scope_names)):
+    if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
     if await tx.external_clients.save(service, api.id, ports.clock.now()):
         tx.record(events.external_client_added(resource, service.client_uri, service.id))

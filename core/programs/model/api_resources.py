@@ -152,6 +152,11 @@ class ApiResource:
         """The scopes that scopes imply, by the names of those that imply any."""
         return {scope.name: scope.implies for scope in self.scopes if scope.implies}
 
+    @property
+    def external_scopes(self) -> tuple[str, ...]:
+        """The scopes that external clients may ask for, and those that these imply."""
+        return self.granted_scopes(self.external_clients.known_scopes(self.scope_names))
+
     def access(self, names: Collection[str]) -> "ResourceAccess":
         """Return the access that these scopes give."""
         return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))

@@ -258,10 +258,11 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
         sign-ons.
         """
 
-    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime, resource_id: UUID | None = None) -> None:
         """End the sessions that this user has at this service of this organization, if they have a scope that the user agreed to.
 
-        This also ends authorization codes and device approvals that would start such sessions.
+        This also ends authorization codes and device approvals that would start such sessions. With `resource_id`, only those for
+        this API resource end.
         """
 
     async def end_without_access(

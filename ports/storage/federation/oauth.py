@@ -13,10 +13,12 @@ from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
+from core.kernel.values import Page, PageResult
 
 
 class AuthorizationCodeUse(Protocol):
@@ -133,6 +135,28 @@ class Consents(ConsentsRead, Protocol):
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Delete the consent of this user to an application of any organization, and return it, if there is one."""
+
+
+class ExternalGrantsRead(Protocol):
+    """Read access to the grants of users to external clients at API resources."""
+
+    async def page(self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ExternalGrant]:
+        """Return a page of the grants at this API resource, by email address and client.
+
+        `search` is a part of an email address in lower case.
+        """
+
+    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None: ...
+
+
+class ExternalGrants(ExternalGrantsRead, Protocol):
+    """Write access to grants of users to external clients. Callers lock the account before calling any method."""
+
+    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:
+        """Delete this grant, and return it, if there is one. The last one of the client takes the whole consent to it along.
+
+        This is two statements.
+        """
 
 
 class ExternalClientsRead(Protocol):

@@ -37,6 +37,10 @@ CONSENT: Final = Record(
         greatest(c.granted_at, (
             select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
     last_sign_in_at="u.last_login_at",
+    last_used_at="""
+        (select max(t.created_at) from sessions s join refresh_tokens t on t.session_id = s.id
+         where s.user_id = c.user_id and s.service_id = c.service_id)""",
+    client_uri="v.client_uri",
     apis=Columns(API_ACCESS, 1, lambda row: tuple(map(to_resource_access, row[0] or ()))),
 )
 

@@ -104,7 +104,7 @@ def context_of(service: Service, org_slug: str, *, has_sign_in_policy: bool) -> 
 
 def narrow(api: ApiResource) -> ApiResource:
     """Return the API resource with only the scopes that external clients may ask for."""
-    names = api.external_clients.known_scopes(api.scope_names)
+    names = api.external_scopes
     return replace(api, scopes=tuple(scope for scope in api.scopes if scope.name in names))
 
 

@@ -1,20 +1,24 @@
-"""The page of an API resource about external clients: the policy that admits them."""
+"""The page of an API resource about external clients: the policy that admits them, and the users who connected one."""
 
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.federation.oauth import external_grants
+from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.roles import Capability
+from core.kernel.values import PageResult
 from core.programs import api_resources, external_clients
 from core.programs.model import external_clients as model
 from core.programs.model.api_resources import ApiResource
 from core.programs.model.client_presets import PRESETS
 from core.programs.model.external_clients import ClientAdmission, client_host
+from entrypoints.http.api.applications.service_access import AssignmentsQuery
 from entrypoints.http.api.programs.external_clients import ExternalClientsRequest, to_policy
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, SCOPE, resource_values
@@ -23,6 +27,7 @@ routes = Blueprint("external_client_pages", __name__)
 
 PAGE: Final = f"{ONE}/external-clients"
 API: Final = f"{API_OF_ONE}/external-clients"
+GRANT: Final = f"{API}/grants/<user_id>/<client_id>"
 PRESET: Final = "preset:"  # the name of the checkbox of a preset begins with this
 ADMISSIONS: Final = [
     (ClientAdmission.NONE.value, "Off"),
@@ -72,23 +77,32 @@ def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
     )
 
 
-async def _values(typed: Form | None, resource_id: UUID) -> dict[str, Any]:
-    resource = await api_resources.find(ports(), acting_member(), resource_id)
+async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await api_resources.find(ports(), acting_member(), resource_id), query or AssignmentsQuery()
+    grants: PageResult[ExternalGrant] = PageResult([], 0)
+    if may(Capability.END_USERS_VIEW):
+        grants = await external_grants.list_page(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
         **resource_values(resource),
         "typed": _stored(resource) if typed is None else typed,
         "policy": resource.external_clients,
         "admissions": ADMISSIONS,
         "presets": PRESETS,
+        "grants": [(grant, client_host(grant.client_uri)) for grant in grants.items],
+        "query": query,
+        **neighbors(query, grants.total),
     }
 
 
 @routes.get(PAGE)
 @member_page(Capability.RESOURCES_VIEW)
-@shows(f"GET {API}", f"PUT {API}")
-async def show_external_clients(org_slug: str, resource_id: UUID) -> Response:
-    """Show the external clients that may ask for an API resource."""
-    return await console_page("programs/external_clients.html", **await _values(None, resource_id))
+@shows(f"GET {API}/grants", f"GET {API}", f"PUT {API}", f"DELETE {GRANT}")
+async def show_external_clients(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
+    """Show the external clients that may ask for an API resource.
+
+    Below, it lists the users who have connected one.
+    """
+    return await console_page("programs/external_clients.html", **await _values(None, resource_id, query_args))
 
 
 @routes.post(PAGE)
@@ -100,3 +114,12 @@ async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Respons
     resource = await api_resources.find(ports(), acting_member(), resource_id)
     await external_clients.save_policy(ports(), acting_member(), resource.id, to_policy(_to_request(form, resource)))
     return redirect_with_notice("external-clients-saved", organization_path(f"/api-resources/{resource.id}/external-clients"))
+
+
+@routes.post(f"{PAGE}/grants/<user_id>/<client_id>/end")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {GRANT}")
+async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
+    """End the access of an external client for a user."""
+    await external_grants.end(ports(), acting_member(), resource_id, user_id, client_id)
+    return redirect_with_notice("external-grant-ended", organization_path(f"/api-resources/{resource_id}/external-clients"))
