@@ -13,9 +13,10 @@ from tests.fakes.http_server import Answer as Published
 from tests.fakes.outside import FakeClock
 from tests.federation.api.external.conftest import client, server
 from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.relying import redirect_parts
 from tests.federation.api.resources.orders import ORDERS, error
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.builders import run_concurrently, run_sql
+from tests.support.builders import Answer, run_concurrently, run_sql
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
 
@@ -73,24 +74,23 @@ async def test_a_policy_that_changes_between_page_and_consent_gets_no_code(clien
     assert await client.stored() == []
 
 
-async def test_consents_and_a_change_of_the_policy_at_once_leave_no_client_behind(client: ExternalParty) -> None:
-    """A code is issued before the change or not at all: then the change has removed the client from the API resource."""
-    pages = [await client.open() for _ in range(6)]
+async def test_a_consent_and_a_change_of_the_policy_at_once_leave_no_client_behind(client: ExternalParty) -> None:
+    """A code is issued before the change or not at all, and after the change it opens nothing."""
+    [(resource,)] = await run_sql(client.tenant.pool, "select id from api_resources")
+    policy = f"/api/organizations/{client.tenant.slug}/api-resources/{resource}/external-clients"
+    pages = [await client.open() for _ in range(5)]
 
-    async def act(number: int) -> bool:
-        if number == 3:
-            await run_sql(
-                client.tenant.pool,
-                """
-                with changed as (update api_resources set external_admit = 'none' returning id)
-                select count(*) from changed""",
-            )
-            return False
-        return is_code(await client.browser.answer(pages[number], "continue"))
+    async def act(number: int) -> Answer:
+        if number == len(pages):
+            return await client.api.call("PUT", policy, {"admit": "none"}, token=client.tenant.token("admin"))
+        return await client.browser.answer(pages[number], "continue")
 
-    await run_concurrently(6, act)
-    async with unchanged(client.tenant.pool):
-        assert (await client.open()).status == 403
+    answers = await run_concurrently(len(pages) + 1, act)
+    assert answers.pop().status == 200
+    for answer in filter(is_code, answers):
+        assert (await client.exchange(redirect_parts(answer)[1]["code"])).status in (400, 403)
+    assert await run_sql(client.tenant.pool, "select 1 from api_resource_clients") == []
+    assert (await client.open()).status == 403
 
 
 async def test_lookalike_hosts_are_shown_as_they_are(client: ExternalParty) -> None:
