@@ -179,7 +179,16 @@ class ExternalClientsRead(Protocol):
 
 
 class ExternalClients(ExternalClientsRead, Protocol):
-    """Write access to external clients. Callers lock the API resource first."""
+    """Write access to external clients. Callers of `save` lock the API resource first."""
+
+    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
+        """Return organization and id of a client whose document was last fetched before that time, and that no user agrees to.
+
+        It has no live session and no live code.
+        """
+
+    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+        """Lock the client if that is still so. The organization is locked."""
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
