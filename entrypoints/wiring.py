@@ -229,6 +229,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
         "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, TimedMailbox(), holder),
+        "external_client_sweeper": partial(sweeper, ports, sweep_jobs.EXTERNAL_CLIENTS, TimedMailbox(), holder),
         "figure_counter": partial(sweeper, ports, sweep_jobs.FIGURES, TimedMailbox(), holder),
         "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, TimedMailbox(), holder),
         "invitation_sweeper": partial(sweeper, ports, sweep_jobs.INVITATION_EXPIRY, mailboxes.invitation_sweeper, holder),

@@ -5,10 +5,9 @@ from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, in_order
 from core.authentication.policy_checks import NO_ADMISSION, Admission
-from core.federation.oauth.model.consents import Agreement
-from core.federation.oauth.model.external_clients import ClientFacts
 from core.kernel.proofs import Strength
 from core.programs.model.api_resources import ApiResource
 

@@ -173,6 +173,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Roles", Target.ROLE, "role.created", "role.updated", "role.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated", "api_resource.external_clients.updated"),
+            *_kinds("API resources", Target.API_RESOURCE, "external_client.added"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.service_account.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),

@@ -236,6 +236,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "api_resource.deleted": ("{actor} deleted the API resource {target}",),
         "api_resource.access.updated": ("{actor} changed who can use the API resource {target}",),
         "api_resource.external_clients.updated": ("{actor} changed which external clients can use the API resource {target}",),
+        "external_client.added": (
+            "{actor} was the first to give {client} access to {target}",
+            "{actor} was the first to give an external client access to {target}",
+        ),
         "api_resource.client.updated": ("{actor} changed the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.client.removed": ("{actor} ended the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.service_account.updated": ("{actor} changed the access of {service_account_name} to {target}", _CHANGED_RESOURCE),

@@ -51,6 +51,13 @@ def api_resource_deleted(resource: ApiResource) -> Event:
     return _resource_event("api_resource.deleted", resource, _resource_details(resource))
 
 
+def external_client_added(resource: ApiResource, client_uri: str, service_id: UUID) -> Event:
+    """A user was the first of the organization to give an external client access to the API resource. `client` is its address."""
+    return _resource_event(
+        "external_client.added", resource, {**_resource_details(resource), "client": client_uri, "service_id": str(service_id)}
+    )
+
+
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:
     """An application may ask for an API resource. `scopes` are the scopes that it gets for itself."""
     details = {**_resource_details(resource), **_client_details(client), "scopes": list(client.scopes)}

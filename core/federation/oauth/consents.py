@@ -7,10 +7,10 @@ from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.consents import Agreement, Consent, ConsentNotFound
-from core.federation.oauth.model.external_clients import ClientFacts
+from core.federation.oauth.model.consents import Consent, ConsentNotFound
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from ports import Ports

@@ -34,7 +34,7 @@ from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.claims import Claims
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
 from core.kernel.values import digest
-from core.programs import api_resources
+from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource
 from core.programs.model.external_clients import admits, client_host
 from ports import Ports
@@ -142,7 +142,8 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
         raise AccessDenied("The organization no longer admits this application.")
     if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
-    await tx.external_clients.save(service, api.id, ports.clock.now())
+    if await tx.external_clients.save(service, api.id, ports.clock.now()):
+        tx.record(events.external_client_added(resource, service.client_uri, service.id))
 
 
 async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Service, ServiceContext, bool]:

@@ -15,6 +15,7 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
+from core.authentication.model.agreements import ClientFacts
 from core.federation.destination import Destination
 from core.federation.oauth import external_clients
 from core.federation.oauth.external_clients import ExternalClient
@@ -30,7 +31,7 @@ from core.federation.oauth.model.authorization import (
     choose_redirect_uri,
 )
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable, is_address
-from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientFacts, ClientRedirectUnknown, facts_of
+from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
 from core.federation.oauth.model.pushed_requests import (

@@ -10,6 +10,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
+from core.authentication.model.agreements import Agreement
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.policy import PolicyPath
@@ -19,7 +20,6 @@ from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
-from core.federation.oauth.model.consents import Agreement
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest

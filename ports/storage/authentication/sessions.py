@@ -143,10 +143,10 @@ class SessionSignInsRead(Protocol):
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
         """Return the browser session that this session is or that authorized it, or None if it belongs to no browser."""
 
-    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
+    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_name: str | None, browser_hash: bytes) -> bool:
         """Return whether the user authorized this session of the client in the browser with this cookie. Either session may have ended.
 
-        `client_id` is None for the platform's own frontend.
+        `client_name` is None for the platform's own frontend.
         """
 
 

@@ -8,11 +8,11 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.applications.model.users import DeferredEnrollment
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
-from core.federation.oauth.model.consents import Agreement, Consent
+from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
-from core.federation.oauth.model.external_clients import ClientFacts
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
@@ -179,12 +179,21 @@ class ExternalClientsRead(Protocol):
 
 
 class ExternalClients(ExternalClientsRead, Protocol):
-    """Write access to external clients. Callers lock the API resource first."""
+    """Write access to external clients. Callers of `save` lock the API resource first."""
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> None:
+    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
+        """Return organization and id of a client whose document was last fetched before that time, and that no user agrees to.
+
+        It has no live session and no live code.
+        """
+
+    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+        """Lock the client if that is still so. The organization is locked."""
+
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
 
-        Of several parallel calls for a new client, one stores it.
+        Return whether it could not ask for it before. Of several parallel calls, one returns True.
         """
 
 

@@ -9,8 +9,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import AccessPolicy, AssignedGroup
+from core.authentication.model.agreements import Agreement
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
-from core.federation.oauth.model.consents import Agreement
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest

@@ -8,9 +8,9 @@ from uuid import UUID
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import FURTHER_SCOPES, ResourceGrant, Scope, in_order
-from core.federation.oauth.model.consents import Agreement, Consent
-from core.federation.oauth.model.external_clients import ClientFacts
+from core.federation.oauth.model.consents import Consent
 from core.programs.model.api_resources import add_implied
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to

@@ -1,12 +1,21 @@
 """External clients, which are rows of `services` with an address."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.services import CLIENT, INSERT, STORED, to_client
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.services import Service
 from core.kernel.callers import ServiceContext
+
+# Of an external client `v`
+UNUSED: Final = """
+    v.client_uri is not null and v.document_fetched_at < %(before)s
+    and not exists (select from consents c where c.org_id = v.org_id and c.service_id = v.id)
+    and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
+    and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
+                    where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
 
 
 class ExternalClients(Repository):
@@ -37,7 +46,15 @@ class ExternalClients(Repository):
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and r.external_token_endpoint_audience limit 1"""
         return await self._exists(sql, org_id=org_id, service_id=service_id)
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> None:
+    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
+        sql = f"select v.org_id, v.id from services v where {UNUSED} order by v.document_fetched_at limit 1"
+        return await self._one(lambda row: (row[0], row[1]), sql, before=before, now=now)
+
+    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+        sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
+        return await self._exists(sql, org_id=org_id, service_id=service_id, before=before, now=now)
+
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         # Users who sign in with the same document change nothing, so they do not wait for each other.
         await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
         await self._write(
@@ -49,11 +66,11 @@ class ExternalClients(Repository):
             **STORED.values(service),
             now=now,
         )
-        await self._write(
+        return await self._exists(
             """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             select org_id, %(resource_id)s, id, '{}', %(now)s from services where org_id = %(org_id)s and id = %(id)s for key share
-            on conflict do nothing""",
+            on conflict do nothing returning 1""",
             org_id=service.org_id,
             id=service.id,
             resource_id=resource_id,

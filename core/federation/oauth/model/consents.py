@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from core.authentication.model.openid import OpenIdGrant, Scope
-from core.federation.oauth.model.external_clients import ClientFacts
+from core.authentication.model.openid import Scope
 from core.kernel.errors import NotFound
 from core.programs.model.api_resources import ResourceAccess
 from core.programs.model.external_clients import client_host
@@ -13,35 +12,6 @@ from core.programs.model.external_clients import client_host
 
 class ConsentNotFound(NotFound):
     """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
-
-    `api` is None if the user has not agreed to the API resource at all. It can be empty. The other two are about an external
-    client: the redirect URIs that the user has agreed to, and how the client authenticated then.
-    """
-
-    scope: frozenset[Scope]
-    api: frozenset[str] | None = None
-    redirect_uris: frozenset[str] = frozenset()
-    authentication: str | None = None
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the user has agreed to nothing yet."""
-        return not self.scope and self.api is None and self.authentication is None
-
-    def covers(self, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
-        """Return whether the user need not be asked for anything in this grant. `client` are the facts about an external client."""
-        if not self.scope >= grant.consent_scopes:
-            return False
-        if client is not None and client.authentication != self.authentication:
-            return False
-        if client is not None and client.redirect_uri is not None and client.redirect_uri not in self.redirect_uris:
-            return False
-        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from uuid import uuid5
 
 from core.applications.model.services import Service, ServiceType
+from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
 from core.federation.oauth.model.client_documents import ClientDocument, ClientMethod, authentication_of, host_of
 from core.kernel import uris
@@ -48,14 +49,6 @@ class ClientDocumentsLimited(Limited):
 
 class ExternalGrantUnknown(GrantInvalid):
     """This code or token was not issued to the client with this address. Start a new sign-in."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFacts:
-    """What a consent covers of an external client: the redirect URI, None in the device flow, and how it authenticates."""
-
-    redirect_uri: str | None
-    authentication: str
 
 
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:

@@ -212,3 +212,10 @@ async def test_metadata_say_that_addresses_are_client_ids(client: ExternalParty)
         metadata = (await client.api.get(path)).json
         assert metadata["client_id_metadata_document_supported"] is True
         assert {"none", "private_key_jwt"} <= set(metadata["token_endpoint_auth_methods_supported"])
+
+
+async def test_a_client_signs_its_user_out_by_its_id_token(client: ExternalParty) -> None:
+    tokens = await client.tokens(scope=f"openid {READ}")
+    answer = await client.browser.open(f"/auth/end-session?id_token_hint={tokens['id_token']}&client_id={client.address}")
+    assert answer.status in (200, 303), answer.text
+    assert not await client.browser.is_in()
