@@ -862,9 +862,9 @@ HAS_EXTERNAL_GRANT: Final = """
         where id = '{service_id}' returning id, org_id),
     consent as (
         insert into consents (user_id, org_id, service_id, scope, granted_at)
-        select '{end_user_id}', org_id, id, '{{}}', now() from external on conflict do nothing)
+        select '{end_user_id}', org_id, id, '{{}}', '2026-01-01' from external on conflict do nothing)
     insert into api_consents (user_id, org_id, service_id, resource_id, scope, granted_at)
-    select '{end_user_id}', org_id, id, '{resource_id}', array['{org_slug}:orders'], now() from external on conflict do nothing"""
+    select '{end_user_id}', org_id, id, '{resource_id}', array['{org_slug}:orders'], '2026-01-01' from external on conflict do nothing"""
 
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
