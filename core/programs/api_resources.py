@@ -19,6 +19,7 @@ from core.programs.model.api_resources import (
     MAX_RESOURCES,
     ApiResource,
     ApiResourceNotFound,
+    ExternalTarget,
     GroupNotAssignedToResource,
     IdentifierHostNotVerified,
     NoApiResourceChanges,
@@ -159,7 +160,7 @@ async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifi
     return None if canonical is None else await read.api_resources.requested(service_id, canonical)
 
 
-async def find_for_external(ports: Ports, read: Reading, identifier: str) -> ApiResource | None:
+async def find_for_external(ports: Ports, read: Reading, identifier: str) -> ExternalTarget | None:
     """Return the active API resource with this identifier, in any spelling, of any active organization, or None.
 
     Whether its policy admits the client, and its access policy the user, is not checked here.

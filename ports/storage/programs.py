@@ -12,7 +12,7 @@ from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
-from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
+from core.programs.model.api_resources import ApiResource, ExternalTarget, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 
@@ -32,7 +32,7 @@ class ApiResourcesRead(Protocol):
         Both belong to the same organization.
         """
 
-    async def find_for_external(self, canonical: str) -> ApiResource | None:
+    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
         """Return the active API resource with this identifier, after normalization, of any active organization."""
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:

@@ -15,6 +15,7 @@ from core.applications.model.users import AccessPolicy, AssignedGroup
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (
     ApiResource,
+    ExternalTarget,
     IdentifierTaken,
     ResourceAccess,
     ResourceAssignment,
@@ -116,11 +117,12 @@ class ApiResources(Repository):
             where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}"""
         return await self._one(API_RESOURCE.read, sql, service_id=service_id, canonical=canonical)
 
-    async def find_for_external(self, canonical: str) -> ApiResource | None:
+    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
         sql = f"""
-            select {API_RESOURCE.columns} from api_resources r join organizations o on o.id = r.org_id
+            select {API_RESOURCE.columns}, o.slug, o.sign_in_policy_version is not null
+            from api_resources r join organizations o on o.id = r.org_id
             where r.canonical = %(canonical)s and o.status = 'active' and {is_active("r")}"""
-        return await self._one(API_RESOURCE.read, sql, canonical=canonical)
+        return await self._one(lambda row: ExternalTarget(API_RESOURCE.read(row), row[-2], row[-1]), sql, canonical=canonical)
 
     async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
         sql = f"""

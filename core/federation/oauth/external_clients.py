@@ -61,14 +61,14 @@ async def find(ports: Ports, read: Reading, address: str, resource: str | None) 
     Raises: ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted.
     """
     client_documents.check_address(address, ports.policy)
-    api = None if resource is None else await api_resources.find_for_external(ports, read, resource)
-    if api is None:
+    target = None if resource is None else await api_resources.find_for_external(ports, read, resource)
+    if target is None:
         raise ClientResourceUnknown
+    api = target.resource
     if not admits(api.external_clients, client_host(address)):
         raise ClientNotAdmitted(host_of(address))
-    org_slug, has_policy = await read.external_clients.organization(api.org_id) or refuse(ClientResourceUnknown)
     service = external_clients.draft_service(address, api, ports.clock.now())
-    context = external_clients.context_of(service, org_slug, has_sign_in_policy=has_policy)
+    context = external_clients.context_of(service, target.org_slug, has_sign_in_policy=target.has_sign_in_policy)
     return ExternalClient(service, context, external_clients.narrow(api))
 
 
@@ -136,12 +136,13 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
     service, api = authorization.service, grant.api
     if service is None or service.client_uri is None or api is None:
         return
+    is_stored = tx.external_clients.is_stored_deferred(service, api.id)
     resource = await tx.api_resources.lock(service.org_id, api.id)
     if resource is None or not admits(resource.external_clients, client_host(service.client_uri)):
         raise AccessDenied("The organization no longer admits this application.")
     if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
-    if await tx.external_clients.save(service, api.id, ports.clock.now()):
+    if not is_stored.value and await tx.external_clients.save(service, api.id, ports.clock.now()):
         tx.record(events.external_client_added(resource, service.client_uri, service.id))
 
 

@@ -170,6 +170,15 @@ class ApiResource:
         return self.known_scopes(add_implied(self.known_scopes(names), self.implications))
 
 
+@dataclass(frozen=True, slots=True)
+class ExternalTarget:
+    """An API resource that an external client asks for, and what must be known of its organization, which is active."""
+
+    resource: ApiResource
+    org_slug: str
+    has_sign_in_policy: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceClient:
     """An application that may ask for an API resource on behalf of its users.

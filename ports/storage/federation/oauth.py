@@ -162,9 +162,6 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
 class ExternalClientsRead(Protocol):
     """External clients that users have agreed to. Each is an application of the organization of its API resource."""
 
-    async def organization(self, org_id: UUID) -> tuple[str, bool] | None:
-        """Return the slug of an active organization, and whether it has a sign-in policy."""
-
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         """Return the client with this address that got this code or refresh token, and whether that is live.
 
@@ -189,6 +186,9 @@ class ExternalClients(ExternalClientsRead, Protocol):
 
     async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
         """Lock the client if that is still so. The organization is locked."""
+
+    def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
+        """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.

@@ -140,7 +140,8 @@ async def test_external_clients_find_a_resource_of_any_active_organization(
 
     async def find(canonical: str = "https://api.example.com/") -> ApiResource | None:
         async with storage.reading() as read:
-            return await read.api_resources.find_for_external(canonical)
+            target = await read.api_resources.find_for_external(canonical)
+            return None if target is None else target.resource
 
     assert await find() is None, "not verified"
     await verify_domain(pool, acme)

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.services import CLIENT, INSERT, STORED, to_client
-from adapters.postgres.engine.statements import Repository
+from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.applications.model.services import Service
 from core.kernel.callers import ServiceContext
 
@@ -20,10 +20,6 @@ UNUSED: Final = """
 
 class ExternalClients(Repository):
     """Implements `ports.storage.federation.oauth.ExternalClients`."""
-
-    async def organization(self, org_id: UUID) -> tuple[str, bool] | None:
-        sql = "select slug, sign_in_policy_version is not null from organizations where id = %(org_id)s and status = 'active'"
-        return await self._one(lambda row: (row[0], row[1]), sql, org_id=org_id)
 
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         sql = f"""
@@ -53,6 +49,14 @@ class ExternalClients(Repository):
     async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
         sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
         return await self._exists(sql, org_id=org_id, service_id=service_id, before=before, now=now)
+
+    def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
+        sql = """
+            select 1 from services v join api_resource_clients c on c.service_id = v.id and c.resource_id = %(resource_id)s
+            where v.org_id = %(org_id)s and v.id = %(id)s and v.document_fetched_at >= %(fetched_at)s"""
+        return self._one_deferred(
+            lambda _: True, sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at
+        )
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
         # Users who sign in with the same document change nothing, so they do not wait for each other.
