@@ -6,6 +6,7 @@ stored with the first consent (`store`). From then on the client is an applicati
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant
@@ -78,14 +79,19 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient) -> Extern
 
     Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
     """
+    now, cached = ports.clock.now(), ports.client_documents.cached(client.context.client_name)
+    if cached is not None:
+        return _with_service(client, external_clients.to_service(cached, client.api, now))
+    async with ports.storage.reading() as read:
+        found = await read.services.client_by_id(client.api.org_id, client.service.id)
+    stored = None if found is None else found[0]
     try:
-        service = external_clients.to_service(await _document(ports, visitor, client), client.api, ports.clock.now())
+        document = await _document(ports, visitor, client, stored)
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
-        stored = await _find_usable(ports, client)
-        if stored is None:
+        if stored is None or not _is_usable(stored, now):
             raise
         return _with_service(client, stored, failure)
-    return _with_service(client, service)
+    return _with_service(client, external_clients.to_service(document, client.api, now))
 
 
 def _with_service(client: ExternalClient, service: Service, failure: Refusal | None = None) -> ExternalClient:
@@ -94,30 +100,23 @@ def _with_service(client: ExternalClient, service: Service, failure: Refusal | N
     return ExternalClient(service, context, client.api, failure)
 
 
-async def _document(ports: Ports, visitor: Visitor, client: ExternalClient) -> ClientDocument:
-    address = client.context.client_name
-    cached = ports.client_documents.cached(address)
-    if cached is not None:
-        return cached
+async def _document(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> ClientDocument:
+    """Return the cached document, or fetch it. A person is limited only at addresses that no user of the organization agreed to yet.
+
+    Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
+    """
     now, wait = ports.clock.now(), 0.0
+    person = [(f"user {visitor.user_id}", OF_PERSON)] if stored is None else []
     async with ports.storage.autocommit() as statements:
-        for key, bucket in (
-            (f"user {visitor.user_id}", OF_PERSON),
-            (f"organization {client.api.org_id}", OF_ORGANIZATION),
-            ("platform", OF_PLATFORM),
-        ):
+        for key, bucket in (*person, (f"organization {client.api.org_id}", OF_ORGANIZATION), ("platform", OF_PLATFORM)):
             wait = wait or await statements.rates.charge(key, (bucket,), now)
     if wait > 0:
         raise ClientDocumentsLimited(wait)
-    return await ports.client_documents.fetch(address)
+    return await ports.client_documents.fetch(client.context.client_name)
 
 
-async def _find_usable(ports: Ports, client: ExternalClient) -> Service | None:
-    async with ports.storage.reading() as read:
-        stored = await read.services.client_by_id(client.api.org_id, client.service.id)
-    service = None if stored is None else stored[0]
-    fetched_at = None if service is None else service.document_fetched_at
-    return service if fetched_at is not None and ports.clock.now() < fetched_at + USABLE_FOR else None
+def _is_usable(stored: Service, now: datetime) -> bool:
+    return stored.document_fetched_at is not None and now < stored.document_fetched_at + USABLE_FOR
 
 
 async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext]:

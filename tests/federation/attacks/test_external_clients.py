@@ -151,6 +151,15 @@ async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalP
     assert (await client.open(client_id=addresses[10])).status == 200
 
 
+async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, clock: FakeClock) -> None:
+    """Its document is fetched again each time that the cache has forgotten it, and no person is refused for that."""
+    await client.code()
+    for _ in range(12):
+        clock.advance(timedelta(minutes=5))
+        assert (await client.open()).status == 303
+    assert len(client.server.requests) == 13
+
+
 async def test_an_organization_gets_a_third_of_the_new_addresses_of_the_platform(client: ExternalParty, other_tenant: Tenant) -> None:
     """So a flood at one organization leaves others two thirds, and one of many people ends at the platform's limit."""
     ports, now = client.tenant.ports, client.tenant.ports.clock.now()

@@ -47,7 +47,8 @@ routes = Blueprint("oauth_pages", __name__)
 REQUEST_PARAMETERS: Final = {
     "org": "The slug of the organization, together with `service`.",
     "service": "The slug of the application, together with `org`.",
-    "client_id": "The client id of the application, instead of `org` and `service`.",
+    "client_id": "The client id of the application, instead of `org` and `service`. Or the https address of the metadata of an external "
+    "client, together with the `resource` of an API that admits it.",
     "redirect_uri": "The registered redirect URI that receives the code. Optional if only one is registered.",
     "state": "Returned unchanged with the code. At most 4096 characters.",
     "code_challenge": "The PKCE challenge. Required for applications without a client secret.",

@@ -11,7 +11,9 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import LOCAL, ExternalParty
 from tests.federation.api.relying import VERIFIER, answer_fields, claims
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
-from tests.support.builders import run_concurrently, run_sql
+from tests.support.builders import run_concurrently, run_sql, sign_in
+from tests.support.mfa import add_mfa
+from tests.tenancy.api.policy.policies import save
 
 
 async def test_a_client_that_nobody_registered_gets_tokens_after_the_consent(client: ExternalParty) -> None:
@@ -146,3 +148,16 @@ async def test_the_client_has_one_id_in_each_organization(client: ExternalParty)
     [(stored,)] = await run_sql(client.tenant.pool, "select id from services where client_uri is not null")
     assert stored == external_client_id(client.tenant.org, client.address)
     assert len(VERIFIER) > 43
+
+
+async def test_the_sign_in_policy_of_the_organization_holds(client: ExternalParty) -> None:
+    """The user has no second factor, and sets one up before the consent is asked."""
+    tenant = client.tenant
+    await add_mfa(tenant.ports, tenant.people["owner"])
+    tenant.sessions["owner"] = await sign_in(tenant.ports, tenant.people["owner"], tenant.org, second_factor=True)
+    answer = await save(tenant, {"second_factor": ["everyone"]})
+    assert answer.status == 200, answer.text
+    page = await client.open()
+    assert page.status == 303
+    assert "/app/enroll" in page.headers["Location"]
+    assert await client.stored() == []

@@ -136,6 +136,13 @@ async def test_no_shared_secret_opens_anything(client: ExternalParty) -> None:
     assert (await client.exchange(code)).status == 200
 
 
+async def test_a_client_gets_no_tokens_for_itself(signing: ExternalParty) -> None:
+    await signing.code()
+    for resource in (ORDERS, f"{BASE_URL}/access/v1"):
+        answer = await signing.post("/auth/token", grant_type="client_credentials", resource=resource, **assertion(signing))
+        assert error(answer) in ((400, "unauthorized_client"), (401, "invalid_client")), resource
+
+
 async def test_the_id_of_the_stored_client_is_no_second_name(client: ExternalParty) -> None:
     await client.code()
     [(client_id,)] = await run_sql(client.tenant.pool, "select client_id from services where client_uri is not null")
