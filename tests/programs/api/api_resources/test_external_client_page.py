@@ -11,6 +11,7 @@ from core.kernel.roles import ADMIN
 from core.programs.model.client_presets import PRESETS
 from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ClientHostInvalid, check_policy
 from ports import Ports
+from tests import ROOT
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql
 from tests.support.services import add_api_resource
@@ -57,10 +58,24 @@ async def test_an_admin_switches_well_known_clients_on(admin: FakeBrowser, pool:
     assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False)
 
 
+async def test_the_page_warns_while_every_client_can_ask(admin: FakeBrowser, path: str) -> None:
+    for admit, warns in (("listed", False), ("any", True), ("none", False)):
+        assert leads_to(await admin.submit(path, path, admit=admit, hosts="app.example.com", **SCOPES)) == path
+        assert ("also one that an attacker published" in (await admin.open(path)).text) == warns
+
+
 async def test_a_wrong_host_is_refused_beside_its_field(admin: FakeBrowser, path: str) -> None:
     answer = await admin.submit(path, path, admit="listed", hosts="*.example.com", **SCOPES)
     assert (answer.status, f'id="hosts-error">{ClientHostInvalid.__doc__}' in answer.text) == (400, True)
     assert "*.example.com</textarea>" in answer.text
+
+
+def test_the_guide_has_the_presets() -> None:
+    guide = (ROOT / "docs" / "guides" / "assistants.md").read_text("utf-8")
+    for preset in PRESETS:
+        hosts = ", ".join(f"`{host}`" for host in preset.hosts)
+        besides = "`accepts_token_endpoint_audience` " if preset.accepts_token_endpoint_audience else ""
+        assert f"| {preset.label} | {hosts} | {besides}|" in guide
 
 
 def test_the_hosts_of_presets_are_valid() -> None:
