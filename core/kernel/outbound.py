@@ -48,7 +48,7 @@ class Reply:
 
     status: int
     body: bytes = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_success(self) -> bool:
