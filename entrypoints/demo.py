@@ -165,7 +165,8 @@ curl -s $api/scim/v2/Users -H "$scim" -H "$json" \\
 curl -sG $api/scim/v2/Users -H "$scim" --data-urlencode 'filter=userName eq "hedy@{slug}.example"'
 curl -s "$api/scim/v2/Groups?excludedAttributes=members" -H "$scim"
 
-# The group Finance opens the application back-office. A directory pushes groups, too.
+# The group Finance opens the application back-office, Auditors gives its members the role auditor, and Sales has a cost center.
+# A directory pushes groups, too.
 curl -s $api/api/organizations/{slug}/groups -H "$(owner)"
 curl -s $api/api/organizations/{slug}/services/back-office/groups -H "$(owner)"
 curl -s $api/scim/v2/Groups -H "$scim" -H "$json" \\

@@ -160,6 +160,9 @@ class Settings(BaseModel):
             raise ValueError("SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
             raise ValueError("set both SSO_BILLING_API_URL and SSO_BILLING_API_KEY, or neither")
+        host = "localhost" if self.base_url is None else urlsplit(self.base_url).hostname
+        if self.passkey_rp_id is not None and "." not in self.passkey_rp_id and self.passkey_rp_id != host:
+            raise ValueError("SSO_PASSKEY_RP_ID must be the host of SSO_BASE_URL or a domain above it: browsers refuse a top-level domain")
         for slug in PLATFORM_CONNECTIONS:
             self._check_connection(slug)
         names = [self.display_name_of(slug) for slug in PLATFORM_CONNECTIONS if self.of_connection(slug)["token_url"]]

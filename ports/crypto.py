@@ -20,7 +20,7 @@ from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
 from core.federation.saml.model.configuration import SamlCertificate
-from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
+from core.kernel.claims import Accepts, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
 
 
@@ -161,6 +161,10 @@ class Tokens(Protocol):
     def userinfo_audience(self) -> str:
         """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
 
+    @property
+    def claims_audience(self) -> str:
+        """The audience of tokens that read large claims at the userinfo endpoint (OpenID Connect Core section 5.6.2)."""
+
     def begin_load(self) -> int:
         """Return the number of a load of the keys. The caller reads them after this call."""
 
@@ -178,6 +182,10 @@ class Tokens(Protocol):
         """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
 
     def sign(self, claims: Claims) -> str: ...
+
+    def sign_claims(self, claims: Mapping[str, Any], client_id: str, now: datetime) -> str:
+        """Return claims about a user as a JWT for this client, which is valid for 5 minutes (OpenID Connect Core section 5.3.2)."""
+
     def sign_program(self, claims: ProgramClaims) -> str: ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
@@ -195,10 +203,10 @@ class Tokens(Protocol):
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
         """Return the claims that `sign_id_token` signs."""
 
-    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+    def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims (security J-1, J-2, J-3, J-7).
 
-        A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
+        A token that the place does not accept is refused.
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """

@@ -9,9 +9,9 @@ from uuid import UUID
 from adapters.crypto.signed_tokens import ACCESS_TOKEN, LoadedKey, SignedTokens, check_retirement
 from core.applications.model.evaluation import API_PATH as DECISIONS_PATH
 from core.authentication.model.dpop import is_thumbprint
-from core.authentication.model.openid import API_PATH, USERINFO_PATH
+from core.authentication.model.openid import API_PATH, CLAIMS_AUDIENCE, USERINFO_PATH
 from core.authentication.model.tokens import SigningKey
-from core.kernel.claims import FRONTEND_CLIENT_ID, Claims, ProgramClaims, external_client_id
+from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims, ProgramClaims, external_client_id
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email, digest
 
@@ -64,6 +64,10 @@ class AccessTokens(SignedTokens):
     @property
     def userinfo_audience(self) -> str:
         return self._userinfo
+
+    @property
+    def claims_audience(self) -> str:
+        return self._base_url + CLAIMS_AUDIENCE
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
         present = self._keys
@@ -130,7 +134,7 @@ class AccessTokens(SignedTokens):
             return claims.audience
         return self._audience if claims.client_id is None else str(claims.client_id)
 
-    def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+    def read(self, token: str, now: datetime, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
         token_hash = digest(token)
         verified = self._verified.get(token_hash)
         if verified is None:
@@ -141,7 +145,12 @@ class AccessTokens(SignedTokens):
             check_retirement(verified.key, now)
         if verified.not_before > now + self._leeway:
             raise TokenInvalid
-        if not for_any_audience and verified.claims.audience not in self._accepted:
+        audience = verified.claims.audience
+        if audience == self.claims_audience:
+            is_accepted = accepts is Accepts.CLAIMS
+        else:
+            is_accepted = accepts is Accepts.RESOURCES or audience in self._accepted
+        if not is_accepted:
             raise WrongToken
         if verified.claims.expires_at <= now:  # checked last: only a valid token can expire
             raise TokenExpired

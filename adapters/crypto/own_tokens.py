@@ -1,10 +1,11 @@
 """ID tokens, logout tokens and pre-auth tokens. With the access tokens, they are all kinds of tokens."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
-from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
+from adapters.crypto.signed_tokens import CLAIMS, ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, at_hash
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
@@ -12,6 +13,7 @@ from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 from core.kernel.proofs import amr_of, proved_at
 
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+CLAIMS_TTL = timedelta(minutes=5)
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
 
 
@@ -44,6 +46,11 @@ class JwtTokens(AccessTokens):
         if token.session_expiry is not None:
             payload["session_expiry"] = int(token.session_expiry.timestamp())
         return payload
+
+    def sign_claims(self, claims: Mapping[str, Any], client_id: str, now: datetime) -> str:
+        ends_at = now + CLAIMS_TTL
+        times = {"iat": int(now.timestamp()), "exp": int(ends_at.timestamp())}
+        return self._sign({**claims, "iss": self._base_url, "aud": client_id, **times}, CLAIMS, now)
 
     def sign_logout_token(self, token: LogoutToken) -> str:
         """Return a signed logout token. Without a nonce, no client takes it for an ID token. Raises: LookupError if no key can sign."""

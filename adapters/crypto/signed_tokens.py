@@ -22,7 +22,8 @@ ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of toke
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
 ID_TOKEN = "JWT"  # noqa: S105  # many clients accept no other type; the audience and the claims differ from those of other tokens
 LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
-TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, LOGOUT_TOKEN)
+CLAIMS = "claims+jwt"  # of the userinfo endpoint
+TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, LOGOUT_TOKEN, CLAIMS)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 NEVER = datetime.min.replace(tzinfo=UTC)
 _KEY_SIZE = 2048

@@ -219,7 +219,8 @@ class EmailTemplates:
             case EmailKind.PASSWORD_CHANGED:
                 removed = mail.detail == PASSWORD_REMOVED
                 count = int(mail.detail) if mail.detail is not None and mail.detail.isdecimal() else 0
-                return {"passkeys": count, "change": "removed" if removed else "changed"}
+                keeps_factors = mail.detail is not None and mail.detail.isdecimal()
+                return {"passkeys": count, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:

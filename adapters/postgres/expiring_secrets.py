@@ -6,11 +6,12 @@ from typing import Final, LiteralString
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.roles import to_list
+from adapters.postgres.kernel.roles import member_rights_array, to_array
 from adapters.postgres.programs.api_resources import is_active
+from adapters.postgres.programs.created_secrets import API_KEY_RIGHTS, SCIM_TOKEN_RIGHTS
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.accounts.model.email_queue import NoticedSecret
-from core.kernel.roles import Capability, names_with
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.maintenance.model.expiring_secrets import ExpiringSecret
 
@@ -24,15 +25,20 @@ def _member(condition: LiteralString) -> LiteralString:
         where m.org_id = secret.org_id and {condition} and {MAY_RECEIVE}"""
 
 
-MANAGERS: Final = to_list(names_with(Capability.SERVICE_ACCOUNTS_MANAGE))
-# The user who created the secret, while their role allows to manage it, or else the owner of the
-# organization. A secret that a service account created goes to the owner, too. Keep the two
-# subqueries: one with `or` would read all members.
-MANAGER: Final = f"""
+RESOURCE_RIGHTS: Final = to_array([Capability.RESOURCES_MANAGE])
+
+
+def _manager(rights: LiteralString) -> LiteralString:
+    """Return the join that has the address of the member who replaces the secret. To create one takes these rights.
+
+    This is the user who created it, while they hold the rights, or else the owner of the
+    organization. A secret that a service account created goes to the owner, too. Keep the two
+    subqueries: one with `or` would read all members.
+    """
+    holds = f"m.user_id = secret.created_by and {member_rights_array('m')} @> {rights}"
+    return f"""
     {IN_ACTIVE_ORGANIZATION}
-    cross join lateral (
-        select coalesce(({_member(f"m.user_id = secret.created_by and m.role in ({MANAGERS})")}),
-                        ({_member("m.role = 'owner'")})) as address) recipient"""
+    cross join lateral (select coalesce(({_member(holds)}), ({_member("m.role = 'owner'")})) as address) recipient"""
 
 
 def _claim(
@@ -79,13 +85,15 @@ CLAIMS: Final[Mapping[NoticedSecret, LiteralString]] = {
     ),
     NoticedSecret.API_KEY: _claim(
         "api_keys",
-        f"join services v on v.id = secret.service_id {MANAGER}",
+        f"join services v on v.id = secret.service_id {_manager(API_KEY_RIGHTS)}",
         "true",
         label="secret.prefix",
         holder="v.name, v.slug",
         address="recipient.address",
     ),
-    NoticedSecret.SCIM_TOKEN: _claim("scim_tokens", MANAGER, "true", label="secret.prefix", address="recipient.address"),
+    NoticedSecret.SCIM_TOKEN: _claim(
+        "scim_tokens", _manager(SCIM_TOKEN_RIGHTS), "true", label="secret.prefix", address="recipient.address"
+    ),
     NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL: _claim(
         "credentials",
         """
@@ -98,7 +106,7 @@ CLAIMS: Final[Mapping[NoticedSecret, LiteralString]] = {
     ),
     NoticedSecret.API_RESOURCE_CREDENTIAL: _claim(
         "credentials",
-        f"join api_resources r on r.id = secret.client_id {MANAGER}",
+        f"join api_resources r on r.id = secret.client_id {_manager(RESOURCE_RIGHTS)}",
         is_active("r"),
         label="secret.hint",
         holder="r.name, r.id::text",

@@ -4,15 +4,18 @@ from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.federation.oauth.consents import API_ACCESS
+from adapters.postgres.kernel.roles import group_roles
 from core.privacy.model.personal_data import NEWEST_FIRST, NO_ADDRESS, NO_AGENT, ExportedItem, ExportedList
 
 # The items of each list. A column is the field of the response with its name, if there is one. `at` and `id` order
 # the list, and `organization_id` tells to which organization an item belongs.
 SELECT: Final[Mapping[ExportedList, LiteralString]] = {
-    ExportedList.MEMBERSHIPS: """
-        select m.created_at as at, m.id, o.id as organization_id, o.slug as organization_slug, m.role, m.created_at as joined_at
+    ExportedList.MEMBERSHIPS: f"""
+        select m.created_at as at, m.id, o.id as organization_id, o.slug as organization_slug, m.role,
+               m.role || coalesce({group_roles("m", "o")}, '{{}}') as roles, m.created_at as joined_at
         from memberships m join organizations o on o.id = m.org_id where m.user_id = %(user_id)s""",
     ExportedList.LOGIN_EVENTS: f"""
         select l.created_at as at, l.id, case when l.seen_by = 'all' then l.org_id end as organization_id, l.created_at as timestamp,
@@ -51,12 +54,16 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
     ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
-    ExportedList.APPLICATION_ROLES: """
-        select h.assigned_at as at, r.id, o.id as organization_id, o.slug as organization_slug, v.id as service_id, v.slug as service_slug,
-               r.slug as role, r.name, r.permissions, h.assigned_at
-        from service_role_users h join service_roles r on r.id = h.role_id and r.org_id = h.org_id
-        join services v on v.org_id = r.org_id and v.id = r.service_id join organizations o on o.id = v.org_id
-        where h.user_id = %(user_id)s""",
+    # A role has an item for each group that gives it. Their ids differ, because a page may end between them.
+    ExportedList.APPLICATION_ROLES: f"""
+        select s.assigned_at as at, case when g.id is null then r.id else md5(r.id::text || g.id)::uuid end as id,
+               o.id as organization_id, o.slug as organization_slug, v.id as service_id, v.slug as service_slug,
+               r.slug as role, r.name, r.permissions, s.assigned_at, g.name as group
+        from (select org_id from service_role_users where user_id = %(user_id)s
+              union select org_id from group_members where user_id = %(user_id)s) t
+        cross join lateral ({role_sources("t.org_id", "%(user_id)s")}) s
+        join service_roles r on r.id = s.role_id and r.org_id = t.org_id join services v on v.org_id = r.org_id and v.id = r.service_id
+        join organizations o on o.id = v.org_id left join groups g on g.id = s.group_id""",
     ExportedList.GROUPS: """
         select m.added_at as at, m.group_id as id, o.id as organization_id, o.slug as organization_slug, g.id as group_id, g.name,
                coalesce(y.attributes, '{}') as attributes, m.added_at

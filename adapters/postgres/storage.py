@@ -62,7 +62,7 @@ class Transaction(Repositories):
         # sign-on locks its session itself (`SamlSignOns.lock_session_deferred`).
         if self._in_session and isinstance(self._caller, Person):
             await self.sessions.require_live(self._caller, now)
-        self._queued = EventLog(self).add(self._events, self._caller, now)
+        self._queued = await EventLog(self).add(self._events, self._caller, now)
 
     def send_signals(self) -> None:
         """Notify the actors of this process about their work. Call this after the commit."""

@@ -4,7 +4,16 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, email_changes, events, factor_changes, mailbox, mfa, new_passwords, passkeys, ways_in
+from core.accounts import (
+    added_methods,
+    attempt_limits,
+    email_changes,
+    events,
+    factor_changes,
+    mailbox,
+    new_passwords,
+    ways_in,
+)
 from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
@@ -25,8 +34,6 @@ from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import (
     PASSWORD_REMOVED,
     TO_ACCOUNT_PAGE,
-    UNDO_TTL,
-    AddedSignInMethod,
     EmailKind,
     LinkContinuation,
     TokenPurpose,
@@ -38,10 +45,10 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, Method
+from core.kernel.proofs import Method
 from core.kernel.values import Email, digest
 from ports import Ports
-from ports.storage import Reading, Transaction
+from ports.storage import Transaction
 
 
 async def register(
@@ -189,11 +196,13 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         account = await read.accounts.by_email(email)
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
-        added = tuple(await _added_methods(read, account, ports.clock.now()))
+        added = tuple(await added_methods.find(ports, read, account, ports.clock.now()))
+        factor_count = account.key_count + (account.mfa_enabled_at is not None)
+        keeps_factors = factor_count > sum(method.provider is None for method in added)
         if account.password_hash is not None:
-            return PasswordReset(is_first_password=False, ends_sessions=True, added=added)
+            return PasswordReset(is_first_password=False, ends_sessions=True, added=added, keeps_factors=keeps_factors)
         ends_sessions = await read.accounts.has_signed_in(account.id)
-        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added)
+        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added, keeps_factors=keeps_factors)
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
@@ -222,7 +231,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await mailbox.remove_unproven_ways(tx, account)
-        await _end_added_methods(tx, caller, account, kept, now)
+        await added_methods.end_unrecognized(ports, tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
@@ -230,42 +239,10 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        kept_passkeys = str(account.passkey_count) if account.passkey_count else None
+        kept_passkeys = str(account.passkey_count) if account.passkey_count or account.second_factors else None
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=kept_passkeys)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)
-
-
-async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
-    """Return the linked accounts that a user added after the sign-up, the oldest first, and an app and passkeys of the last 72 hours.
-
-    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6). So passkeys are missing
-    if they have been one for longer.
-    """
-    since = now - UNDO_TTL
-    # Another address was verified before: a reset removes all linked accounts.
-    added = [] if account.is_unproven else await read.identities.list_added(account.id, since)
-    if account.mfa_enabled_at is not None and account.mfa_enabled_at > since:
-        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
-    if not account.is_unproven and (account.passkey_second_at is None or account.passkey_second_at > since):
-        recent = [passkey for passkey in await read.passkeys.of_user(account.id) if passkey.created_at > since]
-        added += [AddedSignInMethod(each.id, None, each.created_at, is_recent=True, passkey=each.name) for each in recent]
-    return added
-
-
-async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
-    """End the linked accounts, passkeys and app of a locked account that its user does not recognize (see `reset_password`)."""
-    for method in await _added_methods(tx, account, now):
-        is_kept = not method.is_recent or method.passkey is not None if kept is None else method.id in kept
-        if is_kept:
-            continue
-        if method.passkey is not None:
-            await passkeys.end_added(tx, caller, account.id, method.id, now)
-        elif method.provider is None:
-            await mfa.end_factor(tx, caller, account, FactorKind.TOTP, now)
-        else:
-            await tx.identities.remove_added(account.id, method.id)
-            tx.record(events.identity_unlinked(account.id, method.provider, None))
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> tuple[Account, Email]:

@@ -73,7 +73,7 @@ def to_match(user_id: UUID, fingerprint: DeviceFingerprint, found: Deferred[Know
         device = refresh_device(known.device, fingerprint, assessment, now)
     is_trusted = device.has_trust_token(fingerprint.trust_hash) and device.remembers_second_factor(known.trust_days, now)
     is_trusted = is_trusted and not assessment.is_high and not fingerprint.needs_second_factor
-    return DeviceMatch(device, is_trusted, known.has_recovery, known.is_member)
+    return DeviceMatch(device, is_trusted, is_new, known.has_recovery, known.is_member)
 
 
 def new_device(user_id: UUID, fingerprint: DeviceFingerprint, risk: LoginRisk, now: datetime) -> Device:
@@ -133,7 +133,8 @@ async def remember_device(
     if second_factor and trust:
         token = new_secret()
         device = replace(device, trust_hash=digest(token), trust_expires_at=now + TRUST_TOKEN_TTL)
-    await tx.devices.save(replace(device, methods=methods, mfa_at=now if second_factor else device.mfa_at))
+    save = tx.devices.add if match.is_new else tx.devices.update
+    await save(replace(device, methods=methods, mfa_at=now if second_factor else device.mfa_at))
     return token
 
 

@@ -6,14 +6,14 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired
+from core.accounts.model.accounts import Account, FactorRequired, RecoveryRequired
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.proofs import Strength, reachable_strength
 from core.kernel.sign_in_age import SignInNotRecent
-from core.kernel.sign_in_policy.decision import strictest
+from core.kernel.sign_in_policy.decision import strictest, strictest_beyond_mailbox
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
@@ -33,10 +33,43 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
     Raises: SignInNotRecent.
     """
     present = await relying_party.load_without_lost_keys(ports, tx, account)
-    needed = min(await tx.sign_in_policies.strictest_of(account.id, now), reachable_strength(present.factors))
+    needed = min(await _strictest_beyond_mailbox(tx, account.id), reachable_strength(present.factors))
     strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
     if strength < needed:
         raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
+
+
+async def _strictest_beyond_mailbox(read: Reading | Transaction, user_id: UUID) -> Strength:
+    policies = await read.sign_in_policies.anywhere(user_id, None)
+    return max((strictest_beyond_mailbox(each.policy, is_admin=each.is_admin) for each in policies), default=Strength.ONE)
+
+
+async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
+    """Lock the caller's account before it gets a factor beside its first ones.
+
+    Raises: RecoveryRequired; the errors of `lock_account`.
+    """
+    account = await lock_account(ports, tx, caller, now)
+    if await needs_recovery(ports, tx, account, now):
+        raise RecoveryRequired
+    return account
+
+
+async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
+    """Return whether only a recovery can give the account the factor that a policy in force asks for (security A-13)."""
+    if not await read.accounts.needs_recovery(account.id):
+        return False
+    present = await relying_party.load_without_lost_keys(ports, read, account)
+    return reachable_strength(present.factors) < await _strictest_beyond_mailbox(read, account.id)
+
+
+async def still_meets_policies(read: Reading | Transaction, before: Account, after: Account, now: datetime) -> bool:
+    """Return whether the account meets the policies in force after a change as far as before, at any risk. Both are without lost keys.
+
+    The owner of the mailbox alone must not get past them, by a password reset or by an undo (security A-6, A-13).
+    """
+    needed = await _strictest_beyond_mailbox(read, before.id)
+    return reachable_strength(after.factors) >= min(needed, reachable_strength(before.factors))
 
 
 @dataclass(frozen=True, slots=True)

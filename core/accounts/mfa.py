@@ -61,7 +61,7 @@ async def start_setup(ports: Ports, caller: Person) -> MfaSetup:
     """
     secret, now = ports.codes.new_secret(), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await factor_changes.lock_account(ports, tx, caller, now)
+        account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         if account.mfa_enabled_at is not None:
             raise AlreadyEnabled
         await tx.mfa.save_pending_secret(account.id, secret, now)
@@ -101,7 +101,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
     await attempt_limits.clear(ports, SecretKind.MFA, attempt_subject(caller.user_id))  # the code was right, even if the rest fails
     codes = await backup_codes.generate(ports)
     async with ports.storage.transaction(by=caller) as tx:
-        account = await factor_changes.lock_account(ports, tx, caller, now)
+        account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         # Checked again under the lock: another request may have confirmed or replaced the secret
         # while the backup codes were hashed.
         _confirmable(await tx.mfa.enrollment(account.id), now)
@@ -204,6 +204,7 @@ async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: 
     """Remove all passkeys and second factors of a locked account, and record it."""
     await _end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
+    await tx.accounts.require_recovery(account.id, None)
 
 
 async def _end_factors(

@@ -56,7 +56,7 @@ async def start(ports: Ports, caller: Person, kind: PasskeyKind = PasskeyKind.PA
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await factor_changes.lock_account(ports, tx, caller, now)
+        account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         party = await relying_party.load(ports, tx)
         known = [passkey for passkey in await tx.passkeys.of_user(account.id) if passkey.rp_id == party.id]
         _check_account(account)
@@ -90,7 +90,7 @@ async def register(
     is_second = kind is PasskeyKind.SECURITY_KEY if second is None else second
     codes = await _new_codes(ports, caller) if is_second else NO_CODES
     async with ports.storage.transaction(by=caller) as tx:
-        account = await factor_changes.lock_account(ports, tx, caller, now)
+        account = await factor_changes.lock_account_to_add(ports, tx, caller, now)
         _check_account(account)
         await add_verified(ports, tx, verified)
         await security_notices.notify(tx, account, EmailKind.PASSKEY_ADDED, now, session_id=caller.session_id, detail=passkey.description)

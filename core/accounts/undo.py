@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.accounts import email_changes, events, mfa, passkeys
+from core.accounts import email_changes, events, factor_changes, mfa, passkeys, relying_party
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.accounts.model.mfa import ENABLED
@@ -38,7 +38,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
     again, unless another account has them. Second factors that were switched off work again, without
     backup codes. Passkeys that were deleted work again. An account that was deleted opens again, unless the platform or a
-    directory has closed it, too.
+    directory has closed it, too. If the account then lacks a factor that a sign-in policy asks for, only a recovery gives it another one.
 
     Raises: UndoLinkInvalid; EmailNotFree.
     """
@@ -46,6 +46,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     async with ports.storage.transaction(by=caller) as tx:
         notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
+        before = await relying_party.load_without_lost_keys(ports, tx, account)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
         since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
@@ -63,6 +64,10 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
+        after = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or refuse(UndoLinkInvalid))
+        needs_recovery = not await factor_changes.still_meets_policies(tx, before, after, now)
+        if needs_recovery:  # otherwise the mailbox alone would give the account another factor
+            await tx.accounts.require_recovery(account.id, now)
         await tx.sessions.end_all(account.id, now)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password_set_since(account.id, since, now)
@@ -70,7 +75,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
             await tx.accounts.reopen(account.id, now)
             tx.record(events.account_reopened(account.id))
         tx.record(events.changes_undone(account.id, sorted({str(other.kind) for other in undone})))
-    return UndoneChanges(email, account.closed_at is not None, undone)
+    return UndoneChanges(email, account.closed_at is not None, undone, needs_recovery)
 
 
 async def _restore_app(

@@ -10,7 +10,6 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import (
     AccessPolicy,
     AccessSettings,
-    AssignedGroup,
     AssigneeNotFound,
     Assignment,
     EnrollmentOrigin,
@@ -22,7 +21,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.group_names import require_free_shared_name
-from core.tenancy.model.groups import OrganizationGroupNotFound
+from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Transaction
 
@@ -30,7 +29,7 @@ from ports.storage import Transaction
 async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:
     """Replace the access settings of a service, and return them.
 
-    A user who loses access loses it at the next refresh or sign-in. Their sessions of OpenID Connect
+    The sessions of users who lose access
     end now, and the application is notified. Only services with the policy `assigned` are SCIM
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
@@ -181,7 +180,7 @@ async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, grou
 
 
 async def unassign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:
-    """End the assignment of a group. Users lose the access that only the group gave, with their sessions of OpenID Connect.
+    """End the assignment of a group. Users lose the access that only the group gave, with their sessions.
 
     Raises: ServiceNotFound, GroupNotAssigned.
     """

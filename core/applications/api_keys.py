@@ -17,9 +17,10 @@ from core.applications.model.api_keys import (
     generate_key,
     parse_permissions,
     require_own_rights,
+    rights_behind,
 )
 from core.applications.model.services import Service, ServiceNotFound
-from core.kernel.access import require_permission
+from core.kernel.access import require_permission, require_scopes_for
 from core.kernel.callers import ActingServiceAccount, OrganizationCaller, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
@@ -38,7 +39,8 @@ async def create(
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its secret, which cannot be read again.
 
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission, ServiceNotFound; the errors of `require_own_rights`.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission, ServiceNotFound, ScopeInsufficient; the errors of
+    `require_own_rights`.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
@@ -47,6 +49,7 @@ async def create(
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.API_KEYS_MANAGE)
         service = await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
         require_own_rights(granted, rights, caller.granted if isinstance(caller, ActingServiceAccount) else None)
+        require_scopes_for(caller, rights_behind(granted))
         key = ApiKey(
             id=new_id(),
             org_id=organization.id,

@@ -1,21 +1,43 @@
 """The overview of an organization."""
 
-from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
+from collections import Counter
+
+from core.applications.model.analytics import (
+    MOST_COUNTED,
+    REVIEWS,
+    CredentialToReview,
+    Overview,
+    compute_days,
+    fill_days,
+    select_tasks,
+)
 from core.kernel.callers import OrganizationCaller
 from ports import Ports
 
 
 async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
     """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
-    now = ports.clock.now()
+    now, rights = ports.clock.now(), caller.acts_in.rights
     days = compute_days(now)
     async with ports.storage.reading() as read:
         figures = await read.overview.figures(caller.acts_in.id, now)
         logins = await read.analytics.by_day(caller.acts_in.id, None, days)
+    to_review = await list_to_review(ports, caller, MOST_COUNTED)
     return Overview(
         figures.members,
         figures.services,
         figures.has_sign_ins,
         fill_days(logins, days),
-        select_tasks(figures.tasks, caller.acts_in.rights),
+        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, rights),
+        to_review,
     )
+
+
+async def list_to_review(ports: Ports, caller: OrganizationCaller, limit: int) -> list[CredentialToReview]:
+    """Return the credentials that the caller can replace because their creators have left or may no longer create them, oldest first."""
+    rights = caller.acts_in.rights
+    if rights.isdisjoint(task.capability for task in REVIEWS.values()):
+        return []
+    async with ports.storage.reading() as read:
+        credentials = await read.created_secrets.to_review(caller.acts_in.id, ports.clock.now(), limit)
+    return [credential for credential in credentials if credential.task.capability in rights]

@@ -12,7 +12,6 @@ from core.applications import access, api_keys, events, services
 from core.applications.authorization import AuthorizationCaller
 from core.applications.model.authorization import (
     MAX_ASSIGNMENTS,
-    GroupWithRole,
     RoleNotAssigned,
     RoleNotGivenToGroup,
     RoleOfUser,
@@ -27,7 +26,7 @@ from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.kernel.values import Email, Page, PageResult
-from core.tenancy.model.groups import Group, OrganizationGroupNotFound
+from core.tenancy.model.groups import AssignedGroup, Group, OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -119,7 +118,7 @@ async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_sl
 # Groups
 
 
-async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str) -> Sequence[GroupWithRole]:
+async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str) -> Sequence[AssignedGroup]:
     """Return the groups that have a role, by name. Raises: ServiceNotFound, ServiceRoleNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -166,7 +165,7 @@ async def unassign_from_group(ports: Ports, caller: AuthorizationCaller, slug: s
 
 
 async def _find_group(tx: Transaction, caller: AuthorizationCaller, service: Service, group_id: UUID) -> Group:
-    """Return a group whose roles the caller may change. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
+    """Return a group. The caller may change its roles. Raises: OrganizationGroupNotFound, GroupNotAssigned."""
     missing = GroupNotAssigned if isinstance(caller, ServiceKey) else OrganizationGroupNotFound
     if isinstance(caller, ServiceKey) and service.id not in await tx.assignments.services_of_group(service.org_id, group_id):
         raise GroupNotAssigned

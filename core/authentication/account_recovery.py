@@ -24,6 +24,7 @@ from core.applications.model.users import EndUserNotFound
 from core.authentication import events
 from core.authentication.model.recovery import (
     CODE_LETTERS,
+    LIMIT_WINDOW,
     MAX_ATTEMPTS,
     RECOVERY_TTL,
     AccountRecovery,
@@ -40,6 +41,7 @@ from core.authentication.model.recovery import (
     RecoveryNotFound,
     RecoveryNotReachable,
     RecoveryRefused,
+    TooManyRecoveries,
     format_code,
     normalize_code,
 )
@@ -70,7 +72,7 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
     `capability` is the right over members or over end users. All sessions of the user end. The user gets an email with the link,
     and the other admins of the organization get a notice.
 
-    Raises: CannotRecoverSelf, MemberNotFound, EndUserNotFound, RecoveryNotAllowed, RecoversMoreRights, RecoveryNotReachable.
+    Raises: CannotRecoverSelf, MemberNotFound, EndUserNotFound, RecoveryNotAllowed, RecoversMoreRights; the errors of `_start`.
     """
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
@@ -78,7 +80,7 @@ async def issue_in_organization(ports: Ports, caller: Member, user_id: UUID, rea
         organization, account = await _lock_controlled(tx, caller, user_id, capability)
         admins = [address for address in await tx.members.admin_addresses(organization.id) if address != caller.email]
         recovery = _new_recovery(account, caller.user_id, organization.id, salt, now)
-        await _start(tx, caller, recovery, account, code_hash, reason, now)
+        await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in admins:
             await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email, org_id=organization.id))
         tx.record(events.recovery_issued(recovery, reason))
@@ -95,10 +97,10 @@ async def cancel_in_organization(ports: Ports, caller: Member, user_id: UUID, ca
 async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason: str) -> IssuedRecovery:
     """Start the recovery of any account but those of platform owners. The other platform owners get a notice.
 
-    Raises: CannotRecoverSelf, PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized, RecoveryNotReachable.
+    Raises: PlatformOwnerNotRecovered, NotAPlatformOwner, AccountNotFound, AccountAnonymized; the errors of `_start`.
     """
     if user_id == caller.user_id:
-        raise CannotRecoverSelf
+        raise PlatformOwnerNotRecovered
     code, salt, code_hash = await _new_code(ports)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -107,7 +109,7 @@ async def issue_by_platform(ports: Ports, caller: Person, user_id: UUID, reason:
             raise PlatformOwnerNotRecovered
         owners = [address for address in await tx.accounts.platform_owner_addresses() if address != caller.email]
         recovery = _new_recovery(account, caller.user_id, None, salt, now)
-        await _start(tx, caller, recovery, account, code_hash, reason, now)
+        await _start(ports, tx, caller, recovery, account, code_hash, reason, now)
         for address in owners:
             await tx.email_queue.add(new_email(EmailKind.RECOVERY_ISSUED, address, now, token=account.email))
         record_with_reason(tx, events.recovery_issued(recovery), reason)
@@ -199,11 +201,19 @@ def _find_refusal(control: AccountControl, rights: Rights, capability: Capabilit
 
 
 async def _start(
-    tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, code_hash: bytes, reason: str, now: datetime
+    ports: Ports, tx: Transaction, caller: Caller, recovery: AccountRecovery, account: Account, code_hash: bytes, reason: str, now: datetime
 ) -> None:
-    """Store a recovery of a locked account, end what the account has open, and queue the email with the link."""
+    """Store a recovery of a locked account, end what the account has open, and queue the email with the link.
+
+    The code is useless without the link. So the limit of these emails refuses the whole recovery (security E-5).
+
+    Raises: RecoveryNotReachable, TooManyRecoveries.
+    """
     if not account.is_usable or account.email_verified_at is None:
         raise RecoveryNotReachable
+    earlier = await tx.email_queue.nth_newest_at(account.email, EmailKind.RECOVERY_LINK, ports.policy.mails_per_recipient)
+    if earlier is not None and now < earlier + LIMIT_WINDOW:
+        raise TooManyRecoveries((earlier + LIMIT_WINDOW - now).total_seconds())
     await tx.recoveries.put(recovery, code_hash)
     await tx.one_time_tokens.void(account.id, TokenPurpose.RECOVER_ACCOUNT)
     await _end_everything(tx, account.id, now)

@@ -248,10 +248,10 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     # for longer than in the impersonator's own.
     fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)
     known = await tx.devices.by_client(user_id, DEVICE_HASH)
-    device = (
-        devices.new_device(user_id, fingerprint, NO_RISK, now)
-        if known is None
-        else devices.refresh_device(known, fingerprint, NO_RISK, now)
-    )
-    await tx.devices.save(device)
+    if known is None:
+        device = devices.new_device(user_id, fingerprint, NO_RISK, now)
+        await tx.devices.add(device)
+    else:
+        device = devices.refresh_device(known, fingerprint, NO_RISK, now)
+        await tx.devices.update(device)
     return device.id

@@ -52,7 +52,7 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
     async with ports.storage.reading() as read:
         account = await read.accounts.by_email(invitation.email)
         is_used = account is not None and await has_user(read, account)
-    return OpenInvitation(received, InvitationAnswer.SIGN_IN if is_used else InvitationAnswer.CHOOSE_PASSWORD)
+    return OpenInvitation(received, InvitationAnswer.SIGN_IN if is_used else InvitationAnswer.NEW_USER)
 
 
 async def has_user(read: Reading | Transaction, account: Account) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts import relying_party
+from core.accounts import factor_changes, relying_party
 from core.accounts.model.devices import DeviceMatch
 from core.authentication.model.login import is_on
 from core.authentication.model.policy import (
@@ -37,6 +37,7 @@ from core.kernel.proofs import Factor, FactorKind, Proofs, covers, proved_at
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import Rule, Rules
+from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -104,10 +105,14 @@ def enrollment_path(place: PolicyPlace, **more: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The decision about a session, or about a sign-in that can start one. Without a policy, `subject` is None."""
+    """The decision about a session, or about a sign-in that can start one. Without a policy, `subject` is None.
+
+    A user who may not use the application learns nothing about its policy: then `has_access` is False, and there is no decision.
+    """
 
     subject: PolicySubject | None = None
     decision: Decision = NO_POLICY
+    has_access: bool = True
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -118,6 +123,11 @@ class Admission:
     def has_unused_key(self) -> bool:
         """Whether the account has a passkey or security key that sign-ins do not ask for."""
         return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
+
+    @property
+    def has_app(self) -> bool:
+        """Whether the account has an authenticator app."""
+        return any(factor.kind is FactorKind.TOTP for factor in self.factors)
 
     @property
     def place(self) -> PolicyPlace:
@@ -173,6 +183,7 @@ class Admission:
 
 
 NO_ADMISSION: Final = Admission()
+NO_ACCESS: Final = Admission(has_access=False)
 
 
 async def judge_session(
@@ -265,7 +276,32 @@ async def judge_visit(
     """Return the decision about the session of a user at an application, if there are both. `session_id` as in `judge_session`."""
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
-    return await judge_session(ports, path, service.org_id, service.id, user, session_id)
+    admission = await judge_session(ports, path, service.org_id, service.id, user, session_id)
+    async with ports.storage.reading() as read:
+        is_sign_on = path is PolicyPath.SAML
+        return await hide_from_strangers(
+            read, admission, (service.org_id, service.id), user.user_id, ports.clock.now(), is_sign_on=is_sign_on
+        )
+
+
+async def hide_from_strangers(
+    read: Reading | Transaction,
+    admission: Admission,
+    application: tuple[UUID | None, UUID | None],
+    user_id: UUID,
+    now: datetime,
+    *,
+    is_sign_on: bool = False,
+) -> Admission:
+    """Return the decision, or NO_ACCESS if it asks for something and the user may not use the application.
+
+    `is_sign_on`: with SAML.
+    """
+    org_id, service_id = application
+    if org_id is None or service_id is None or (admission.is_allowed and admission.decision.due_at is None):
+        return admission
+    may_use = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
+    return admission if await may_use(org_id, service_id, user_id, now) else NO_ACCESS
 
 
 async def judge_grant(
@@ -289,29 +325,42 @@ class Enrollment:
     org_id: UUID | None
     decision: Decision
     has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
+    has_app: bool = False
+    needs_recovery: bool = False  # only a recovery gives the account the factor
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
     """Return the answer of the policy of an organization, of its application, or of the platform to its owners.
 
     An organization that does not know the user, and one that does not exist, ask for nothing. So the answer does not tell which
-    organizations exist. With an application, the user can be new: its sign-in page names it to everyone.
+    organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
     """
     if place.org_slug is None and not user.is_platform_owner:
         return Enrollment(None, None, NO_POLICY)
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return Enrollment(None, None, admission.decision, admission.has_unused_key)
+        return await _to_enrollment(ports, None, admission)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
         organization = None if org_id is None else await read.organizations.by_id(org_id)
         if organization is None:
             return Enrollment(None, None, NO_POLICY)
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
+        if found is not None and not await read.end_users.may_use(organization.id, found[0].id, user.user_id, ports.clock.now()):
+            found = None
         if found is None and not await _is_known(read, organization.id, user.user_id):
             return Enrollment(None, None, NO_POLICY)
     admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
-    return Enrollment(organization.name, organization.id, admission.decision, admission.has_unused_key)
+    return await _to_enrollment(ports, organization, admission)
+
+
+async def _to_enrollment(ports: Ports, organization: Organization | None, admission: Admission) -> Enrollment:
+    name, org_id = (None, None) if organization is None else (organization.name, organization.id)
+    needs_recovery = False
+    if admission.subject is not None and admission.decision.outcome is Outcome.ENROLL:
+        async with ports.storage.reading() as read:
+            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
+    return Enrollment(name, org_id, admission.decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:

@@ -41,7 +41,7 @@ from core.kernel.access import (
 )
 from core.kernel.callers import Member, MembershipState, OrganizationStatus, Person, to_acting_member, to_member
 from core.kernel.causes import Caller
-from core.kernel.claims import Claims
+from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
@@ -252,7 +252,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     Raises: TokenNotRevocable for the token of a program, which has no session.
     """
     try:
-        claims = await signing_keys.read_token(ports, token, for_any_audience=True)
+        claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
     except (TokenExpired, TokenInvalid, WrongToken):  # an invalid token is no error (RFC 7009 section 2.2)
         session_id = None
     else:

@@ -197,6 +197,8 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
     group_id = await groups.ensure_group(seeding.ports, seeding.tx, caller, web.service.redirect_uris, [admin.id, member.id])
     await roles.give_to_group(seeding.ports, seeding.tx, caller, web.service, group_id)
+    await groups.ensure_auditors(seeding.ports, seeding.tx, caller, demo.AUDITOR, [admin.id])
+    await groups.ensure_sales(seeding.ports, seeding.tx, caller, demo.COST_CENTER, [admin.id])
     if slug == demo.ORGANIZATION_WITH_POLICY:
         await factors.ensure_policy(seeding.ports, seeding.tx, organization.id)
     return Tenant(

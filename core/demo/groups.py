@@ -1,4 +1,4 @@
-"""The group of the demo, and the application that it opens."""
+"""The groups of the demo: one opens an application, one gives a role of the organization, and one has a value of an attribute."""
 
 from collections.abc import Collection
 from typing import Final
@@ -9,7 +9,7 @@ from core.applications.model.services import Service, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.kernel.callers import Member
 from core.kernel.values import Slug
-from core.tenancy import groups
+from core.tenancy import attributes, group_roles, groups
 from ports import Ports
 from ports.storage import Transaction
 
@@ -17,6 +17,9 @@ SLUG: Final = Slug("back-office")
 NAME: Final = "Back Office"
 GROUP: Final = "Finance"
 DESCRIPTION: Final = "Opens the back office"
+AUDITORS: Final = "Auditors"
+SALES: Final = "Sales"
+COST_CENTER: Final = "4800"  # of members without an own one
 
 
 async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_uris: tuple[str, ...], user_ids: Collection[UUID]) -> UUID:
@@ -25,12 +28,34 @@ async def ensure_group(ports: Ports, tx: Transaction, caller: Member, redirect_u
     What exists stays.
     """
     service = await tx.services.by_slug(caller.acts_in.id, SLUG) or await _create_service(ports, caller, redirect_uris)
-    existing = [group.id for group in await tx.groups.of_org(caller.acts_in.id) if group.name == GROUP]
-    group_id = existing[0] if existing else (await groups.create(ports, caller, GROUP, DESCRIPTION)).id
-    for user_id in sorted(user_ids):
-        await groups.add_member(ports, caller, group_id, user_id)
+    group_id, _ = await _ensure(ports, tx, caller, GROUP, DESCRIPTION, user_ids)
     await access.assign_group(ports, caller, service.slug, group_id)
     return group_id
+
+
+async def ensure_auditors(ports: Ports, tx: Transaction, caller: Member, role: str, user_ids: Collection[UUID]) -> None:
+    """Create a group of these members that gives a role of the organization. What exists stays."""
+    group_id, is_new = await _ensure(ports, tx, caller, AUDITORS, "Reads the logs", user_ids)
+    if is_new:
+        await group_roles.give(ports, caller, group_id, role)
+
+
+async def ensure_sales(ports: Ports, tx: Transaction, caller: Member, attribute: str, user_ids: Collection[UUID]) -> None:
+    """Create a group of these members with a value of an attribute. What exists stays."""
+    group_id, is_new = await _ensure(ports, tx, caller, SALES, "Has a cost center", user_ids)
+    if is_new and any(each.name == attribute for each in await tx.attributes.list_declared(caller.acts_in.id)):
+        await attributes.change_of_group(ports, caller, group_id, {attribute: COST_CENTER})
+
+
+async def _ensure(
+    ports: Ports, tx: Transaction, caller: Member, name: str, description: str, user_ids: Collection[UUID]
+) -> tuple[UUID, bool]:
+    """Create a group of these members unless there is one, and return its id and whether it is new."""
+    existing = [group.id for group in await tx.groups.of_org(caller.acts_in.id) if group.name == name]
+    group_id = existing[0] if existing else (await groups.create(ports, caller, name, description)).id
+    for user_id in sorted(user_ids):
+        await groups.add_member(ports, caller, group_id, user_id)
+    return group_id, not existing
 
 
 async def _create_service(ports: Ports, caller: Member, redirect_uris: tuple[str, ...]) -> Service:

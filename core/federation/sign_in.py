@@ -14,11 +14,12 @@ from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods import second_factor
-from core.authentication.methods.invitation import InvitationPassword
+from core.authentication.methods.invitation import InvitationSignIn
 from core.authentication.methods.second_factor import Code, SecondPasskey
 from core.authentication.model.login import PreAuthToken, SecondFactorOptions, is_on
-from core.authentication.model.policy import DueEnrollment
+from core.authentication.model.policy import DueEnrollment, PolicyPlace
 from core.authentication.model.sessions import TokenPair
+from core.authentication.policy_checks import enrollment_path
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
@@ -207,13 +208,18 @@ async def sign_in_browser(
 
 
 async def join(
-    ports: Ports, caller: Caller, flow: Flow, method: InvitationPassword, cookie: str | None, client: PresentedDevice
+    ports: Ports, caller: Caller, flow: Flow, method: InvitationSignIn, cookie: str | None, client: PresentedDevice
 ) -> tuple[BrowserSignIn | Flow, str | None]:
-    """Sign in with an invitation, and return the result with the URL of `joining.launch_url`."""
-    # Load the URL before the change, so that a failure afterwards cannot hide that it was made.
+    """Sign in with an invitation, and return the result with the place to continue at instead of the page of the flow, if any.
+
+    It is the URL of `joining.launch_url`. Without one, users who chose no password first set up what the sign-in policy asks for.
+    """
+    # Load the place before the change, so that a failure afterwards cannot hide that it was made.
     opened = await joining.find_invitation(ports, method.token, None)
-    launch_url = await joining.launch_url(ports, opened.received.invitation.org_id)
-    return await sign_in_browser(ports, caller, flow, method, cookie, client), launch_url
+    place = await joining.launch_url(ports, opened.received.invitation.org_id)
+    if place is None and method.password is None:
+        place = enrollment_path(PolicyPlace(opened.received.organization_slug), next=flow.request)
+    return await sign_in_browser(ports, caller, flow, method, cookie, client), place
 
 
 async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Destination | None = None) -> SignInOptions:

@@ -29,7 +29,7 @@ from core.federation.oauth.model.authorization import (
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
-from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, TooManySamlValues
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, SamlValuesNotJoinable, TooManySamlValues
 from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.sign_in_policy.decision import Outcome
@@ -162,6 +162,6 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
         facts = await assertions.load_facts(read, provider, account.id, now)
     try:
         attributes = assertions.build_attributes(provider, account, facts)
-    except TooManySamlValues as refusal:
+    except (TooManySamlValues, SamlValuesNotJoinable) as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     return SamlPreview(PreviewOutcome.SIGNED_IN, provider.entity_id, name_format, name_id=name, attributes=attributes)

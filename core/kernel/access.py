@@ -7,7 +7,9 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
 from core.kernel.callers import (
+    ActingServiceAccount,
     MembershipState,
+    OrganizationCaller,
     OrganizationContext,
     OrganizationStatus,
     Person,
@@ -268,6 +270,35 @@ def check_personal_token(token: PersonalTokenContext, requirement: Requirement, 
         raise PersonalTokenElsewhere
     if requirement.scope not in token.scopes:
         raise ScopeInsufficient(requirement.scope)
+
+
+def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
+    """Return the scopes that narrow the rights of the caller, or None if their token has none."""
+    if isinstance(caller, ServiceAccountCaller):
+        return caller.scopes
+    return None if caller.personal_token is None else caller.personal_token.scopes
+
+
+def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
+    """Return those of the caller's rights by which they may give something that remains when they are gone.
+
+    A service account needs an owner's grant of each right that can be granted.
+    """
+    return rights - (GRANTABLE.keys() - caller.granted) if isinstance(caller, ActingServiceAccount) else rights
+
+
+def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:
+    """Check that the caller's token has the scopes of these rights, before it creates a credential with them (security J-7).
+
+    The credential remains when the token has ended, so it must not do more than the token.
+
+    Raises: ScopeInsufficient.
+    """
+    scopes = scopes_of(caller)
+    needed = (scope_of(right, changes=not right.endswith(".view")) for right in rights)
+    missing = [] if scopes is None else in_order(scope for scope in needed if scope is not None and scope not in scopes)
+    if missing:
+        raise ScopeInsufficient(*missing)
 
 
 def allowed_scopes(rights: Rights, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -16,6 +17,14 @@ FRONTEND_CLIENT_ID: Final = "frontend"
 def external_client_id(org_id: UUID, client_uri: str) -> UUID:
     """Return the id of the external client with this address in an organization, which is known before the client is stored."""
     return uuid5(org_id, client_uri)
+
+
+class Accepts(Enum):
+    """The access tokens that a place accepts, by their audience."""
+
+    OWN = "own"  # for our API and the userinfo endpoint
+    RESOURCES = "resources"  # for any resource, ours included
+    CLAIMS = "claims"  # OWN, and those in ID tokens, which read large claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,11 @@ class Event:
         return is_addressed or (self.kind.audited and not self.kind.approved_only)
 
     @property
+    def may_have_entry(self) -> bool:
+        """Whether the event may have an entry in an audit log. An event for one organization alone has none if it is not audited."""
+        return self.kind.audited or self.org_id is None or self.on_platform
+
+    @property
     def payload(self) -> Mapping[str, Any]:
         """Return the payload of webhooks, with the target of the event. The target of a login is its actor, so it is left out."""
         payload = self.details if self.data is None else self.data

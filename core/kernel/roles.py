@@ -149,6 +149,7 @@ class Permission(StrEnum):
     EVALUATE_ACCESS = "evaluate:access"
 
 
+_CAPABILITIES: Final = frozenset(Capability)
 _CUSTOMIZABLE: Final[Mapping[str, Capability]] = MappingProxyType({capability.value: capability for capability in CUSTOMIZABLE})
 
 
@@ -161,7 +162,7 @@ class Authority:
 
 
 def find_role(name: str | None) -> Role | None:
-    """Return the built-in role with this name, or None if there is none: the role is the organization's, or of a later release."""
+    """Return the built-in role with this name, or None for roles of organizations and of later releases."""
     return None if name is None else ROLES.get(RoleName(name))
 
 
@@ -186,13 +187,18 @@ def custom_rights(capabilities: Iterable[str]) -> Rights:
     return frozenset(_CUSTOMIZABLE[name] for name in capabilities if name in _CUSTOMIZABLE) | {Capability.ORGANIZATION_VIEW}
 
 
+def known_rights(names: Iterable[str]) -> Rights:
+    """Return the rights with these names. A later release may have stored names that are unknown here."""
+    return frozenset(Capability(name) for name in names if name in _CAPABILITIES)
+
+
 def custom_role(slug: str, name: str, capabilities: Iterable[str]) -> Role:
     """Return the role that an organization has defined with these values."""
     return Role(RoleName(slug), name, phrase_of(slug, name), custom_rights(capabilities))
 
 
 def phrase_of(name: str, label: str | None) -> str:
-    """Return the phrase for a role with this name, and the label that its organization gave it, if it is none of the built-in ones."""
+    """Return the phrase for a role in emails. `label` is the name that the organization gave the role; built-in ones need none."""
     built_in = find_role(name)
     return f"“{label or name}”" if built_in is None else built_in.phrase
 

@@ -22,7 +22,6 @@ from core.accounts.model.email_queue import (
     MEMBER_RESET_EMAILS,
     ORGANIZATION_EMAILS,
     REAUTHENTICATION_EMAILS,
-    RECOVERY_EMAILS,
     SIGN_IN_EMAILS,
     WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
@@ -155,7 +154,7 @@ async def _add_token(
     own_limits = {
         EmailKind.WELCOME: WELCOME_EMAILS,
         EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS,
-        EmailKind.RECOVERY_LINK: RECOVERY_EMAILS,
+        EmailKind.RECOVERY_LINK: frozenset(),  # limited at the start of the recovery
     }
     is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
     account = locked.value

@@ -55,9 +55,8 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins, identities, consents, blocks and
-    roles at applications, and groups. It has no profile, second factors, passkeys, changes of the address, emails about security, service
-    accounts and personal access tokens, because these belong to the account. The privacy log gets an
-    entry.
+    roles at applications, and groups. The rest belongs to the account: profile, second factors, passkeys, changes of the
+    address, emails about security, service accounts and personal access tokens. The privacy log gets an entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5); the errors of `policy_checks.require` for them.

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from core.applications import access
-from core.applications.model.users import AccessPolicy, AssignedGroup, AssigneeNotFound
+from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import OrganizationCaller
@@ -36,7 +36,7 @@ from core.programs.model.api_resources import (
     parse_identifier,
 )
 from core.tenancy import organizations
-from core.tenancy.model.groups import OrganizationGroupNotFound
+from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
 from ports.storage import Reading, Transaction
 

@@ -6,17 +6,20 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.kernel.access import lasting_rights, require_scopes_for
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability
+from core.kernel.roles import NO_RIGHTS, Capability, Rights
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
+    DIRECTORY_RIGHTS,
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
     DirectoryAboveOwn,
+    DirectoryGivesMore,
     ScimToken,
     ScimTokenExpiryPast,
     ScimTokenInvalid,
@@ -28,6 +31,7 @@ from core.provisioning.model.directories import (
     new_token,
 )
 from core.tenancy import organizations
+from core.tenancy.model.group_roles import require_equal_creators, rights_by_directories
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -40,7 +44,7 @@ async def create(
 ) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, TooManyScimTokens.
+    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, DirectoryGivesMore, ScopeInsufficient, TooManyScimTokens.
     """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
@@ -48,8 +52,11 @@ async def create(
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        if not may_empower_directory(rights):
+        if not may_empower_directory(rights, lasting_rights(caller, rights)):
             raise DirectoryAboveOwn
+        require_scopes_for(caller, DIRECTORY_RIGHTS)
+        if directory_groups:
+            await _require_power_over_groups(tx, caller, organization.id, rights)
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
@@ -72,18 +79,38 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
 
-    Raises: ScimTokenNotFound, DirectoryAboveOwn.
+    Raises: ScimTokenNotFound, DirectoryAboveOwn, DirectoryGivesMore, DirectoryCreatorsHaveLess, ScopeInsufficient.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
-        if directory_groups and not may_empower_directory(rights):
-            raise DirectoryAboveOwn
+        given = NO_RIGHTS
+        if directory_groups:
+            if not may_empower_directory(rights, lasting_rights(caller, rights)):
+                raise DirectoryAboveOwn
+            require_scopes_for(caller, DIRECTORY_RIGHTS)
+            given = await _require_power_over_groups(tx, caller, organization.id, rights)
         new = replace(old, directory_groups=directory_groups)
         if new != old:
             await tx.scim_tokens.set_directory_groups(organization.id, new.id, directory_groups=directory_groups)
+            if directory_groups:
+                creators = await tx.scim_tokens.creators(organization.id, ports.clock.now())
+                require_equal_creators([each for each in creators if each.token_id == new.id], given)
             tx.record(events.scim_token_updated(old, new))
     return new
+
+
+async def _require_power_over_groups(tx: Transaction, caller: OrganizationCaller, org_id: UUID, rights: Rights) -> Rights:
+    """Check that the caller has the rights that groups of directories give now, and return these.
+
+    A service account needs an owner's grant of each one that can be granted: the directory remains when the account is gone.
+
+    Raises: DirectoryGivesMore.
+    """
+    given = rights_by_directories(await tx.group_roles.active(org_id))
+    if missing := given - lasting_rights(caller, rights):
+        raise DirectoryGivesMore(sorted(missing))
+    return given
 
 
 async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToken]:

@@ -1,13 +1,13 @@
-"""The end of what users gave by rights that they have lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
+"""The end of grants by rights that the giver has lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
 
 from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
 from core.accounts.notices import ended_secrets
-from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, may_give, needs_roles_manage
+from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, may_give, needs_roles_manage
 from core.tenancy import events
-from core.tenancy.model.group_roles import find_unfounded
+from core.tenancy.model.group_roles import find_unfounded, require_equal_creators
 from core.tenancy.model.members import may_invite
 from core.tenancy.program_ends import report_created_secrets
 from ports.storage import Transaction
@@ -50,7 +50,7 @@ async def void_grants_in(tx: Transaction, org_id: UUID, group_id: UUID, now: dat
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     """Stop the roles of groups that their givers may no longer give, after a change that can take rights away.
 
-    The members of the groups lose the rights with their next request, and what they gave by these ends. The caller has
+    The members of the groups lose the rights with their next request, and their grants by these end. The caller has
     locked the organization, and has stored the change.
     """
     stopped = find_unfounded(await tx.group_roles.active(org_id))
@@ -62,6 +62,16 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
         tx.record(events.group_mapping_stopped(org_id, mapping))
     for user_id in await tx.group_roles.givers_in(org_id, group_ids):
         await void_grants(tx, org_id, user_id, now)
+
+
+async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: Rights, now: datetime) -> None:
+    """Check that a group of a directory may give these rights: the creators of all SCIM tokens that fill groups have them.
+
+    A creator may have a copy of the token, and could add themself to the group. The caller has locked the organization.
+
+    Raises: DirectoryCreatorsHaveLess.
+    """
+    require_equal_creators(await tx.scim_tokens.creators(org_id, now), rights)
 
 
 async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, now: datetime) -> None:

@@ -8,35 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from core.kernel.callers import Member, OrganizationCaller
+from core.kernel.callers import Member
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, may_map, require_mappable
 from core.tenancy.model.groups import Group, GroupWithoutRole, OrganizationGroupNotFound
-from core.tenancy.model.members import MemberNotFound, require_assignable
+from core.tenancy.model.members import require_assignable
 from ports import Ports
-
-
-@dataclass(frozen=True, slots=True)
-class RoleSource:
-    """A role of a member, and the group that gives it. `group` is None for the own role."""
-
-    role: Role
-    group: Group | None
-
-
-async def list_sources(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Sequence[RoleSource]:
-    """Return the roles of a member with their sources, the own one first, then those of groups by name. Raises: MemberNotFound."""
-    org_id = caller.acts_in.id
-    async with ports.storage.reading() as read:
-        member = (await read.members.account(org_id, user_id) or refuse(MemberNotFound)).member
-        roles = {role.name: role for role in await read.roles.all(org_id)}
-        groups = await read.groups.of_user(org_id, user_id)
-    gains = member.membership.confirmed_at is not None and not member.is_platform_owner
-    names = [(member.membership.role, None), *((each.role, each) for each in groups if each.gives_role and gains)]
-    return [RoleSource(roles[name], group) for name, group in names if name in roles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +48,8 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
 
     A stopped mapping starts again, and the caller answers for it.
 
-    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself.
+    Raises: OrganizationGroupNotFound, RoleUnknown, OwnershipNotAssignable, GroupGivesMore, RightsByGroupItself,
+    DirectoryCreatorsHaveLess.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -82,6 +63,8 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
         new = replace(new, mapped_by=caller.user_id, mapped_at=now, mapping_stopped_at=None)
         if old.gives_role and replace(new, mapped_at=old.mapped_at) == old:
             return old
+        if old.scim_token_id is not None:
+            await grants.require_power_over_directories(tx, organization.id, new_role.rights, now)
         await tx.group_roles.save(new)
         if any(each.group_id == group_id for each in find_unfounded(await tx.group_roles.active(organization.id))):
             raise RightsByGroupItself

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.access import NeedsPerson
+from core.kernel.access import NeedsPerson, lasting_rights, require_scopes_for
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Authority, Capability, may_act_on
@@ -23,6 +23,7 @@ from core.tenancy.model.groups import (
     Group,
     GroupAboveOwn,
     GroupFull,
+    GroupOpensMore,
     GroupUserNotFound,
     ManagedByDirectory,
     MemberOfGroup,
@@ -110,7 +111,7 @@ async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, u
     Raises: GroupUserNotFound, GroupFull; the errors of `_lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id, user_id)
+        group = await _lock_own_group(tx, caller, group_id, user_id, adds=True)
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
@@ -148,14 +149,17 @@ async def _lock_own_group(
     user_id: UUID | None = None,
     *,
     gives_role: bool = True,
+    adds: bool = False,
     of_all: bool = False,
 ) -> Group:
     """Lock the organization, and return a group that admins manage.
 
     The caller has power over the user who joins or leaves it, and with `of_all` over all its members.
-    If the change can give or take the role of the group, the caller is a person who may give it.
+    If the change can give or take the role of the group, the caller is a person who may give it. If it `adds` the user, the
+    caller could also give them all that applications and API resources give the users of the group.
 
-    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, MemberHasMoreRights, GroupAboveOwn.
+    Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, GroupOpensMore, MemberHasMoreRights,
+    GroupAboveOwn.
     """
     organization, authority = await organizations.lock_authority(tx, caller, Capability.GROUPS_MANAGE)
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
@@ -165,6 +169,11 @@ async def _lock_own_group(
         if not isinstance(caller, Member) or caller.personal_token is not None:
             raise NeedsPerson
         require_mappable(authority.rights, await tx.roles.find(organization.id, group.role))
+    if adds:
+        needed = await tx.groups.needed_to_add(group.org_id, group.id)
+        if missing := needed - lasting_rights(caller, authority.rights):
+            raise GroupOpensMore(min(missing))
+        require_scopes_for(caller, needed)
     membership = None if user_id is None else await tx.members.lock(organization.id, user_id)
     if membership is not None:
         require_power_over(authority, membership)
@@ -247,7 +256,7 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
     """Add and remove users of a group, and return the group. The cost depends on these users, and not on the group's size.
 
     The caller has checked who may join, and that the leaving users are members. Users who leave lose the
-    access that only the group gave, with their sessions of OpenID Connect.
+    access that only the group gave, with their sessions at these applications.
 
     Raises: GroupFull.
     """

@@ -12,7 +12,8 @@ from uuid import UUID
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, scopes_of
+from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, OWNER, Capability, needs_roles_manage
@@ -25,6 +26,7 @@ from core.tenancy.model.members import (
     CannotRemoveOwner,
     CannotRemoveSelf,
     CannotResetOwner,
+    ExportedMember,
     ListedMember,
     MemberAccount,
     MemberDetails,
@@ -86,19 +88,26 @@ async def _select(read: Reading, org_id: UUID, role: str | None, search: str | N
 
 async def export(
     ports: Ports, caller: OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
-) -> Batches[MemberAccount]:
-    """Return all members that `list_page` selects, in the order in which they joined, with their accounts.
+) -> Batches[ExportedMember]:
+    """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
+
+    Callers who may not see end users get no groups and no roles of applications.
 
     Raises: RoleInsufficient, RoleFilterUnknown.
     """
     _require_management(caller)
-    org_id = caller.acts_in.id
+    org_id, scopes = caller.acts_in.id, scopes_of(caller)
+    sees_holdings = Capability.END_USERS_VIEW in caller.acts_in.rights and (scopes is None or ApiScope.END_USERS_READ in scopes)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
-    async def load_next(last: MemberAccount | None, count: int) -> Sequence[MemberAccount]:
+    async def load_next(last: ExportedMember | None, count: int) -> Sequence[ExportedMember]:
         async with ports.storage.reading() as read:
-            return await read.members.batch(org_id, selected, None if last is None else last.member.membership, count)
+            accounts = await read.members.batch(org_id, selected, None if last is None else last.account.member.membership, count)
+            holdings = await read.access_reasons.holdings(org_id, [account.member.user_id for account in accounts])
+        if not sees_holdings:
+            holdings = {user_id: replace(held, groups=(), application_roles=()) for user_id, held in holdings.items()}
+        return [ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
 
     return Batches(load_next, size=EXPORT_BATCH)
 
@@ -266,7 +275,7 @@ async def _end_locked_membership(tx: Transaction, membership: Membership, now: d
 async def end_membership(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End a membership and everything that the user had because of it.
 
-    This removes the user from services that they used only as a member and from groups, ends their sessions in the
+    This removes the user from groups, and from services that they used only as a member. It ends their sessions in the
     organization, and revokes invitations from and to them. The directory forgets the user. Unless it
     blocks them, they can come back with an invitation.
 

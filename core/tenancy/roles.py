@@ -14,6 +14,7 @@ from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName,
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
+from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
@@ -133,7 +134,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     a role with holders, because they would stay when the account is gone.
 
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
-    RoleNameTaken, RoleWidenedByProgram, RoleInUse.
+    RoleNameTaken, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
     """
     if changes.name is KEEP and changes.description is KEEP and changes.capabilities is KEEP:
         raise NoRoleChanges
@@ -156,7 +157,7 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             return old
         if new.name != old.name:
             _require_free_name([role for role in await tx.roles.own(organization.id) if role.id != old.id], new.name)
-        holders = await tx.roles.holders(organization.id, old.id, now)
+        holders = _shown_to(rights, await tx.roles.holders(organization.id, old.id, now))
         if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
             raise RoleWidenedByProgram
         if holders.total and not changes.confirmed and not old.capabilities <= new.capabilities:
@@ -166,6 +167,8 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
         await tx.roles.save(new)
         if not changes.confirmed and new.capabilities != old.capabilities:
             await _require_founded(tx, new, holders)
+        if not new.capabilities <= old.capabilities:
+            await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
         if new.capabilities != old.capabilities:
             await _replace_of_programs(tx, organization.id, old.role, new.role, now)
@@ -179,7 +182,8 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
     A member answers for the roles that groups give from then on. A service account lets no group give more rights.
 
     Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself; the errors of `require_giveable`.
+    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself, DirectoryCreatorsHaveLess; the
+    errors of `require_giveable`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -189,7 +193,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
             raise RoleAboveOwn
         if authority.role == old.slug:
             raise CannotChangeOwnRole
-        holders = await tx.roles.holders(organization.id, old.id, now)
+        holders = _shown_to(authority.rights, await tx.roles.holders(organization.id, old.id, now))
         if holders.total and not confirmed:
             raise RoleInUse(holders)
         if holders.total and replacement is None:
@@ -211,6 +215,11 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
 
 
+def _shown_to(rights: Rights, holders: RoleHolders) -> RoleHolders:
+    """Return the holders of a role. A caller who may not see members gets their number alone."""
+    return holders if Capability.MEMBERS_VIEW in rights else replace(holders, first=[])
+
+
 async def _require_founded(tx: Transaction, role: OrganizationRole, holders: RoleHolders) -> None:
     """Check that the groups with a role may give it with its new rights. Raises: RoleInUse, which names these groups first."""
     stopping = [each for each in find_unfounded(await tx.group_roles.active(role.org_id)) if each.role == role.slug]
@@ -220,10 +229,16 @@ async def _require_founded(tx: Transaction, role: OrganizationRole, holders: Rol
         raise RoleInUse(replace(holders, first=[*groups, *others][:MAX_HOLDERS]))
 
 
+async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
+    """Check that groups of directories may give this role with its new rights, if one gives it. Raises: DirectoryCreatorsHaveLess."""
+    if any(each.of_directory and each.role == role.name for each in await tx.group_roles.active(org_id)):
+        await grants.require_power_over_directories(tx, org_id, role.rights, now)
+
+
 def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
     """Check that no built-in role and none of these has this name, because lists to choose from show names. Raises: RoleNameTaken."""
     labels = (*(role.label for role in ROLES.values()), *(role.name for role in others))
-    if name.casefold() in [label.casefold() for label in labels]:
+    if to_name_key(name) in [to_name_key(label) for label in labels]:
         raise RoleNameTaken
 
 
@@ -240,7 +255,7 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
 
     For a service account, the members who gave the old role keep to answer for the new one. So it has no further rights.
 
-    Raises: RoleWidenedByProgram; RightsByGroupItself.
+    Raises: RoleWidenedByProgram; RightsByGroupItself, DirectoryCreatorsHaveLess.
     """
     groups = [group for group in await tx.groups.of_org(old.org_id) if group.role == old.slug]
     if not groups:
@@ -251,15 +266,18 @@ async def _replace_of_groups(tx: Transaction, caller: OrganizationCaller, old: O
     for group in groups:
         tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
     await tx.roles.replace_of_groups(old.org_id, old.slug, new.name, mapped_by=by_member, now=now)
+    if not new.rights <= old.role.rights:
+        await _require_power_over_directories(tx, old.org_id, new, now)
     unfounded = {each.group_id for each in find_unfounded(await tx.group_roles.active(old.org_id))}
     if by_member is not None and unfounded.intersection(group.id for group in groups):
         raise RightsByGroupItself
 
 
 async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Role, now: datetime) -> None:
-    """Give the service accounts with a role another one, or the new state of the same one, with what follows from it (security R-4).
+    """Give the service accounts with a role another one, or the same one with other rights (security R-4).
 
-    They lose the granted capabilities that the new role does not have. What they gave ends, if they can no longer give it.
+    They lose the granted capabilities that the new role does not have. Their invitations and promotions end if they can
+    no longer give these.
     Their owners and the makers of their credentials are for `void_grants`.
     """
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
@@ -273,7 +291,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 
 
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
-    """End what members gave by the rights that a role had, or to a role that has other rights now (security R-4)."""
+    """End the grants of members that need a right that the role has lost, or concern the changed role (security R-4)."""
     for user_id in givers:
         await grants.void_grants(tx, org_id, user_id, now)
     await grants.stop_unfounded(tx, org_id, now)

@@ -49,6 +49,7 @@ from core.tenancy.model.sign_in_policies import (
     WouldLockYouOut,
     changes_of,
     require_available,
+    require_offered,
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
@@ -77,7 +78,13 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
 async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
     """Return the methods that this installation offers to users of the organization or of this application, in the order of METHODS."""
     async with ports.storage.reading() as read:
-        ways = await read.sign_in_policies.application_ways(caller.acts_in.id, None if application is None else application.id)
+        return await _load_usable_methods(ports, read, caller.acts_in.id, application)
+
+
+async def _load_usable_methods(
+    ports: Ports, read: Reading | Transaction, org_id: UUID, application: PolicyApplication | None
+) -> Sequence[str]:
+    ways = await read.sign_in_policies.application_ways(org_id, None if application is None else application.id)
     is_there = {
         Method.EMAIL.value: _offers_email(ports, application) or (application is None and ways.email),
         Method.PASSKEY.value: relying_party.has_host(ports),
@@ -103,6 +110,7 @@ async def save(
         old = await _find(tx, organization, application, now)
         if old.version != version:
             raise PolicyChanged
+        require_offered(rules, old.rules, await _load_usable_methods(ports, tx, organization.id, application))
         new = replace(old, rules=rules.with_due_dates(old.rules, now), changed_at=now, changed_by=caller.user_id)
         effective = await _merge(tx, organization, application, new.rules)
         await _require_available(ports, tx, organization, application, effective)
@@ -124,17 +132,25 @@ async def remove(ports: Ports, caller: Member, application: PolicyApplication) -
 
 
 async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
-    """Return the policies of the caller's organizations, and that of the platform for its owners."""
+    """Return the policies of the organizations and applications that the caller uses, and that of the platform for its owners.
+
+    Each policy has one part. That of an application comes beside that of its organization.
+    """
     async with ports.storage.reading() as read:
-        return await read.sign_in_policies.of_user(caller.user_id)
+        policies = await read.sign_in_policies.anywhere(caller.user_id, None)
+    # An organization of which the caller is a member, and uses an application, is there twice.
+    return list({(each.policy.org_id, each.policy.parts[0]): each for each in reversed(policies)}.values())
 
 
-async def accepts_password(ports: Ports, org_id: UUID) -> bool:
-    """Return whether the organization accepts a password as the first factor of its members."""
+async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:
+    """Return which of a password and a passkey the organization accepts of its members, as the first factor."""
     async with ports.storage.reading() as read:
         policy = await read.sign_in_policies.effective(org_id)
     rules = Rules() if policy is None else policy.in_force(ports.clock.now())
-    return rules.may_use(Method.PASSWORD) and Concerned.EVERYONE not in rules.phishing_resistant
+    ways = {Method.PASSKEY} if rules.may_use(Method.PASSKEY) and relying_party.has_host(ports) else set()
+    if rules.may_use(Method.PASSWORD) and Concerned.EVERYONE not in rules.phishing_resistant:
+        ways.add(Method.PASSWORD)
+    return frozenset(ways)
 
 
 def _parse(document: Document, application: PolicyApplication | None) -> Rules:
@@ -238,6 +254,7 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     organization = await organizations.get(ports, caller)
     async with ports.storage.reading() as read:
         old = await _find(read, organization, application, now)
+        unusable = require_offered(rules, old.rules, await _load_usable_methods(ports, read, organization.id, application))
         rules = rules.with_due_dates(old.rules, now)
         effective = await _merge(read, organization, application, rules)
         await _require_available(ports, read, organization, application, effective)
@@ -254,7 +271,14 @@ async def preview(ports: Ports, caller: Member, document: Document, application:
     if application is None:  # members open the organization itself, and end users one of its applications
         counter = replace(counter, email_is_on=offers_email or ways.email)
     end_users, _ = await counter.count(partial(next_people, are_members=False))
-    return PolicyPreview(rules=rules, due_at=min(rules.due_at.values(), default=None), members=members, end_users=end_users, people=people)
+    return PolicyPreview(
+        rules=rules,
+        due_at=min(rules.due_at.values(), default=None),
+        members=members,
+        end_users=end_users,
+        people=people,
+        unusable_methods=unusable,
+    )
 
 
 @dataclass(frozen=True, slots=True)

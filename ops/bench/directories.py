@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from core.kernel.values import digest
 from core.provisioning.model.directories import new_token
 from ops.bench.filling import add_organization
-from ops.bench.row import Filling, Say
+from ops.bench.row import Bench, Filling, Measure, Say, measure_sequentially
 from ops.bench.service import Service
+from ops.bench.wrk import Request
 
 PAGE: Final = 100
+PUSHED: Final = 1000  # users in one change of a group
 DOMAIN: Final = "people.example"
 
 
@@ -76,3 +79,54 @@ def add_directory(service: Service, name: str, users: int) -> Directory:
 
 
 DIRECTORIES: Final = Filling("provisioned users", Scale(100_000), Scale(2000), fill)
+
+
+def pushes(bench: Bench) -> Measure:
+    """Add 1,000 users to a group with all other users of the large organization, and remove them, in turn.
+
+    The easier condition is an empty group of the same organization.
+    """
+    on, subjects = bench.shared.get(DIRECTORIES)
+    bench.service, directory = on, subjects[0]
+    bench.setting = (
+        f"1 worker, 1 connection; {directory.users - PUSHED:,} users in the large group; {PUSHED:,} are added and removed in turn"
+    )
+    large, empty = [partial(measure_sequentially, on, _changes(on, directory, group)) for group in _add_groups(on, directory)]
+    bench.easier = empty
+    return large
+
+
+def _add_groups(on: Service, directory: Directory) -> list[str]:
+    """Let the directory have two groups: one with all but the last users, and an empty one. Return their ids."""
+    on.query("update scim_tokens set directory_groups = true where org_id = %(org_id)s", org_id=directory.org_id)
+    rows = on.query(
+        """
+        with made as (
+            insert into groups (id, org_id, name, name_key, scim_token_id, member_count, created_at, updated_at, members_changed_at)
+            select gen_random_uuid(), t.org_id, g.name, g.name, t.id, g.members, now(), now(), now()
+            from scim_tokens t, (values ('large', %(members)s), ('empty', 0)) g (name, members) where t.org_id = %(org_id)s
+            returning id, org_id, name),
+        filled as (
+            insert into group_members (org_id, group_id, user_id, added_at)
+            select g.org_id, g.id, u.id, now() from made g join users u on u.origin_org_id = g.org_id
+            where g.name = 'large' and u.id <> all (%(pushed)s::uuid[]))
+        select id from made order by name desc""",
+        org_id=directory.org_id,
+        members=directory.users - PUSHED,
+        pushed=_pushed(on, directory),
+    )
+    on.tidy()
+    return [str(row[0]) for row in rows]
+
+
+def _pushed(on: Service, directory: Directory) -> list[str]:
+    newest = "select id from users where origin_org_id = %(org_id)s order by created_at desc limit %(count)s"
+    return [str(row[0]) for row in on.query(newest, org_id=directory.org_id, count=PUSHED)]
+
+
+def _changes(on: Service, directory: Directory, group: str) -> list[Request]:
+    members = [{"value": user} for user in _pushed(on, directory)]
+    operations = [{"op": op, "path": "members", "value": members} for op in ("add", "remove")]
+    schemas = ["urn:ietf:params:scim:api:messages:2.0:PatchOp"]
+    path = f"/scim/v2/Groups/{group}"
+    return [Request("PATCH", path, directory.token, {"schemas": schemas, "Operations": [operation]}) for operation in operations]

@@ -43,20 +43,20 @@ def page(
         credentials = _credentials(on, path, subjects)
         how = partial(_measure_in_new_sessions if filling is APPLICATIONS else measure_sequentially, on)
 
-        def checked(position: int, path: str, check: Check[T] | str) -> Request:
+        def checked(position: int, path: str, check: Check[T] | str) -> list[Request]:
             request = Request("GET", path.format(subjects[position]), more=credentials[position])
             if isinstance(check, str):
                 on.check(request, check.format(subjects[position]))
             else:
                 check(on, subjects[position], on.ask(request))
-            return request
+            return [request]
 
         bench.easier = partial(how, checked(against, path, check))
         large = checked(LARGE, path, check)
         for name, (other, check_other) in (beside or {}).items():
             bench.beside[name.format(subjects[LARGE])] = partial(how, checked(LARGE, other, check_other))
         if tables:
-            bench.plans = lambda: plans_of(on, lambda: on.ask(large), tables)
+            bench.plans = lambda: plans_of(on, lambda: on.ask(large[0]), tables)
         return partial(how, large)
 
     return prepare
@@ -72,8 +72,8 @@ def _credentials(on: Service, path: str, subjects: Sequence[Any]) -> Sequence[Ma
     return [{"Authorization": f"Bearer {token}"} for token in tokens]
 
 
-def _measure_in_new_sessions(on: Service, request: Request, seconds: int) -> Sample:
-    """Measure a request in new database sessions.
+def _measure_in_new_sessions(on: Service, requests: Sequence[Request], seconds: int) -> Sample:
+    """Measure one request in new database sessions.
 
     A session decides by the first few values of a statement whether it keeps one plan for all
     values. So it must not see the values of another request before.
@@ -81,8 +81,8 @@ def _measure_in_new_sessions(on: Service, request: Request, seconds: int) -> Sam
     with psycopg.connect(on.conninfo, autocommit=True) as connection:
         renew(connection)
     for _ in range(UNTIL_PLANNED):
-        on.check(request)
-    return measure_sequentially(on, request, seconds)
+        on.check(requests[0])
+    return measure_sequentially(on, requests, seconds)
 
 
 def listed(items: str, total: Callable[[T], int], action: str = "", length: int = LENGTH) -> Check[T]:
@@ -119,6 +119,6 @@ def read_among_many(bench: Bench) -> Measure:
     bench.setting = f"1 worker, 1 connection; {bench.shared.scale(APPLICATIONS)}"
     few = bench.start()
     add_accounts(few, FEW)
-    measures = [partial(measure_sequentially, on, Request("GET", "/api/user", access_tokens(on, 1)[0])) for on in (few, many)]
+    measures = [partial(measure_sequentially, on, [Request("GET", "/api/user", access_tokens(on, 1)[0])]) for on in (few, many)]
     bench.easier = measures[0]
     return measures[1]

@@ -18,6 +18,8 @@ from jwt.algorithms import ECAlgorithm
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
+from adapters.user_agents import UNKNOWN_BROWSER, UNKNOWN_SYSTEM
+from core.accounts.model.devices import DeviceType
 from core.authentication.model.tokens import SigningKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.values import base64url, digest, new_secret
@@ -96,15 +98,29 @@ def browser_cookies(service: Service) -> list[dict[str, str]]:
 
 
 def add_devices(service: Service, each: int = DEVICES) -> None:
-    """Add devices to each account."""
+    """Add devices to each account, with logins and a session. They are those of a client without a User-Agent header, such as wrk.
+
+    Without the logins and sessions, PostgreSQL plans for empty tables, and then reads those of the whole measurement at each sign-in.
+    """
     service.query(
         """
+        with logins as (
+            insert into login_events (id, user_id, provider, success, address, created_at)
+            select gen_random_uuid(), id, 'password', true, '203.0.113.9', now() - interval '1 day' - n * interval '1 hour'
+            from users, generate_series(0, %(each)s - 1) n),
+        started as (
+            insert into sessions (id, user_id, created_at, expires_at, ends_at)
+            select gen_random_uuid(), id, now() - interval '1 day', now() + interval '1 day', now() + interval '1 day' from users)
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at,
                              updated_at)
-        select gen_random_uuid(), id, 'Firefox on Linux', 'browser', 'Firefox', 'Linux', now() - interval '1 day' - n * interval '1 hour',
-               '203.0.113.9', 30, '{new_device}', now() - interval '1 day', now() - interval '1 day'
+        select gen_random_uuid(), id, %(browser)s || ' on ' || %(os)s, %(type)s, %(browser)s, %(os)s,
+               now() - interval '1 day' - n * interval '1 hour', '203.0.113.9', 30, '{new_device}', now() - interval '1 day',
+               now() - interval '1 day'
         from users, generate_series(0, %(each)s - 1) n""",
         each=each,
+        browser=UNKNOWN_BROWSER,
+        os=UNKNOWN_SYSTEM,
+        type=DeviceType.BROWSER,
     )
     service.tidy()
 

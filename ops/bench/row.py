@@ -213,9 +213,9 @@ def check_equal(name: str, value: object, expected: object) -> None:
         raise MeasurementFailed(f"{name} should be {str(expected)[:200]}, not {str(value)[:200]}.")
 
 
-def measure_sequentially(on: Service, request: Request, seconds: int) -> Sample:
-    """Measure the duration of one request without any other load. Raises: MeasurementFailed."""
-    load, costs = _drive_and_check(on, SEQUENTIAL, [request], seconds)
+def measure_sequentially(on: Service, requests: Sequence[Request], seconds: int) -> Sample:
+    """Measure the duration of one request, or of several in turn, without any other load. Raises: MeasurementFailed."""
+    load, costs = _drive_and_check(on, SEQUENTIAL, requests, seconds)
     return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
 
 

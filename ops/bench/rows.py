@@ -9,7 +9,7 @@ from actors.webhook_dispatcher import SLOTS
 from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
 from ops.bench import billing, end_users, loads, pages, passkeys, people, requests, webhooks
-from ops.bench.directories import DIRECTORIES
+from ops.bench.directories import DIRECTORIES, pushes
 from ops.bench.end_users import APPLICATIONS
 from ops.bench.loads import document, easier, load, once, posts, sign_ins, signature_pairs, two_workers, verifications
 from ops.bench.pages import listed, not_empty, page
@@ -135,6 +135,8 @@ ROWS: Final[Sequence[Row]] = (
                 against=pages.FULL_PAGE), "in the large organization / in one of 100 users"),
     _sized("scim-group", "GET /scim/v2/Groups/{id} without its members",
            page(DIRECTORIES, "/scim/v2/Groups/{0.org_id}?excludedAttributes=members", '"{0.org_id}"')),
+    _sized("scim-push", "PATCH /scim/v2/Groups/{id} that adds or removes 1,000 users", pushes,
+           "in a group of all others of 100,000 / in an empty one"),
     _sized("members-page", "the first page of members, with its total",
            page(TENANTS, f"{_ORG}/members", listed("members", lambda one: one.members), beside={
                "the large one's {0.members_of_role:,} with the role member":

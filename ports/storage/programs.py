@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import CreatedSecret, EndedCredential
-from core.applications.model.users import AssignedGroup
+from core.applications.model.analytics import CredentialToReview
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
@@ -15,6 +15,7 @@ from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ExternalTarget, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
+from core.tenancy.model.groups import AssignedGroup
 
 
 class ApiResourcesRead(Protocol):
@@ -236,6 +237,9 @@ class CreatedSecretsRead(Protocol):
 
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
         """Return the live ones that this service account created, oldest first. It may be deleted."""
+
+    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
+        """Return the oldest live ones with a creator who has left or may not create them now (security J-12)."""
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""

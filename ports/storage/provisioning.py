@@ -13,6 +13,7 @@ from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import DirectoryBlock, GroupOfUser, ScimUser, WelcomeContext
+from core.tenancy.model.group_roles import DirectoryCreator
 from core.tenancy.model.organizations import Membership
 
 # SCIM tokens
@@ -35,6 +36,9 @@ class ScimTokens(ScimTokensRead, Protocol):
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime, *, creates_groups: bool = False) -> Deferred[bool]:
         """Return, after the next statement, whether the token exists and has not expired, and with `creates_groups` may create groups."""
+
+    async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
+        """Return the live tokens of directories that fill groups, with the rights of their creators, oldest first."""
 
     async def set_directory_groups(self, org_id: UUID, token_id: UUID, *, directory_groups: bool) -> None: ...
 

@@ -21,7 +21,9 @@ from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
 from core.applications.model.api_keys import ApiKey
 from core.kernel.causes import SYSTEM
 from core.kernel.display import format_utc
-from core.kernel.roles import Permission
+from core.kernel.roles import ADMIN as ADMIN_ROLE
+from core.kernel.roles import MEMBER as MEMBER_ROLE
+from core.kernel.roles import ROLES, Capability, Permission
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import expiring_secrets
 from core.maintenance.model import expiring_secrets as expiring_secrets_model
@@ -250,6 +252,42 @@ async def test_the_owner_gets_what_the_creator_can_no_longer_replace(world: Worl
     await run_sql(world.pool, change, world.users[ADMIN])
     world.clock.advance(20 * DAY)
     assert await world.announced() == Counter((name, OWNER) for kind in created for name in (kind.value, f"{kind} of a robot"))
+
+
+# The rights with which a member replaces each kind of secret: those that creating it takes
+REPLACES: Mapping[NoticedSecret, frozenset[Capability]] = {
+    NoticedSecret.API_KEY: frozenset({Capability.API_KEYS_MANAGE, Capability.END_USERS_VIEW}),
+    NoticedSecret.SCIM_TOKEN: ROLES[ADMIN_ROLE].rights - {Capability.ORGANIZATION_VIEW},
+    NoticedSecret.API_RESOURCE_CREDENTIAL: frozenset({Capability.RESOURCES_MANAGE}),
+}
+GIVE: Mapping[str, str] = {
+    "own role": "update memberships set role = 'keeper' where user_id = '{user}'",
+    "role of a group": """
+        with given as (
+            insert into groups (id, org_id, name, name_key, role, mapped_by, mapped_at, member_count, created_at, updated_at,
+                                members_changed_at)
+            values ('{user}', '{org}', 'Keepers', 'keepers', 'keeper', '{owner}', now(), 1, now(), now(), now())),
+        joined as (
+            insert into group_members (org_id, group_id, user_id, added_at) values ('{org}', '{user}', '{user}', now())),
+        demoted as (update memberships set role = 'member' where user_id = '{user}')
+        update organizations set maps_groups = true""",
+}
+
+
+@pytest.mark.parametrize("give", GIVE.values(), ids=GIVE)
+async def test_the_creator_gets_what_they_can_replace_by_rights_of_any_role(world: World, give: str) -> None:
+    insert = """
+        insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at)
+        values (%s, %s, 'keeper', 'Keeper', '', '{}', now(), now())"""
+    await run_sql(world.pool, insert, new_id(), world.org)
+    await run_sql(world.pool, give.format(user=world.users[ADMIN], org=world.org, owner=world.users[OWNER]))
+    for number, (kind, rights) in enumerate(REPLACES.items()):
+        for missing in (None, *sorted(rights - ROLES[MEMBER_ROLE].rights)):
+            await run_sql(world.pool, "update organization_roles set capabilities = %s", sorted(rights - {missing}))
+            await world.add(kind, 3 * DAY + SECOND, name=str(number))
+            world.clock.advance(SECOND)
+            assert await world.announced() == {(str(number), ADMIN if missing is None else OWNER): 1}, (kind, missing)
+            world.clock.advance(3 * DAY)
 
 
 @pytest.mark.parametrize("change", ["deactivated", "with a new address that is not proved"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.crypto import JwtTokens
+from core.kernel.claims import Accepts
 from core.kernel.errors import WrongToken
 from tests.adapters.access_tokens import (
     BASE_URL,
@@ -56,7 +57,7 @@ def test_a_token_for_another_resource_is_refused_unless_the_caller_takes_any() -
     token = TOKENS.sign(replace(SERVICE_CLAIMS, scope=("openid",), audience="https://api.example"))
     with pytest.raises(WrongToken):
         TOKENS.read(token, NOW)
-    assert TOKENS.read(token, NOW, for_any_audience=True).audience == "https://api.example"
+    assert TOKENS.read(token, NOW, accepts=Accepts.RESOURCES).audience == "https://api.example"
 
 
 def test_a_token_for_an_api_resource_has_a_client_also_without_a_scope() -> None:
@@ -65,7 +66,7 @@ def test_a_token_for_an_api_resource_has_a_client_also_without_a_scope() -> None
         token = TOKENS.sign(claims)
         with pytest.raises(WrongToken):
             TOKENS.read(token, NOW)
-        read = TOKENS.read(token, NOW, for_any_audience=True)
+        read = TOKENS.read(token, NOW, accepts=Accepts.RESOURCES)
         assert (read.client_id, read.audience, read.scope) == (SERVICE_CLAIMS.client_id, audience, ())
         for client_id in ("frontend", "shop", None):
             assert refused(forged(HEADER, SERVICE_PAYLOAD | {"aud": audience, "client_id": client_id})), client_id

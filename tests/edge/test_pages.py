@@ -168,6 +168,7 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "is_reopened": True,
         "undone": [("1", TIME, "The password was changed")],
+        "needs_recovery": True,
     },
     "accounts/reset_password.html": {
         "token": "8f14e45f",
@@ -219,8 +220,9 @@ PAGES: dict[str, dict[str, object]] = {
         "email": "ada@example.org",
         "role": "an administrator",
         "until": AT,
-        "chooses_password": True,
+        "is_new_user": True,
         "accepts_password": False,
+        "accepts_passkey": True,
         "other_user": "eve@example.org",
         "form_token": "c4ca4238",
         "providers": {"codehost": ("Codehost", "/auth/codehost?next=%2F")},
@@ -296,6 +298,7 @@ PAGES: dict[str, dict[str, object]] = {
         "explanation": "Acme & Sons requires a second factor.",
         "due_at": AT,
         "target": {"org": "acme", "next": "/app/account"},
+        "needs_recovery": False,
         "key": True,
         "passkey": True,
         "app": True,
@@ -717,7 +720,7 @@ VARIANTS: dict[str, dict[str, object]] = {
         "full": "sessions",
     },
     "accounts/sign_ins.html": {"sign_ins": []},
-    "tenancy/invitation.html": {"inviter": None, "chooses_password": False},
+    "tenancy/invitation.html": {"inviter": None, "is_new_user": False},
     "tenancy/invitation_accepted.html": {"other_user": None},
 }
 
@@ -798,7 +801,7 @@ def test_the_reset_form_names_the_rules_for_passwords() -> None:
 
 
 def test_an_invitation_shows_its_data_and_both_answers() -> None:
-    body = render("tenancy/invitation.html", chooses_password=False, form_token=None).body
+    body = render("tenancy/invitation.html", is_new_user=False, form_token=None).body
     assert "<h1>You are invited to <bdi>Acme &amp; Sons</bdi></h1>" in body
     assert (
         "<strong>grace@example.org</strong> has invited you (<strong>ada@example.org</strong>) to join <bdi>Acme &amp; Sons</bdi>" in body

@@ -455,7 +455,18 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
         listed = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/services", token=token)).json["services"]
         assert {each["slug"]: each["service_type"] for each in listed} == {"web-shop": "web", "mobile-shop": "mobile", "back-office": "web"}
         groups = (await api.get(f"/api/organizations/{tenant['organization']['slug']}/groups", token=token)).json["groups"]
-        assert [(group["name"], group["member_count"]) for group in groups] == [("Finance", 2)], "with the member who had left"
+        assert [(group["name"], group["member_count"]) for group in groups] == [
+            ("Auditors", 1),
+            ("Finance", 2),
+            ("Sales", 1),
+        ], "with the member who had left"
+        organization = f"/api/organizations/{tenant['organization']['slug']}"
+        assert (await api.get(f"{organization}/members/{tenant['admin']['id']}", token=token)).json["membership"]["roles"] == [
+            "admin",
+            "auditor",
+        ]
+        own = (await api.get(f"{organization}/members/{tenant['admin']['id']}/attributes", token=token)).json
+        assert (own["values"], own["effective"]) == ({"cost_center": None}, {"cost_center": "4800"}), "the value of the group"
 
 
 @pytest.mark.slow

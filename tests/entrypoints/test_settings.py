@@ -267,6 +267,14 @@ def test_a_host_of_passkeys_that_is_no_host_name_is_refused(settings_from: Setti
         settings_from(PASSKEY_RP_ID=text)
 
 
+@pytest.mark.parametrize("text", ["org", "localhost"])
+def test_a_top_level_domain_is_no_host_of_passkeys(settings_from: SettingsFrom, text: str) -> None:
+    """A host of one label can only be that of the base URL itself."""
+    with pytest.raises(SettingsInvalid, match="browsers refuse a top-level domain"):
+        settings_from(BASE_URL="https://login.example.org", PASSKEY_RP_ID=text)
+    assert settings_from(BASE_URL=f"https://{text}", PASSKEY_RP_ID=text).policy.passkey_rp_id == text
+
+
 def test_native_applications_are_listed_with_their_certificates(settings_from: SettingsFrom) -> None:
     first, second = "0a" * 32, ":".join(["FF"] * 32)  # as sha256sum and keytool print them
     text = f"ios:ABCDE12345.com.example.App-1, android:com.example.app_1:{first}+{second} ,android:org.example.other:{first}"

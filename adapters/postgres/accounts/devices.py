@@ -1,7 +1,7 @@
 """The repository of devices, which also summarizes a user's earlier logins."""
 
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
@@ -31,21 +31,30 @@ DEVICE: Final = Record(
     location=Record(Location, "d").as_field(if_any="country"),
     risk=Record(LoginRisk, "d", score="d.risk_score", factors=Column(sql="d.risk_factors", read=tuple)).as_field(),
 )
-SAVE: Final = f"""
-    {DEVICE.insert("devices as d")}
-    on conflict (id) do update set {DEVICE.overwrites(without=("id", "user_id", "client_hash", "created_at", "revoked_at"))}
-    where d.user_id = excluded.user_id and d.revoked_at is null"""
+ADD: Final = DEVICE.insert("devices")
+UPDATE: Final = f"""
+    update devices set {DEVICE.assignments(without=("id", "user_id", "client_hash", "created_at", "revoked_at"))}
+    where id = %(id)s and user_id = %(user_id)s and revoked_at is null"""
 to_device_if_any: Final = DEVICE.if_any("id")
-# The shortest period of the organizations of the user's confirmed memberships and of the
-# organization of the service. An unconfirmed membership gives its organization no power over the
-# account (security R-5). A sign-in policy can shorten the period of its organization.
+# A sign-in policy can shorten the period of its organization.
 OWN_PERIOD: Final = "least(o.device_trust_days, (p.rules ->> 'device_trust_days')::int)"
 WITH_POLICY: Final = "left join sign_in_policies p on p.org_id = o.id and p.service_id is null"
-TRUST_PERIOD: Final = f"""
-    select coalesce(min(t.days), {TRUST_DAYS}) as days from (
-        select {OWN_PERIOD} as days from memberships m join organizations o on o.id = m.org_id {WITH_POLICY}
-        where m.user_id = owner.user_id and m.confirmed_at is not null
-        union all select {OWN_PERIOD} from organizations o {WITH_POLICY} where o.id = %(org_id)s) t"""
+
+
+def _trust_period(user_id: LiteralString, *, at_organization: bool = True) -> LiteralString:
+    """Return the query for the trust period in days of a user, in SQL.
+
+    It is the shortest one of the organizations of the user's confirmed memberships, and of the organization of the service, if
+    `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
+    """
+    of_service = f"union all select {OWN_PERIOD} from organizations o {WITH_POLICY} where o.id = %(org_id)s"
+    return f"""
+        select coalesce(min(t.days), {TRUST_DAYS}) as days from (
+            select {OWN_PERIOD} as days from memberships m join organizations o on o.id = m.org_id {WITH_POLICY}
+            where m.user_id = {user_id} and m.confirmed_at is not null
+            {of_service if at_organization else ""}) t"""
+
+
 # With the columns that depend on the caller's session and organizations.
 LISTED: Final = (
     f"{DEVICE.columns}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"
@@ -77,20 +86,23 @@ HISTORY: Final = f"""
           and coalesce(e.city, '') = coalesce(%(city)s, ''))"""
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.
-MATCH: Final = f"""
-    select {DEVICE.columns}, period.days,
+# Each table and each join of this statement costs a sign-in time, also without rows.
+MATCH, MATCH_AT_ORGANIZATION = (
+    f"""
+    select {DEVICE.columns}, ({_trust_period("%(user_id)s", at_organization=at_organization)}),
         exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
         exists (select from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null),
         {HISTORY}
-    from (select %(user_id)s::uuid as user_id) owner
-    cross join lateral ({TRUST_PERIOD}) period
+    from (select) owner
     left join lateral (
         select {DEVICE.columns} from devices d
-        where d.user_id = owner.user_id and d.revoked_at is null
+        where d.user_id = %(user_id)s and d.revoked_at is null
           and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
                or %(client_hash)s::bytea is null and d.client_hash is null
                   and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
         order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true"""
+    for at_organization in (False, True)
+)
 
 
 def to_listed_device(row: Row, now: datetime) -> ListedDevice:
@@ -113,8 +125,7 @@ class Devices(Repository):
         return await self._all(
             lambda row: to_listed_device(row, now),
             f"""
-            with owner as (select %(user_id)s::uuid as user_id),
-            period as materialized (select p.days from owner cross join lateral ({TRUST_PERIOD}) p)
+            with period as materialized ({_trust_period("%(user_id)s")})
             select {LISTED} from devices d cross join period
             where d.user_id = %(user_id)s and d.revoked_at is null {next_page} {IN_ORDER} limit %(limit)s""",
             user_id=user_id,
@@ -128,8 +139,7 @@ class Devices(Repository):
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
         sql = f"""
             select {LISTED} from devices d
-            cross join lateral (select d.user_id) owner
-            cross join lateral ({TRUST_PERIOD}) period
+            cross join lateral ({_trust_period("d.user_id")}) period
             where d.id = %(device_id)s"""
         return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
@@ -138,7 +148,7 @@ class Devices(Repository):
     ) -> DeferredRow[KnownDevice]:
         return self._one_deferred(
             _to_known_device,
-            MATCH,
+            MATCH if org_id is None else MATCH_AT_ORGANIZATION,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,
             client_hash=fingerprint.client_hash,
@@ -161,8 +171,11 @@ class Devices(Repository):
             where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null"""
         return await self._one(DEVICE.read, sql, user_id=user_id, client_hash=client_hash)
 
-    async def save(self, device: Device) -> None:
-        await self._write(SAVE, **DEVICE.values(device))
+    async def add(self, device: Device) -> None:
+        await self._write(ADD, **DEVICE.values(device))
+
+    async def update(self, device: Device) -> None:
+        await self._write(UPDATE, **DEVICE.values(device))
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
         sql = """

@@ -135,6 +135,10 @@ class Mfa(MfaLog, SealingRepository):
         sql = f"select {ENROLLMENT} from users u left join mfa m on m.user_id = u.id where u.id = %(user_id)s"
         return await self._one(lambda row: to_enrollment(self._vault, user_id, row), sql, user_id=user_id)
 
+    async def recovered_at(self, user_id: UUID) -> datetime | None:
+        sql = "select max(created_at) from mfa_events where user_id = %(user_id)s and event_type = %(event)s"
+        return await self._one(lambda row: row[0], sql, user_id=user_id, event=MfaEvent.RECOVERED)
+
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         sql = "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"
         return await self._exists(sql, user_id=user_id, code_hash=code_hash)

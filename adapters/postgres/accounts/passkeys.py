@@ -57,10 +57,10 @@ COUNTS_UP: Final = "(k.backup_eligible or k.sign_count < %(sign_count)s or k.sig
 CHALLENGE: Final = """
     insert into used_passkey_challenges select %(hash)s, %(challenge_until)s from used on conflict do nothing returning 1"""
 REDEEM: Final = f"""
-    with locked as (select u.* from users u where u.id = %(user_id)s for no key update),
+    with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
     used as ({USE} from locked where k.id = %(id)s and k.user_id = locked.id and {COUNTS_UP} returning 1),
     challenged as ({CHALLENGE})
-    select {ACCOUNT.columns}, exists (select from used), exists (select from challenged) from locked u"""
+    select u.*, exists (select from used), exists (select from challenged) from locked u"""
 REDEEM_SECOND: Final = redeem_sql(f"""
     used as ({USE} from redeemed where k.id = %(id)s and k.user_id = %(user_id)s and {COUNTS_UP} returning 1),
     taken as ({CHALLENGE})""")

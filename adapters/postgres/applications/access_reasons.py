@@ -1,5 +1,6 @@
 """The facts that decide what a user may do at the applications of an organization."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +19,7 @@ from core.applications.model.access_reasons import ApplicationFacts, RoleAtAppli
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.members import MemberHoldings
 
 ORG: Final = "%(org_id)s"
 USER: Final = "%(user_id)s"
@@ -49,6 +51,20 @@ APPLICATIONS: Final = f"""
         select * from services where org_id = {ORG} and client_uri is null
         order by lower(name), id limit %(limit)s offset %(offset)s) v on true
     order by lower(v.name), v.id"""
+
+HOLDINGS: Final = f"""
+    select u.id,
+        array(select o.name from group_members i join groups o on o.id = i.group_id
+              where i.org_id = {ORG} and i.user_id = u.id order by o.name_key),
+        (select jsonb_agg(distinct jsonb_build_array(v.slug, r.slug))
+         from ({role_sources(ORG, "u.id")}) s join service_roles r on r.id = s.role_id join services v on v.id = r.service_id),
+        (select a.attributes from attribute_values a where a.org_id = {ORG} and a.user_id = u.id)
+    from unnest(%(user_ids)s::uuid[]) u (id)"""
+
+
+def to_holdings(row: Row) -> MemberHoldings:
+    groups, roles, attributes = row
+    return MemberHoldings(tuple(groups), tuple((service, role) for service, role in roles or ()), attributes or {})
 
 
 def to_user_state(row: Row) -> UserState:
@@ -91,3 +107,7 @@ class AccessReasons(Repository):
         return await self._page(
             to_application_facts, APPLICATIONS, org_id=org_id, user_id=user_id, limit=page.limit, offset=page.offset, now=now
         )
+
+    async def holdings(self, org_id: UUID, user_ids: Sequence[UUID]) -> dict[UUID, MemberHoldings]:
+        rows = await self._all(lambda row: (row[0], to_holdings(row[1:])), HOLDINGS, org_id=org_id, user_ids=list(user_ids))
+        return dict(rows)

@@ -10,8 +10,9 @@ from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.applications.service_users import remove_without_subscription
 from adapters.postgres.applications.services import BEFORE_ALL
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.users import AssignedGroup, Assignment, EnrollmentOrigin
+from core.applications.model.users import Assignment, EnrollmentOrigin
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.groups import AssignedGroup
 
 OF_SERVICE: Final = f"org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by in {ASSIGNED}"
 BY_DIRECTORY: Final = "org_id = %(org_id)s and service_id = %(service_id)s and enrolled_by = 'directory'"

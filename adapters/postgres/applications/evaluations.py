@@ -21,8 +21,8 @@ BY_USER_NAME: Final = """
     union all
     select a.id from users a join scim_users s on s.org_id = v.org_id and s.user_id = a.id
     where a.email = lower(q.user_name) and s.user_name is null and a.email_verified_at is not null"""
-# The role of the user at the service `v` that is the reason: the first one with the permission, and rather an own role than one
-# of a group. Without such a role, `has_role` says whether the user has another one.
+# The first role of the user at the service `v` with the permission. Own roles come before those of groups.
+# Without such a role, `has_role` says whether the user has another one.
 ROLES: Final = f"""
     select true as has_role, case when q.permission = any(r.permissions) then r.slug end as slug,
         case when q.permission = any(r.permissions) then o.name end as group_name
@@ -47,7 +47,7 @@ FACTS: Final = f"""
     exists (select 1 from service_permissions p where p.org_id = v.org_id and p.service_id = v.id and p.name = q.permission),
     g.slug, g.group_name"""
 # The planner knows the length of an array parameter, so it would plan a statement with arrays each time. That takes
-# longer than to execute it. Most requests have one question, whose statement has no arrays.
+# longer than to execute it. Most requests have one question, and its statement has no arrays.
 ONE_QUESTION: Final = """
     cross join (select %(user_id)s::uuid as user_id, %(user_name)s::text as user_name, %(permission)s::text as permission, 1 as number) q"""
 SEVERAL_QUESTIONS: Final = """
@@ -64,7 +64,7 @@ def to_facts(row: Row) -> SubjectFacts:
 
 
 def facts_of(rows: Sequence[Row], start: int = 0) -> list[SubjectFacts]:
-    """Return the facts in rows, whose columns begin at `start`. Without questions, the statement returns one row without a number."""
+    """Return the facts in these rows. Their columns begin at `start`. Without questions, there is one row without a number."""
     return [to_facts(row[start:]) for row in rows if row[start] is not None]
 
 

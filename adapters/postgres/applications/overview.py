@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import admin_conditions
-from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
+from core.applications.model.analytics import COUNTED_TASKS, DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
 BUILT_IN, OWN, BY_GROUP = admin_conditions("m", "o.id")
@@ -19,7 +19,7 @@ def _admins_without_mfa(condition: LiteralString) -> LiteralString:
           and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED})"""
 
 
-# `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in PendingTask.
+# `to_figures` reads the columns in this order: members, services, whether they were used, then the tasks as in COUNTED_TASKS.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # A query for each way to be an admin, so that each uses its index.
 # Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
@@ -58,7 +58,7 @@ FIGURES: Final = f"""
 
 
 def to_figures(row: Row) -> OrganizationFigures:
-    return OrganizationFigures(row[0], row[1], row[2], {task: count for task, count in zip(PendingTask, row[3:], strict=True) if count})
+    return OrganizationFigures(row[0], row[1], row[2], {task: count for task, count in zip(COUNTED_TASKS, row[3:], strict=True) if count})
 
 
 class OrganizationOverview(Repository):

@@ -18,7 +18,7 @@ OWN_APPLICATION: Final = Record(
     logo_url="b.logo_url",
     starts_with_saml=f"f.service_id is not null and {may_sign_on('v', '%(user_id)s')}",
 )
-# The user has used these services, is assigned to them or is in a group that is, or is a confirmed member of their
+# The user has used these services, or is assigned to them, alone or by a group, or is a confirmed member of their
 # organizations. An unconfirmed membership must not show entries of a foreign organization on the
 # user's page. The rule must not be evaluated for all services of the platform, of which most admit
 # anyone.

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.authorization import GivingGroup, GroupWithRole, RoleOfUser, ServiceRoleHolder
+from core.applications.model.authorization import GivingGroup, RoleOfUser, ServiceRoleHolder
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.groups import AssignedGroup
 
 HOLDERS: Final = """
     from service_role_users h join users u on u.id = h.user_id where h.org_id = %(org_id)s and h.role_id = %(role_id)s"""
@@ -68,11 +69,11 @@ class RoleAssignments(Repository):
             where org_id = %(org_id)s and role_id = %(role_id)s and user_id = %(user_id)s returning 1"""
         return await self._exists(sql, org_id=org_id, role_id=role_id, user_id=user_id)
 
-    async def groups(self, org_id: UUID, role_id: UUID) -> list[GroupWithRole]:
+    async def groups(self, org_id: UUID, role_id: UUID) -> list[AssignedGroup]:
         sql = """
             select g.id, g.name, g.member_count, j.assigned_at from service_role_groups j join groups g on g.id = j.group_id
             where j.org_id = %(org_id)s and j.role_id = %(role_id)s order by g.name_key"""
-        return await self._all(lambda row: GroupWithRole(*row), sql, org_id=org_id, role_id=role_id)
+        return await self._all(lambda row: AssignedGroup(*row), sql, org_id=org_id, role_id=role_id)
 
     async def of_group(self, org_id: UUID, group_id: UUID) -> list[RoleOfUser]:
         sql = """

@@ -10,8 +10,8 @@ from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.users import ServiceUser
 from core.kernel.values import Email, PageResult
 
-# Takes the roles of applications from users who are `gone` from the end users, and are no confirmed members: only the
-# organization's own users have such roles.
+# Takes the roles of applications from users who are `gone` from the end users, and are no confirmed members.
+# Only the organization's own users have such roles.
 TAKE_ROLES: Final = """
     delete from service_role_users h using gone
     where h.org_id = gone.org_id and h.user_id = gone.user_id and not exists (

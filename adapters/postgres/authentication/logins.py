@@ -1,5 +1,6 @@
 """Storage of login records, and of the daily login totals of services."""
 
+from functools import cache
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, ses
 from adapters.postgres.engine.statements import Repository
 from core.accounts.model.devices import Device
 from core.authentication.model.sessions import Session
+from core.kernel.values import new_id
 
 # Each total is split over this many rows, so that concurrent logins to one service rarely wait for
 # each other's commit.
@@ -25,21 +27,22 @@ COUNT_LOGIN: Final = f"""
     on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + 1"""
 
 
-def begin_session_sql(of_secret: LiteralString = "") -> LiteralString:
-    """Return the statement that adds a session and the record of its login. `of_secret` is a further CTE that reads `begun`."""
+@cache
+def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
+    """Return the statement that adds a session and the record of its login.
+
+    Only a session outside of browsers has a refresh token, and only a login at a service counts in totals.
+    """
+    tokens: LiteralString = "" if in_browser else f"tokens as ({START_ROTATION}),"
     return f"""
-        with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {of_secret}
+        with begun as ({BEGIN} returning id, user_id, org_id, service_id, provider, address, agent, created_at), {tokens}
         login as (
             insert into login_events ({COLUMNS})
-            select gen_random_uuid(), user_id, id, case when service_id is not null then org_id end, service_id, provider, true, address,
-                   agent, {RISK}, created_at, %(seen_by)s, %(request_id)s
+            select %(login_id)s, user_id, id, case when service_id is not null then org_id end, service_id, provider, true,
+                   address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s
             from begun
             returning org_id, service_id, provider, created_at)
-        {COUNT_LOGIN}"""
-
-
-BEGIN_SESSION: Final = begin_session_sql(f"tokens as ({START_ROTATION}),")
-BEGIN_BROWSER_SESSION: Final = begin_session_sql()
+        {COUNT_LOGIN if at_service else "select from login"}"""
 
 
 def _risk_values(device: Device | None) -> dict[str, object]:
@@ -56,7 +59,13 @@ def _risk_values(device: Device | None) -> dict[str, object]:
 def _login_values(session: Session, device: Device | None, *, for_application: bool) -> dict[str, object]:
     """Return the parameters of `begin_session_sql`, without the secrets."""
     seen_by = "platform" if for_application and session.service is None else "all"
-    return {**session_parameters(session), "seen_by": seen_by, "request_id": session.request_id, **_risk_values(device)}
+    return {
+        **session_parameters(session),
+        "login_id": new_id(),
+        "seen_by": seen_by,
+        "request_id": session.request_id,
+        **_risk_values(device),
+    }
 
 
 class Logins(Repository):
@@ -64,13 +73,15 @@ class Logins(Repository):
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None, *, for_application: bool = False) -> None:
         values = _login_values(session, device, for_application=for_application)
-        await self._write(BEGIN_SESSION, **values, refresh_hash=refresh_hash, browser_hash=None)
+        sql = begin_session_sql(in_browser=False, at_service=session.service is not None)
+        await self._write(sql, **values, refresh_hash=refresh_hash, browser_hash=None)
 
     async def begin_browser_session(
         self, session: Session, browser_hash: bytes, device: Device | None, *, for_application: bool = False
     ) -> None:
         values = _login_values(session, device, for_application=for_application)
-        await self._write(BEGIN_BROWSER_SESSION, **values, browser_hash=browser_hash)
+        sql = begin_session_sql(in_browser=True, at_service=session.service is not None)
+        await self._write(sql, **values, browser_hash=browser_hash)
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         await self._write(

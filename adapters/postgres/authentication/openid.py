@@ -109,14 +109,14 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     return OpenIdGrant(to_scope(scope, further), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
-# The attributes of the user `u` in the organization `vo`: the own values, those of the user's groups, and the rules that merge these.
+# The attributes of the user `u` in the organization `vo`: the own values, the values of the user's groups, and their merge rules.
 ATTRIBUTES: Final = f"""
     (select jsonb_build_array(
          (select a.attributes from attribute_values a where a.org_id = vo.id and a.user_id = u.id), y.of_groups,
          case when y.of_groups is not null then (
              select jsonb_object_agg(a.name, a.merge) from organization_attributes a where a.org_id = vo.id) end)
      from (select {values_of_groups("vo.id", "u.id")} as of_groups) y)"""
-# What its directory sent about the user.
+# The values that the directory of the organization sent about the user.
 DIRECTORY: Final = """
     (select x.attributes || jsonb_strip_nulls(jsonb_build_object(
         'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
@@ -145,11 +145,10 @@ def asks_for_groups(alias: LiteralString) -> LiteralString:
 
 
 def further_sql(with_groups: LiteralString) -> LiteralString:
-    """Return SQL for the further facts that the application needs.
+    """Return SQL for the further facts that the application needs, as JSON, or null if it needs none. Then it reads nothing.
 
-    These are the facts of its claims document, roles and permissions if it has declared any, roles that groups of the organization give,
-    and groups if this condition is true. For
-    all other applications it is null, and reads nothing.
+    These are the facts of its claims document, its roles and permissions, and the roles that groups of the organization give.
+    Groups are among them if the condition `with_groups` is true.
     """
     return f"""
         case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups} then (

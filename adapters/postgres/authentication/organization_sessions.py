@@ -79,7 +79,7 @@ class OrganizationSessions(Repository):
         sql = f"""
             update sessions s set ended_at = %(now)s from services v, lateral {users} r (user_id)
             where v.org_id = %(org_id)s and v.id = any(%(service_ids)s) and s.user_id = r.user_id and s.org_id = v.org_id
-              and s.service_id = v.id and s.scope is not null and s.ended_at is null
+              and s.service_id = v.id and s.ended_at is null
               and not ({may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
         users_of = None if user_ids is None else list(user_ids)
         await self._run(sql, org_id=org_id, service_ids=list(service_ids), user_ids=users_of, now=now)

@@ -16,16 +16,17 @@ def to_list(names: Iterable[str]) -> LiteralString:
     return ", ".join(f"'{name}'" for name in names)
 
 
-def _array(names: Iterable[str]) -> LiteralString:
+def to_array(names: Iterable[str]) -> LiteralString:
+    """Return names as an SQL array."""
     return f"array[{to_list(sorted(names))}]"
 
 
 _ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
-_OF_MEMBERS: Final = _array(ROLES[MEMBER].rights)
+_OF_MEMBERS: Final = to_array(ROLES[MEMBER].rights)
 # The rights of the built-in roles, for statements that compare them with those of other roles
 _BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
 _VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every role
-_BUILT_IN: Final = " ".join(f"when '{role.name}' then {_array(role.rights)}" for role in ROLES.values())
+_BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in ROLES.values())
 
 
 def _active_groups(member: LiteralString) -> LiteralString:
@@ -63,7 +64,7 @@ def own_rights_columns(holder: LiteralString, organization: LiteralString) -> Co
 
 
 def group_roles(member: LiteralString, organization: LiteralString) -> LiteralString:
-    """Return the column with the names of the roles that groups give to the membership with this alias, or null if they give none."""
+    """Return the column with the roles that groups give to the membership with this alias, or null if they give none."""
     return f"""
     case when {organization}.maps_groups then (
         select array_agg(distinct gg.role) {_active_groups(member)} and gg.role <> {member}.role) end"""
@@ -92,14 +93,14 @@ def role_label(holder: LiteralString) -> LiteralString:
 
 
 def rights_array(holder: LiteralString) -> LiteralString:
-    """Return the names of the rights that the own role of the row with this alias gives, as an array, or null without a role."""
+    """Return the array with the rights of the own role of the row with this alias, or null without a role."""
     return f"""
     case {holder}.role {_BUILT_IN}
         else (select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
 
 
 def member_rights_array(member: LiteralString) -> LiteralString:
-    """Return the names of all rights of the membership with this alias as an array, or null without a role."""
+    """Return the array with all rights of the membership with this alias, or null without a role."""
     return f"""
     ({rights_array(member)} || case when (select o.maps_groups from organizations o where o.id = {member}.org_id) then array(
         select unnest({rights_array("gg")}) {_active_groups(member)}) end)"""
@@ -118,13 +119,13 @@ def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralS
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
     """Return the condition that the membership of the organization holds this right."""
     return f"""
-    ({member}.role = any({_array(names_with(capability))} || array(
+    ({member}.role = any({to_array(names_with(capability))} || array(
         select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}']))
      or {_by_groups(member, org_id, f"{rights_array('gg')} @> array['{capability}']")})"""
 
 
 def admin_conditions(member: LiteralString, org_id: LiteralString) -> tuple[LiteralString, LiteralString, LiteralString]:
-    """Return the conditions that the member counts as an admin by a built-in role, by one of the organization, and by a group.
+    """Return three conditions. The member counts as an admin by a built-in role, by a role of the organization, or by a group.
 
     An index serves each of them: a query with limits has to union them, because with `or` it reads all members.
     """

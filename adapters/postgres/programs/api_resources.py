@@ -11,7 +11,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.verified_domains import verified_owner
-from core.applications.model.users import AccessPolicy, AssignedGroup
+from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (
     ApiResource,
@@ -25,6 +25,7 @@ from core.programs.model.api_resources import (
 )
 from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.programs.model.service_accounts import AccountResource
+from core.tenancy.model.groups import AssignedGroup
 
 
 def is_active(resource: LiteralString) -> LiteralString:

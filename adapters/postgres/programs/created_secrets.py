@@ -1,13 +1,38 @@
-"""API keys and SCIM tokens that a service account created."""
+"""API keys and SCIM tokens that remain when their creator is gone: those of a service account, and those to review."""
 
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import member_rights_array, rights_array, to_array
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.applications.model.analytics import CredentialToReview
+from core.applications.model.api_keys import NEEDED_RIGHTS
+from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
+# The rights that the creator of an API key `secret`, and of a SCIM token, needs
+_OF_PERMISSIONS: Final = " ".join(f"when '{permission}' then {to_array(needed)}" for permission, needed in NEEDED_RIGHTS.items())
+API_KEY_RIGHTS: Final = f"""
+    (array['{Capability.API_KEYS_MANAGE}'] || array(
+        select unnest(case p.name {_OF_PERMISSIONS} end) from unnest(secret.permissions) p (name)))"""
+SCIM_TOKEN_RIGHTS: Final = f"""
+    ({to_array(ROLES[ADMIN].rights)} || case when secret.directory_groups then array(
+        select unnest({rights_array("g")}) from groups g
+        where g.org_id = secret.org_id and g.scim_token_id is not null and g.role is not null and g.mapping_stopped_at is null) end)"""
+_GRANTABLE: Final = f"array(select unnest({API_KEY_RIGHTS}) intersect select unnest({to_array(GRANTABLE)}))"
+# Neither a member nor a service account that works created the secret and could create it now.
+TO_REVIEW: Final = f"""
+    not exists (
+        select 1 from memberships m join users u on u.id = m.user_id
+        where m.org_id = %(org_id)s and m.user_id = s.created_by and u.deactivated_at is null and u.anonymized_at is null
+          and {member_rights_array("m")} @> s.needed)
+    and not exists (
+        select 1 from service_accounts a
+        where a.org_id = %(org_id)s and a.id = s.created_by and {OWNER_MAY_OWN} and {rights_array("a")} @> s.needed
+          and s.granted <@ a.granted)"""
 
 
 def to_created_secret(row: Row) -> CreatedSecret:
@@ -35,6 +60,20 @@ class CreatedSecrets(Repository):
                 or exists (select from audit_log
                            where org_id = %(org_id)s and target_type = 'service_account' and target_id = %(target_id)s)"""
         return await self._exists(sql, org_id=org_id, creator_id=creator_id, target_id=str(creator_id))
+
+    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
+        sql = f"""
+            select s.kind, s.id, s.name, s.created_by, s.application, s.slug from (
+                select 'api_key' as kind, secret.id, secret.name, secret.created_by, v.name as application, v.slug,
+                       secret.created_at, secret.expires_at, {API_KEY_RIGHTS} as needed, {_GRANTABLE} as granted
+                from services v join api_keys secret on secret.service_id = v.id and secret.org_id = v.org_id where v.org_id = %(org_id)s
+                union all
+                select 'scim_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
+                       {SCIM_TOKEN_RIGHTS}, array['{Capability.INTEGRATIONS_MANAGE}']
+                from scim_tokens secret where secret.org_id = %(org_id)s) s
+            where (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
+            order by s.created_at, s.id limit %(limit)s"""
+        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, org_id=org_id, now=now, limit=limit)
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         sql = f"""

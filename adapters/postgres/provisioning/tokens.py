@@ -4,10 +4,15 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.kernel.roles import member_rights_array, rights_array
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import known_rights
 from core.provisioning.model.directories import ScimToken, ScimTokenRecord
+from core.tenancy.model.group_roles import DirectoryCreator
 
 TOKEN: Final = Record(ScimToken, "t")
 INSERT: Final = TOKEN.insert("scim_tokens", "token_hash")
@@ -21,6 +26,13 @@ SCIM_TOKEN_RECORD: Final = Record(
     is_expired="coalesce(t.expires_at <= %(now)s, false)",
     has_attributes="exists (select 1 from organization_attributes a where a.org_id = o.id)",
 )
+
+# The rights of the member or the service account that created the token `t`, or null if they act no longer
+CREATOR_RIGHTS: Final = f"""
+    coalesce(
+        (select {member_rights_array("m")} from memberships m join users u on u.id = m.user_id
+         where m.org_id = t.org_id and m.user_id = t.created_by and {ACCOUNT_IS_USABLE} and m.confirmed_at is not null),
+        (select {rights_array("a")} from service_accounts a where a.org_id = t.org_id and a.id = t.created_by and {OWNER_MAY_OWN}))"""
 
 
 class ScimTokens(Repository):
@@ -48,6 +60,13 @@ class ScimTokens(Repository):
                   and (directory_groups or not %(creates_groups)s))"""
         values = {"org_id": org_id, "token_id": token_id, "now": now, "creates_groups": creates_groups}
         return self._one_deferred(lambda row: bool(row[0]), sql, **values)
+
+    async def creators(self, org_id: UUID, now: datetime) -> list[DirectoryCreator]:
+        sql = f"""
+            select t.id, t.name, {CREATOR_RIGHTS} from scim_tokens t
+            where t.org_id = %(org_id)s and t.directory_groups and (t.expires_at is null or t.expires_at > %(now)s)
+            order by t.created_at, t.id"""
+        return await self._all(lambda row: DirectoryCreator(row[0], row[1], known_rights(row[2] or ())), sql, org_id=org_id, now=now)
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None:
         await self._run(INSERT, **TOKEN.values(token), token_hash=token_hash)

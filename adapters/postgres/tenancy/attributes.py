@@ -38,7 +38,7 @@ IS_KNOWN: Final = """
 
 
 def values_of_groups(org_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return a subquery: the values of the groups that a user is in, in the order of the groups' names, as an array or null."""
+    """Return a subquery with the values of the user's groups as an array, in the order of the groups' names, or null."""
     return f"""
         (select jsonb_agg(y.attributes order by g.name_key, g.id)
          from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id join group_attribute_values y on y.group_id = g.id
@@ -114,7 +114,7 @@ class Attributes(Repository):
 
 
 def _to_values(rows: list[Row]) -> AttributeValues:
-    """Return the attributes in rows with the values of the user in their first column, and those of the user's groups in the second."""
+    """Return the attributes in these rows. The first column has the user's values, and the second those of the user's groups."""
     stored, of_groups = (rows[0][0] or {}, rows[0][1] or ()) if rows else ({}, ())
     attributes = [ATTRIBUTE.read(row[2:]) for row in rows]
     return AttributeValues(attributes, {each.name: stored[each.name] for each in attributes if each.name in stored}, of_groups)

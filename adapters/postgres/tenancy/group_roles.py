@@ -7,9 +7,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.roles import own_rights_columns, rights_array, rights_columns, to_rights
+from adapters.postgres.kernel.roles import own_rights_columns, rights_array, to_array, to_rights
 from adapters.postgres.tenancy.groups import MAPS_OTHERS
-from core.kernel.roles import MEMBER, Authority, custom_rights
+from core.kernel.roles import MEMBER, OWNER, ROLES, Authority, custom_rights
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group
 
@@ -20,6 +20,7 @@ MAPPING: Final = Record(
     group_id="g.id",
     group_name="g.name",
     rights=Column(sql=rights_array("g"), read=custom_rights),
+    of_directory="g.scim_token_id is not null",
     mapper_rights=own_rights_columns("m", "o"),
     mapper_groups=Column(
         sql="""
@@ -30,9 +31,31 @@ MAPPING: Final = Record(
         read=frozenset,
     ),
 )
-# Of a membership `m` in the organization `o`
-RIGHTS: Final = rights_columns("m", "o")
-OWN_RIGHTS: Final = own_rights_columns("m", "o")
+# Rights by an own role, and rights by another group with a role, apart: a caller has power over all members if they have it over
+# both. A group can have very many members, so one of them is enough for each role, and for each of these groups. The owner has all rights.
+# Keep the scalar subqueries, the range of one role and the order: without them, the planner reads all members.
+AUTHORITIES: Final = f"""
+    select {own_rights_columns("m", "o").sql}, true
+    from (select unnest({to_array(ROLES)}) as name
+          union all select slug from organization_roles where org_id = %(org_id)s) r
+    cross join lateral (
+        select m.role, m.role_id from memberships m
+        where m.org_id = %(org_id)s and m.role >= r.name and m.role <= r.name and (
+            select i.added_at from group_members i where i.group_id = %(group_id)s and i.user_id = m.user_id) is not null
+        order by m.role, m.created_at, m.id limit 1) m
+    join organizations o on o.id = %(org_id)s
+    union all
+    select {own_rights_columns("g", "o").sql}, false
+    from organizations o join groups g on g.org_id = o.id and g.role is not null and g.mapping_stopped_at is null
+    cross join lateral (
+        select 1 from group_members i
+        where i.org_id = g.org_id and i.group_id = g.id
+          and (select j.added_at from group_members j where j.group_id = %(group_id)s and j.user_id = i.user_id) is not null
+          and (select m.role from memberships m
+               where m.org_id = i.org_id and m.user_id = i.user_id and m.confirmed_at is not null) <> '{OWNER}'
+          and not (select u.is_platform_owner from users u where u.id = i.user_id)
+        limit 1) member
+    where o.id = %(org_id)s and o.maps_groups"""
 # The users who have given something that ends with their rights
 GIVERS: Final = """
     select i.invited_by as user_id from invitations i where i.org_id = %(org_id)s and i.status = 'pending'
@@ -80,14 +103,6 @@ class GroupRoles(Repository):
         return await self._all(lambda row: row[0], sql, org_id=org_id, group_ids=list(group_ids))
 
     async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
-        # A group can have very many members with the role `member` alone. They have the same rights, so one of them is enough.
-        members = """
-            from group_members i join memberships m on m.org_id = i.org_id and m.user_id = i.user_id
-            join organizations o on o.id = m.org_id
-            where i.org_id = %(org_id)s and i.group_id = %(group_id)s"""
-        sql = f"""
-            select distinct {RIGHTS.sql} {members} and (m.role <> '{MEMBER}' or m.user_id in (
-                select gi.user_id from groups g join group_members gi on gi.org_id = g.org_id and gi.group_id = g.id
-                where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null))
-            union all (select {OWN_RIGHTS.sql} {members} and m.role = '{MEMBER}' limit 1)"""
-        return await self._all(lambda row: Authority(row[0], to_rights(row)), sql, org_id=org_id, group_id=group_id)
+        return await self._all(
+            lambda row: Authority(row[0] if row[3] else MEMBER, to_rights(row[:3])), AUTHORITIES, org_id=org_id, group_id=group_id
+        )

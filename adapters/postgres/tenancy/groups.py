@@ -8,6 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import role_label
+from core.kernel.roles import Capability, Rights
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind, to_name_key
 
@@ -112,6 +113,14 @@ class Groups(Repository):
         those = "" if user_ids is None else "and user_id = any(%(user_ids)s)"
         sql = f"select user_id from group_members where {OF_GROUP} {those}"
         return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids or ())))
+
+    async def needed_to_add(self, org_id: UUID, group_id: UUID) -> Rights:
+        sql = f"""
+            select %(roles)s where exists (select from service_role_groups where {OF_GROUP})
+            union all select %(access)s where exists (select from service_groups_assigned where {OF_GROUP})
+                or exists (select from api_resource_groups_assigned where {OF_GROUP})"""
+        rights = {"roles": Capability.SERVICE_ROLES_ASSIGN, "access": Capability.END_USERS_MANAGE}
+        return frozenset(await self._all(lambda row: Capability(row[0]), sql, org_id=org_id, group_id=group_id, **rights))
 
     async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         sql = """

@@ -9,7 +9,16 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.group_roles import GIVERS as GIVERS_OF_ORGANIZATION
 from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
-from core.tenancy.model.roles import MAX_HOLDERS, HolderKind, OrganizationRole, RoleHolder, RoleHolders, RoleSlugTaken, in_catalog_order
+from core.tenancy.model.roles import (
+    MAX_HOLDERS,
+    HolderKind,
+    MemberCount,
+    OrganizationRole,
+    RoleHolder,
+    RoleHolders,
+    RoleSlugTaken,
+    in_catalog_order,
+)
 
 
 def _to_capabilities(names: Sequence[str]) -> frozenset[Capability]:
@@ -81,9 +90,18 @@ class Roles(Repository):
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None:
         return await self._one(ROLE.read, f"{SELECT} and g.slug = %(slug)s", org_id=org_id, slug=slug)
 
-    async def counts(self, org_id: UUID) -> dict[RoleName, int]:
-        sql = "select role, count(*) from memberships where org_id = %(org_id)s group by role"
-        return dict(await self._all(lambda row: (RoleName(row[0]), int(row[1])), sql, org_id=org_id))
+    async def counts(self, org_id: UUID) -> dict[RoleName, MemberCount]:
+        sql = """
+            select role, sum(own)::integer, sum(by_groups)::integer from (
+                select role, count(*) as own, 0 as by_groups from memberships where org_id = %(org_id)s group by role
+                union all
+                select g.role, 0, count(distinct m.user_id)
+                from groups g join group_members i on i.group_id = g.id and i.org_id = g.org_id
+                join memberships m on m.org_id = i.org_id and m.user_id = i.user_id and m.confirmed_at is not null and m.role <> g.role
+                join users u on u.id = m.user_id and not u.is_platform_owner
+                where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null group by g.role) c
+            group by role"""
+        return dict(await self._all(lambda row: (RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id))
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         rows = await self._all(lambda row: row, HOLDERS, org_id=org_id, role_id=role_id, now=now)

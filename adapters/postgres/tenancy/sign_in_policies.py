@@ -177,9 +177,6 @@ class SignInPolicies(Repository):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
 
-    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
-        return max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in await self.of_user(user_id)), default=Strength.ONE)
-
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
         of_org = "" if org_id is None else " and x.org_id = %(org_id)s"
         return [

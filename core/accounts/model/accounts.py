@@ -10,7 +10,7 @@ from uuid import UUID
 from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
-from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
+from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, Unauthenticated
 from core.kernel.proofs import Factor, FactorKind, Method, Strength
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX
 from core.kernel.values import Email, new_id
@@ -192,6 +192,10 @@ class PasskeysNotEnough(Invalid):
         super().__init__(f"{source} does not accept passkeys. Keep your password.")
 
 
+class RecoveryRequired(Forbidden):
+    """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin for a recovery to set up another one."""
+
+
 class FactorRequired(Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 
@@ -269,6 +273,7 @@ class PasswordReset:
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
+    keeps_factors: bool = False  # the account has an app, passkeys or security keys, which stay
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has

@@ -222,6 +222,7 @@ class DeviceMatch:
 
     device: Device
     is_trusted: bool  # the request has a valid trust token, and the risk is not high
+    is_new: bool = False
     has_recovery: bool = False  # whether the account has an open recovery, so that sign-ins need no other statement to know
     is_member: bool = True  # whether the user has a confirmed membership, for the same reason
 

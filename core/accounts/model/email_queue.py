@@ -98,14 +98,13 @@ class EmailKind(StrEnum):
 # The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
 # admins, notices of a changed address and sign-in emails have limits apart from account emails:
 # organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
-# user needs to get back into their account.
+# user needs to get back into their account. The links of recoveries are limited at their start.
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
 REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
-RECOVERY_EMAILS = frozenset({EmailKind.RECOVERY_LINK})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
 ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
 WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
@@ -327,6 +326,7 @@ class UndoneChanges:
     email: Email
     is_reopened: bool  # the account was to be deleted
     undone: tuple[SecurityNotice, ...]
+    needs_recovery: bool  # for the factor that a sign-in policy asks for
 
 
 def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, Self
 from uuid import UUID
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Rights
@@ -120,6 +122,31 @@ class PendingTask(StrEnum):
     DOMAIN_UNVERIFIED = "domain_unverified", Capability.INTEGRATIONS_MANAGE
     ADMINS_WITHOUT_MFA = "admins_without_mfa", Capability.MEMBERS_MANAGE
     INVITATIONS_PENDING = "invitations_pending", Capability.MEMBERS_MANAGE
+    API_KEYS_TO_REVIEW = "api_keys_to_review", Capability.API_KEYS_MANAGE
+    SCIM_TOKENS_TO_REVIEW = "scim_tokens_to_review", Capability.INTEGRATIONS_MANAGE
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialToReview:
+    """A credential of the organization that works, although its creator has left or may no longer create it (security J-12)."""
+
+    kind: NoticedSecret
+    id: UUID
+    name: str
+    created_by: UUID
+    application: str | None  # the name of the application of an API key
+    application_slug: str | None
+
+    @property
+    def task(self) -> PendingTask:
+        return REVIEWS[self.kind]
+
+
+REVIEWS: Final[Mapping[NoticedSecret, PendingTask]] = MappingProxyType(
+    {NoticedSecret.API_KEY: PendingTask.API_KEYS_TO_REVIEW, NoticedSecret.SCIM_TOKEN: PendingTask.SCIM_TOKENS_TO_REVIEW}
+)
+# The tasks that the statement of the figures counts
+COUNTED_TASKS: Final = tuple(task for task in PendingTask if task not in REVIEWS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +168,7 @@ class Overview:
     has_sign_ins: bool  # at a service, ever
     sign_ins: Sequence[DailyLogins]  # one for each of the last DAYS days, earliest first
     tasks: Mapping[PendingTask, int]  # in the order of PendingTask
+    to_review: Sequence[CredentialToReview] = ()  # those of the tasks
 
 
 def compute_days(now: datetime) -> DateRange:

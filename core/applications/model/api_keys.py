@@ -1,7 +1,7 @@
 """API keys: the entity, its secret and its permissions."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -123,6 +123,11 @@ def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
     if len(set(names)) < len(names):
         raise DuplicatePermission
     return tuple(Permission(name) for name in names)
+
+
+def rights_behind(permissions: Iterable[Permission]) -> Rights:
+    """Return the rights that the creator of a key with these permissions needs."""
+    return frozenset().union(*(NEEDED_RIGHTS[permission] for permission in permissions))
 
 
 def grantable_permissions(rights: Rights) -> list[Permission]:

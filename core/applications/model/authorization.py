@@ -362,16 +362,6 @@ class ServiceRoleHolder:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWithRole:
-    """A group that has a role of an application: its users have the role, too. Times are UTC."""
-
-    group_id: UUID
-    name: str
-    member_count: int
-    assigned_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class GivingGroup:
     """A group that gives a role to a user."""
 

@@ -6,15 +6,26 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, WrongToken
 from core.kernel.values import is_printable, parse_id
 
 API_PATH: Final = "/access/v1"  # with the base URL, the audience of an application's own tokens for these questions
 EVALUATION_PATH: Final = f"{API_PATH}/evaluation"
 EVALUATIONS_PATH: Final = f"{API_PATH}/evaluations"
 METADATA_PATH: Final = "/.well-known/authzen-configuration"
+ACCEPTED_CREDENTIALS: Final = (
+    "Send an API key with the permission evaluate:access in the header X-Api-Key, the client id and secret of the application with HTTP "
+    "Basic, or an access token that the application got with its credentials for the scope evaluate:access."
+)
 MAX_EVALUATIONS: Final = 100  # in one request
 MAX_TEXT: Final = 2048  # characters of an id, a type or a name
+
+
+class EvaluatorUnknown(WrongToken):
+    """This credential cannot ask for decisions. Send an API key, or the credentials of the application."""
+
+    def __init__(self) -> None:
+        super().__init__(f"This credential cannot ask for decisions. {ACCEPTED_CREDENTIALS}")
 
 
 class EvaluationInvalid(Invalid):
@@ -191,7 +202,7 @@ def _parse_semantic(options: Any) -> Semantic:
 
 
 def _with_defaults(item: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an evaluation whose missing subject, action and resource, or their missing members, are those of the request."""
+    """Return an evaluation. A subject, action or resource that it lacks, or a member of these, is that of the request."""
     merged = {}
     for name in ("subject", "action", "resource"):
         default, own = request.get(name), item.get(name)

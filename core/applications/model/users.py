@@ -118,16 +118,6 @@ class GroupNotAssigned(NotFound):
     """This group is not assigned to the application."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedGroup:
-    """A group that opens a service to its users. The time is UTC."""
-
-    group_id: UUID
-    name: str
-    member_count: int
-    assigned_at: datetime
-
-
 class EndUserNotFound(NotFound):
     """This user does not use any application of the organization."""
 

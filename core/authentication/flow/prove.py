@@ -30,7 +30,8 @@ from core.authentication.model.login import (
     failure_of,
 )
 from core.authentication.model.policy import POLICY_REFUSALS, PolicyPath, PolicySubject
-from core.authentication.policy_checks import judge_sign_in
+from core.authentication.policy_checks import hide_from_strangers, judge_sign_in
+from core.authentication.service_access import find_refusal
 from core.authentication.session_start import start_session
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
@@ -101,6 +102,7 @@ async def _complete(
         device, policy = await facts.load(account.id)
         proofs = _with(flow, proved, now)
         admission = judge_sign_in(ports, policy, proofs, device, now)
+        admission = await hide_from_strangers(tx, admission, flow.application, account.id, now)
         step = next_step(
             Facts(
                 needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
@@ -112,6 +114,8 @@ async def _complete(
         )
         if step is Step.SECOND_FACTOR:
             return await _save(ports, tx, flow, account, proofs, identity, now)
+        if flow.service is not None and not admission.has_access:
+            raise await find_refusal(tx, flow.service.org_id, account.id)
         if flow.service is not None:
             admission.require(ports, PolicyPath.SIGN_IN, person)
         if identity is not None and await _link(tx, identity, account.id, now) and account.created_at < now:

@@ -1,6 +1,8 @@
-"""The first password of a new user, on the page of an invitation.
+"""The first sign-in of a new user, on the page of an invitation.
 
-The email of an invitation proves the mailbox, so a new user chooses a password right on its page.
+The email of an invitation proves the mailbox, so a new user chooses a password right on its page. If the organization accepts no
+passwords, the mailbox alone signs in, and the user then sets up what the sign-in policy asks for.
+
 That works only for an account that has no user yet. Otherwise a forwarded invitation would open the
 account of its recipient: it lives for days, unlike a reset link.
 """
@@ -15,13 +17,13 @@ from core.accounts.model.profiles import ProfileChanges
 from core.authentication import joining
 from core.authentication.flow.methods import Proved, SendBehind
 from core.authentication.flow.model import Flow
-from core.authentication.model.login import InvitationAnswer, InviteeHasAccount
+from core.authentication.model.login import InvitationAnswer, InviteeHasAccount, InviteeNeedsPassword
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive
 from core.kernel.proofs import Method, Proof
 from core.kernel.values import KEEP, digest
-from core.tenancy import invitations
+from core.tenancy import invitations, sign_in_policies
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
 from core.tenancy.model.members import AlreadyMember
 from ports import Ports
@@ -29,11 +31,14 @@ from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class InvitationPassword:
-    """The token of an invitation's email, and the password and the name that its recipient chose. An empty name changes nothing."""
+class InvitationSignIn:
+    """The token of an invitation's email, and the password and the name that its recipient chose. An empty name changes nothing.
+
+    `password` is None where the organization accepts none.
+    """
 
     token: str = field(repr=False)
-    password: str = field(repr=False)
+    password: str | None = field(repr=False)
     name: str
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
@@ -41,15 +46,21 @@ class InvitationPassword:
 
         The transaction accepts the invitation, creates the account if there is none, and sets its password and name.
 
-        Raises: InviteeHasAccount, NameInvalid; the errors of `find_invitation` and `check_new_password`. In the
+        Raises: InviteeHasAccount, InviteeNeedsPassword, NameInvalid; the errors of `find_invitation` and `check_new_password`. In the
         transaction: AlreadyMember, InviteeCannotJoin; the errors of `invitations.add_invited_member`.
         """
         opened = await joining.find_invitation(ports, self.token, None)  # saves the expensive hash; the transaction decides
-        if opened.answer is not InvitationAnswer.CHOOSE_PASSWORD:
+        if opened.answer is not InvitationAnswer.NEW_USER:
             raise InviteeHasAccount
-        await new_passwords.check_of_address(ports, opened.received.invitation.email, self.password)
+        invitation, password_hash = opened.received.invitation, None
+        if self.password is not None:
+            await new_passwords.check_of_address(ports, invitation.email, self.password)
+        elif Method.PASSWORD in await sign_in_policies.accepted_ways(ports, invitation.org_id):
+            raise InviteeNeedsPassword
         changes = ProfileChanges.parse(name=self.name.strip() or KEEP)
-        password_hash, now = await ports.passwords.hash(self.password), ports.clock.now()
+        if self.password is not None:
+            password_hash = await ports.passwords.hash(self.password)
+        now = ports.clock.now()
 
         async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
             organization, invitation = await invitations.lock_by_token(tx, caller, self.token)
@@ -71,9 +82,10 @@ class InvitationPassword:
                 raise InviteeHasAccount
             account = await invitations.add_invited_member(tx, organization, invitation, now, by_mail=True)
             await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
-            await tx.accounts.set_password(account.id, password_hash, now)
-            tx.record(events.password_changed(account.id, "set"))
+            if password_hash is not None:
+                await tx.accounts.set_password(account.id, password_hash, now)
+                tx.record(events.password_changed(account.id, "set"))
             await profiles.apply_changes(tx, account, changes, now)
             return await tx.accounts.lock(account.id) or account, None
 
-        return Proved(proof=Proof(Method.PASSWORD, now), lock=lock)
+        return Proved(proof=Proof(Method.EMAIL if password_hash is None else Method.PASSWORD, now), lock=lock)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
 from core.kernel.errors import Invalid
@@ -20,7 +20,6 @@ MAX_CLAIM_NAME: Final = 100
 MAX_PREFIX: Final = 50
 MAX_SOURCES: Final = 5  # of one claim
 MAX_FIXED_BYTES: Final = 1024  # of all fixed values as JSON
-MAX_TEXT: Final = 1000
 Document = Mapping[str, Any]  # of JSON: the form of the claims in the API and in the database
 LIST_CLAIMS: Final = ("roles", "permissions", "groups")
 # A mapping can replace these claims. The others state facts of Gatehouse itself, such as a verified address.
@@ -51,6 +50,9 @@ DIRECTORY_VALUES: Final = (
     *("externalId", "userName", "displayName", "formatted", "givenName", "familyName", "title", "preferredLanguage"),
     *("locale", "timezone", "phoneNumber", "employeeNumber", "department", "manager", "managerName"),
 )
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ClaimDocumentInvalid(Invalid):
@@ -105,17 +107,65 @@ class ClaimDocument:
     def parse(cls, document: Document) -> Self:
         """Return the claims of a document that a user wrote. Raises: ClaimDocumentInvalid."""
         for name, mapped in document.get("values", {}).items():
-            scopes = (Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
+            scopes = _scopes_of(name)
             if mapped.get("scope") not in (None, *scopes):
                 raise ClaimDocumentInvalid("values", f"The scope of {name!r} must be one of {', '.join(scopes)}.")
-        claims = cls.read(document)
+        claims = cls._of(document)
         claims._check_names()
         claims._check_values()
         return claims
 
     @classmethod
+    def is_valid(cls, document: Document) -> bool:
+        """Return whether all parts of a stored document count."""
+        try:
+            cls.parse(document)
+        except (ClaimDocumentInvalid, AttributeError, KeyError, TypeError, ValueError):
+            return False
+        return True
+
+    @classmethod
     def read(cls, document: Document) -> Self:
-        """Return the claims of a stored document. Unknown members are ignored: a later release may have written them."""
+        """Return the claims of a stored document, without the parts that `parse` refuses today.
+
+        Another release, with other rules, may have written it. No part stops a sign-in, or gives a claim the value of another one.
+        """
+        return cls._of(document) if cls.is_valid(document) else cls._valid_part(document)
+
+    @classmethod
+    def _valid_part(cls, document: Document) -> Self:
+        names = {
+            claim: name
+            for claim, name in _pairs(document, "names")
+            if claim in USER_CLAIMS and _is_name(name) and not _takes_other_name(claim, name)
+        }
+        if len({names.get(claim, claim).casefold() for claim in USER_CLAIMS}) < len(USER_CLAIMS):
+            names = {}
+        taken = {names.get(claim, claim).casefold() for claim in USER_CLAIMS}
+        values, fixed = dict[str, MappedClaim](), dict[str, Any]()
+        for name, mapped in _pairs(document, "values"):
+            if name in REPLACEABLE or _is_free(name, taken):
+                values[name] = _read_mapped(mapped, _scopes_of(name))
+                taken.add(name.casefold())
+        for name, value in _pairs(document, "fixed"):
+            if _is_value(value) and _is_free(name, taken):
+                fixed[name] = value
+                taken.add(name.casefold())
+        groups = dict(_pairs(document, "groups"))
+        chosen = document.get("access_token")
+        return cls(
+            names=names,
+            prefix={name: text for name, text in _pairs(document, "prefix") if name in LIST_CLAIMS and _is_text(text, MAX_PREFIX)},
+            fixed=fixed,
+            values=values,
+            # Of an unknown choice: the fewer groups, and the value that is the name of no other group.
+            which_groups=_read_choice(WhichGroups, groups.get("which"), WhichGroups.ALL, WhichGroups.ASSIGNED),
+            group_value=_read_choice(GroupValue, groups.get("value"), GroupValue.NAME, GroupValue.ID),
+            access_token=tuple(name for name in chosen if name in (*LIST_CLAIMS, *fixed, *values)) if isinstance(chosen, list) else (),
+        )
+
+    @classmethod
+    def _of(cls, document: Document) -> Self:
         groups = document.get("groups", {})
         return cls(
             names=document.get("names", {}),
@@ -152,7 +202,7 @@ class ClaimDocument:
         return any(source.startswith(kind) for source in self._sources())
 
     def shows_kept_facts(self, scopes: Collection[Scope]) -> bool:
-        """Return whether a claim of one of these scopes has an attribute of the organization, or a value of its directory, as a source."""
+        """Return whether a claim of one of these scopes reads an attribute of the organization or a value of its directory."""
         return any(
             mapped.scope in scopes and any(source.startswith((ATTRIBUTE, DIRECTORY)) for source in mapped.sources)
             for mapped in self.values.values()
@@ -195,7 +245,7 @@ class ClaimDocument:
             raise ClaimDocumentInvalid("access_token", "List each claim only once.")
 
     def _final_names(self) -> Iterator[tuple[str, str | None, str]]:
-        """Return the member of the document that names a claim, its standard name or None, and its name in a token, for each claim."""
+        """Return for each claim: the member of the document that names it, its standard name or None, and its name in tokens."""
         for claim in sorted(USER_CLAIMS):  # the standard ones first, so that the refusal names the other member
             if claim not in self.names:
                 yield "names", claim, claim
@@ -211,16 +261,52 @@ class ClaimDocument:
         for name, text in self.prefix.items():
             if not _is_text(text, MAX_PREFIX):
                 raise ClaimDocumentInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
-        for name, value in self.fixed.items():
-            if not _is_value(value):
-                raise ClaimDocumentInvalid("fixed", f"{name!r} must be a text, a whole number, true or false, or a list of texts.")
         if len(json.dumps(dict(self.fixed), ensure_ascii=False).encode()) > MAX_FIXED_BYTES:
             raise ClaimDocumentInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
+        for name, value in self.fixed.items():
+            if not _is_value(value):
+                problem = "must be a text of printable characters, a whole number, true or false, or a list of texts"
+                raise ClaimDocumentInvalid("fixed", f"{name!r} {problem}.")
         for name, mapped in self.values.items():
             if not 0 < len(mapped.sources) <= MAX_SOURCES or len(set(mapped.sources)) < len(mapped.sources):
                 raise ClaimDocumentInvalid("values", f"Name 1 to {MAX_SOURCES} different sources of {name!r}.")
             for source in mapped.sources:
                 check_source(source, "values")
+
+
+def _scopes_of(name: str) -> tuple[Scope, ...]:
+    """Return the scopes that an own or a replaced claim can have."""
+    return (Scope.PROFILE,) if name in REPLACEABLE else MAPPED_SCOPES
+
+
+def _pairs(document: Document, member: str) -> Iterator[tuple[str, Any]]:
+    pairs = document.get(member)
+    if isinstance(pairs, Mapping):
+        yield from pairs.items()
+
+
+def _is_name(name: object) -> bool:
+    """Return whether this can be the name of a claim."""
+    is_text = isinstance(name, str) and 0 < len(name) <= MAX_CLAIM_NAME and is_printable(name) and not any(map(str.isspace, name))
+    return is_text and str(name).casefold() not in RESERVED
+
+
+def _is_free(name: str, taken: Collection[str]) -> bool:
+    return _is_name(name) and not _takes_other_name(None, name) and name.casefold() not in taken
+
+
+def _read_mapped(mapped: object, scopes: Collection[Scope]) -> MappedClaim:
+    """Return a stored mapping. Without a valid source or scope it has no source, so that the claim is left out."""
+    if not isinstance(mapped, Mapping) or not isinstance(mapped.get("sources"), list) or mapped.get("scope") not in (None, *scopes):
+        return MappedClaim((), Scope.PROFILE)
+    sources = tuple(source for source in mapped["sources"] if isinstance(source, str) and is_source(source))
+    return MappedClaim(sources[:MAX_SOURCES], Scope(mapped.get("scope") or Scope.PROFILE))
+
+
+def _read_choice(kind: type[Choice], value: object, default: Choice, unknown: Choice) -> Choice:
+    if not value:
+        return default
+    return kind(str(value)) if value in set(kind) else unknown
 
 
 def is_source(source: str) -> bool:
@@ -269,5 +355,5 @@ def _is_text(value: object, most: int) -> bool:
 
 def _is_value(value: object) -> bool:
     if isinstance(value, list):
-        return 0 < len(value) <= MAX_CLAIMS and all(_is_text(each, MAX_TEXT) for each in value)
-    return (isinstance(value, bool | int) and -(2**53) < value < 2**53) or _is_text(value, MAX_TEXT)
+        return 0 < len(value) <= MAX_CLAIMS and all(_is_text(each, MAX_FIXED_BYTES) for each in value)
+    return (isinstance(value, bool | int) and -(2**53) < value < 2**53) or _is_text(value, MAX_FIXED_BYTES)

@@ -4,7 +4,7 @@ Sources: OpenID Connect Core sections 5.3 to 5.6, RFC 9068 section 2.2.3, RFC 76
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,7 +40,6 @@ class ClaimSelection:
     names: frozenset[str]
     scopes: frozenset[Scope]
     agreed: frozenset[Scope]
-    has_fixed: bool = True
 
 
 def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict[str, Any]:
@@ -56,6 +55,19 @@ def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict
         claims = {name: value for name, value in claims.items() if name not in omitted}
         claims |= {"_claim_names": dict.fromkeys(omitted, _SOURCE), "_claim_sources": {_SOURCE: {"endpoint": userinfo}}}
     return claims
+
+
+def with_source_token(claims: Mapping[str, Any], sign: Callable[[], str]) -> dict[str, Any]:
+    """Return the claims of an ID token. If some were too large for it, the source has a token that reads them there."""
+    sources = claims.get("_claim_sources")
+    return {**claims, "_claim_sources": {_SOURCE: {**sources[_SOURCE], "access_token": sign()}}} if sources else {**claims}
+
+
+def large_claims(facts: UserFacts, grant: OpenIdGrant) -> dict[str, Any]:
+    """Return the claims that can be too large for an ID token, without a limit of their size."""
+    document = _document_of(facts)
+    names = {document.final_name(name) for name in (*LIST_CLAIMS, *document.values)}
+    return {name: value for name, value in userinfo_claims(facts, grant).items() if name in names}
 
 
 def userinfo_claims(facts: UserFacts, grant: OpenIdGrant) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def value_of(source: str, facts: UserFacts) -> Any:
 
 
 def directory_value(directory: Mapping[str, Any], name: str) -> Any:
-    """Return what a directory sent about a user, as a text, or None."""
+    """Return a value that a directory sent about a user as a text, or None without one."""
     match name:
         case "manager" | "managerName":
             manager = directory.get("manager") or {}

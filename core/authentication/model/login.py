@@ -227,11 +227,15 @@ class InviteeHasAccount(Invalid):
     """There is an account with this address already. Accept the invitation, and sign in as usual."""
 
 
+class InviteeNeedsPassword(Invalid):
+    """This organization accepts passwords now. Choose one to join."""
+
+
 class InvitationAnswer(StrEnum):
     """How the recipient of an invitation accepts it in this browser."""
 
     SIGNED_IN = "signed_in"  # the recipient is signed in
-    CHOOSE_PASSWORD = "choose_password"  # the email proves the mailbox, and the account has no user yet  # noqa: S105
+    NEW_USER = "new_user"  # the email proves the mailbox, and the account has no user yet
     SIGN_IN = "sign_in"  # the email proves the mailbox, and the recipient signs in afterwards
     UNPROVED = "unproved"  # the token proves nothing, so the page must not say whether there is an account
 

@@ -17,6 +17,7 @@ from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
+CLAIMS_AUDIENCE: Final = f"{USERINFO_PATH}/claims"  # with the base URL, the audience of tokens in `_claim_sources`
 API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it
 
 
@@ -156,9 +157,9 @@ class GroupFact:
 class FurtherFacts:
     """The facts for claims that only some applications need. They are read for these only.
 
-    `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes`
-    has the user's attributes in the organization by name, also those of groups, and `directory` what its directory sent about the
-    user, by SCIM name.
+    `document` is the claims document of the application (`claim_rules`), or None if it has none. `attributes` has the
+    user's attributes in the organization by name, also those of groups. `directory` has the values of its directory, by
+    SCIM name.
     """
 
     document: Mapping[str, Any] | None = None

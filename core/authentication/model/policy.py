@@ -124,7 +124,7 @@ _FACTS: Final = {
     Rule.METHODS: "{} accepts only some ways to sign in: {}.",
     Rule.SESSION_LIFETIME: "{} asks for a newer sign-in.",
     Rule.SESSION_IDLE: "You have not used {} for a while.",
-    Rule.ADMIN_NETWORKS: "{} lets admins act only from its networks.",
+    Rule.ADMIN_NETWORKS: "{} lets people who manage it act only from its networks.",
 }
 
 
@@ -203,7 +203,7 @@ POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, PolicyRefused)
 
 
 class RefreshNeedsEnrolment(RefreshTokenInvalid):
-    """The sign-in policy requires a factor that the account does not have. Set it up, and use this refresh token again."""
+    """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
 
     code = "ENROLMENT_REQUIRED"
 

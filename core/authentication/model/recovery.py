@@ -7,11 +7,12 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.mfa import CODE_ALPHABET, MfaSetup
-from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
 from core.kernel.proofs import Method
 from core.kernel.values import Email
 
 RECOVERY_TTL: Final = timedelta(hours=24)
+LIMIT_WINDOW: Final = timedelta(hours=1)  # of the links to one address
 MAX_ATTEMPTS: Final = 5  # at the code
 CODE_LETTERS: Final = 10  # 50 bits
 _SEPARATORS: Final = re.compile(r"[\s-]")
@@ -88,6 +89,13 @@ def normalize_code(typed: str) -> str | None:
 
 class RecoveryRefused(Invalid):
     """The link or the code is wrong, or this recovery has ended. Check both, or ask for a new recovery. A code can be tried five times."""
+
+
+class TooManyRecoveries(Limited):
+    """This user got too many recoveries in the last hour, so the link cannot be sent. Retry-After says when you can start the next one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
 
 
 class RecoveryEnded(Invalid):

@@ -32,7 +32,7 @@ from core.authentication.model.dpop import (
     period_of_step,
 )
 from core.authentication.tokens import signing_keys
-from core.kernel.claims import Claims, ProgramClaims
+from core.kernel.claims import Accepts, Claims, ProgramClaims
 from core.kernel.errors import refuse
 from ports import Ports
 from ports.storage import Reading
@@ -105,12 +105,12 @@ async def _nonce_after_crash(ports: Ports) -> str:
     return await current_nonce(ports)
 
 
-async def read_token(ports: Ports, presented: PresentedToken, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+async def read_token(ports: Ports, presented: PresentedToken, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
     """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
 
     Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
     """
-    claims = await signing_keys.read_token(ports, presented.text, for_any_audience=for_any_audience)
+    claims = await signing_keys.read_token(ports, presented.text, accepts=accepts)
     if presented.proof is None:
         if claims.key_thumbprint is not None:
             raise BoundTokenAsBearer

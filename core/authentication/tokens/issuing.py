@@ -1,5 +1,6 @@
 """The tokens of a session: access token, refresh token and ID token."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from core.authentication.model import claim_rules
@@ -60,8 +61,27 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
         return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
-    id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, access_token, now))
-    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text or None, is_bound)
+    id_token = _with_source_token(ports, new_id_token(ports, subject, openid, access_token, now), claims)
+    signed = ports.tokens.sign_id_token(id_token)
+    return TokenPair(access_token, refresh_token, expires_in, signed, openid.grant.scope_text or None, is_bound)
+
+
+def _with_source_token(ports: Ports, id_token: IdToken, access: Claims) -> IdToken:
+    """Return the ID token with a token that reads the claims that are too large for it, if there are any.
+
+    The userinfo endpoint accepts it for these claims only, and nothing else accepts it. The reader of an ID token has no key. So a
+    client that binds its tokens to a key gets none.
+    """
+    if access.key_thumbprint is not None:
+        return id_token
+
+    def sign() -> str:
+        audience = ports.tokens.claims_audience
+        email = None if access.service else access.email  # tokens for the platform's frontend have one
+        source = replace(access, token_id=new_id(), expires_at=id_token.expires_at, audience=audience, email=email)
+        return ports.tokens.sign(replace(source, features=None, further={}))
+
+    return replace(id_token, claims=claim_rules.with_source_token(id_token.claims, sign))
 
 
 def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from core.authentication import events
 from core.authentication.model.tokens import Rotation, SigningKey, UnknownKey, newest_key
 from core.kernel.causes import SYSTEM
-from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
+from core.kernel.claims import Accepts, Claims, PreAuthClaims, ProgramClaims
 from core.programs.model.api_resources import MAX_TOKEN_SECONDS
 from ports import Ports
 
@@ -79,19 +79,19 @@ async def replace_compromised(ports: Ports, operator: str) -> Rotation:
     return Rotation(key.kid, None, is_new=True)
 
 
-async def read_token(ports: Ports, token: str, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
+async def read_token(ports: Ports, token: str, *, accepts: Accepts = Accepts.OWN) -> Claims | ProgramClaims:
     """Return the claims of an access token of a user or a program.
 
-    A token for a resource other than our API and the userinfo endpoint is refused, unless `for_any_audience`.
+    A token that the place does not accept is refused.
 
     Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
     """
     now = ports.clock.now()
     try:
-        return ports.tokens.read(token, now, for_any_audience=for_any_audience)
+        return ports.tokens.read(token, now, accepts=accepts)
     except UnknownKey:
         await _reload(ports, now)
-        return ports.tokens.read(token, now, for_any_audience=for_any_audience)
+        return ports.tokens.read(token, now, accepts=accepts)
 
 
 async def read_pre_auth(ports: Ports, token: str) -> PreAuthClaims:

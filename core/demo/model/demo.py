@@ -102,6 +102,7 @@ ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-oth
 MAX_SERVICES: Final = 10  # of each organization: those of the demo, and some more
 ORGANIZATION_WITH_POLICY: Final = Slug("demo")  # it asks its admins for a second factor
 # A role of each organization: its holders see what members see, and read the logs
+COST_CENTER: Final = "cost_center"  # an attribute
 AUDITOR: Final = RoleName("auditor")
 AUDITOR_ROLE: Final = NewRole(
     name="Auditor",
@@ -139,7 +140,7 @@ SAML: Final = SamlConfiguration(
 CLAIMS: Final[Document] = {
     "values": {
         "preferred_username": {"sources": ["preferred_username", "email_local_part"]},
-        "cost_center": {"sources": ["attribute:cost_center"]},
+        COST_CENTER: {"sources": [f"attribute:{COST_CENTER}"]},
     }
 }
 
@@ -147,7 +148,7 @@ CLAIMS: Final[Document] = {
 def cost_center(org_id: UUID, now: datetime) -> Attribute:
     """Return the attribute that the organization declares."""
     writers = (AttributeWriter.ADMIN, AttributeWriter.USER)
-    return Attribute(org_id=org_id, name="cost_center", label="Cost center", kind=AttributeKind.TEXT, writers=writers, created_at=now)
+    return Attribute(org_id=org_id, name=COST_CENTER, label="Cost center", kind=AttributeKind.TEXT, writers=writers, created_at=now)
 
 
 def member_email(slug: Slug, role: RoleName) -> Email:

@@ -193,11 +193,11 @@ async def _redeem(
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)
-                if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
-                    raise GrantBelowPolicy(admission.decision)
                 entitlement = NO_ENTITLEMENT
                 if service is not None and enrollment is not None:
                     _, entitlement = await require_enrolled(tx, service, account.id, enrollment, now)
+                if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
+                    raise GrantBelowPolicy(admission.decision)
                 grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
                 grant = replace(grant, key=key, ends_by=admission.ends_by(now))
                 tx.acts_as(grant.person)

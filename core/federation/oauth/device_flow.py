@@ -227,13 +227,13 @@ async def _start_session(
         if await tx.session_contexts.load(approving_session_id, person.user_id, None, now) is None:
             raise DeviceCodeDenied
         admission = await judge_grant(ports, tx, PolicyPath.DEVICE, poll.service, person.user_id, approving_session_id)
-        if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
-            raise GrantBelowPolicy(admission.decision)
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
         await devices.remember_device(tx, match, methods_of(poll.proofs), now)
         service, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
+        if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
+            raise GrantBelowPolicy(admission.decision)
         if service.is_code_flow_only:  # its settings have changed after the codes were issued
             raise DeviceCodeInvalid
         grant = RedeemedGrant(

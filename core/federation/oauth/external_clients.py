@@ -32,7 +32,7 @@ from core.federation.oauth.model.external_clients import (
 )
 from core.federation.oauth.model.openid_requests import AccessDenied
 from core.kernel.callers import ServiceContext, Visitor
-from core.kernel.claims import Claims
+from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
 from core.kernel.values import digest
 from core.programs import api_resources, events
@@ -165,7 +165,7 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
 async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool]:
     """Return the client with this address that got this access token. Raises: ExternalGrantUnknown."""
     try:
-        claims = await signing_keys.read_token(ports, token, for_any_audience=True)
+        claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
     except Unauthenticated:
         raise ExternalGrantUnknown from None
     if not isinstance(claims, Claims) or claims.client_uri != address or claims.org_id is None or claims.client_id is None:

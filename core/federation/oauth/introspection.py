@@ -8,7 +8,7 @@ from core.authentication.model import claim_rules
 from core.authentication.model.sessions import IntrospectedSession
 from core.authentication.tokens import signing_keys
 from core.federation.oauth.model.clients import OAuthClient
-from core.kernel.claims import Claims, ProgramClaims
+from core.kernel.claims import Accepts, Claims, ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
 from core.programs.model.credentials import ProgramClient, ProgramKind
@@ -104,6 +104,6 @@ async def _describe_program_token(ports: Ports, claims: ProgramClaims, base_url:
 async def _read(ports: Ports, token: str) -> Claims | ProgramClaims | None:
     """Return the claims of an access token, or None for any other text, which can be a refresh token."""
     try:
-        return await signing_keys.read_token(ports, token, for_any_audience=True)
+        return await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
     except Unauthenticated:
         return None

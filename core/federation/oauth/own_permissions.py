@@ -1,12 +1,12 @@
 """Questions of an application about its permissions, with an access token that it got for itself (RFC 6749 section 4.4)."""
 
 from core.applications import evaluation
-from core.applications.model.evaluation import API_PATH, AccessDecision, Questions
+from core.applications.model.evaluation import API_PATH, AccessDecision, EvaluatorUnknown, Questions
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.tokens import dpop
 from core.kernel.callers import ServiceContext
-from core.kernel.claims import ProgramClaims
-from core.kernel.errors import TokenInvalid, WrongToken
+from core.kernel.claims import Accepts, ProgramClaims
+from core.kernel.errors import TokenInvalid
 from core.kernel.roles import Permission
 from ports import Ports
 
@@ -21,15 +21,15 @@ def audience(ports: Ports) -> str:
 async def answer(ports: Ports, presented: PresentedToken, questions: Questions) -> tuple[ServiceContext, list[AccessDecision]]:
     """Return the application with this token, and the decisions about its permissions.
 
-    Raises: WrongToken unless it is such a token; TokenExpired, and the other errors of `dpop.read_token` and
+    Raises: EvaluatorUnknown unless it is such a token; TokenExpired, and the other errors of `dpop.read_token` and
     `evaluation.answer_credential`.
     """
     try:
-        claims = await dpop.read_token(ports, presented, for_any_audience=True)
+        claims = await dpop.read_token(ports, presented, accepts=Accepts.RESOURCES)
     except TokenInvalid:  # can be a credential of another kind
-        raise WrongToken from None
+        raise EvaluatorUnknown from None
     if not isinstance(claims, ProgramClaims) or claims.audience != audience(ports) or SCOPE not in claims.scope:
-        raise WrongToken
+        raise EvaluatorUnknown
     async with dpop.reading(ports, presented.proof) as read:
         now = ports.clock.now()
         service, decisions = await evaluation.answer_credential(read, claims.client_id, claims.credential_id, questions, now)

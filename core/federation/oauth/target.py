@@ -110,6 +110,8 @@ async def find_step(
         step = next_step(facts)
         if step is Step.CONSENT and waiting.document_failure is not None:
             raise waiting.document_failure
+        if not admission.has_access:  # the user got it during this request, and the policy was not asked
+            raise AccessDenied
         if reply is not None and reply.question == Asked(step, grant=grant, client=waiting.client_facts).question:
             step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:

@@ -3,6 +3,7 @@
 Sources: security X-7 and X-8.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -26,6 +27,7 @@ from core.federation.saml.model.configuration import (
     SamlAttribute,
     SamlDisabled,
     SamlIdentityProvider,
+    SamlValuesNotJoinable,
     TooManySamlValues,
 )
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
@@ -170,7 +172,10 @@ async def load_facts(read: Reading | Transaction, provider: SamlIdentityProvider
 
 
 def build_attributes(provider: SamlIdentityProvider, account: Account, facts: UserFacts | None) -> tuple[SamlAttribute, ...]:
-    """Return the attributes of an assertion about this user. An unverified address is left out. Raises: TooManySamlValues."""
+    """Return the attributes of an assertion about this user. An unverified address is left out.
+
+    Raises: TooManySamlValues, SamlValuesNotJoinable.
+    """
     attributes = list[SamlAttribute]()
     for source, name in provider.attribute_mapping.items():
         values = _values_of(source, account, facts)
@@ -178,9 +183,20 @@ def build_attributes(provider: SamlIdentityProvider, account: Account, facts: Us
             raise TooManySamlValues(name)
         if values:
             written = provider.attribute_formats.get(name, AttributeFormat())
-            texts = values if written.separator is None else (written.separator.join(values),)
+            texts = values if written.separator is None else (_join(values, written.separator, name),)
             attributes.append(SamlAttribute(name, texts, written.name_format))
     return tuple(attributes)
+
+
+def _join(values: Sequence[str], separator: str, name: str) -> str:
+    """Return the values as one text that the application splits into the same ones.
+
+    SAML knows no escaping here. A group named "a;admins" would make its users admins. Raises: SamlValuesNotJoinable.
+    """
+    joined = separator.join(values)
+    if joined.split(separator) != list(values):
+        raise SamlValuesNotJoinable(name, separator)
+    return joined
 
 
 def _values_of(source: str, account: Account, facts: UserFacts | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.policy import PolicyPath
 from core.authentication.model.sessions import Session, SessionStart
-from core.authentication.policy_checks import judge_visit
+from core.authentication.policy_checks import Admission, judge_visit
 from core.authentication.service_access import find_refusal
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.destination import Asked
@@ -85,7 +85,7 @@ async def resume(
     if step is Step.CHECK_ACCESS:
         assert user is not None, "the access of a user is checked"
         try:
-            result = await _respond_with_assertion(ports, user, waiting, api_session_id=api_session_id)
+            result = await _respond_with_assertion(ports, user, waiting, admission, api_session_id=api_session_id)
         except (SubjectMismatch, NoAccessToService, AddressNotVerified):
             if sign_on.subject is not None:  # a user without access, or without a name, cannot be the requested subject either
                 return await _respond_with_status(ports, caller, waiting, SamlStatus.UNKNOWN_PRINCIPAL)
@@ -132,7 +132,7 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> Visitor
 
 
 async def _respond_with_assertion(
-    ports: Ports, visitor: Visitor, waiting: WaitingSignOn, *, api_session_id: UUID | None = None
+    ports: Ports, visitor: Visitor, waiting: WaitingSignOn, admission: Admission, *, api_session_id: UUID | None = None
 ) -> SignOnResult:
     """Finish the sign-on with an assertion.
 
@@ -147,6 +147,8 @@ async def _respond_with_assertion(
             user = await authorize_assertion(
                 ports, tx, visitor, service.org_slug, service.slug, session_id=api_session_id or visitor.session_id, flow=waiting.flow
             )
+            if not admission.has_access:  # the user got it during this request, and the policy was not asked
+                raise NoAccessToService
             now = ports.clock.now()
             name_id = await find_name_id(tx, user, visitor.browser, sign_on.subject, now)
             if api_session_id is not None:

@@ -49,6 +49,7 @@ class Decision:
     source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
     methods: frozenset[str] | None = None  # the allowed ones; None for all
+    lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
     valid_until: datetime | None = None
@@ -79,6 +80,7 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
         source=policy.source_of(rule, facts.now),
         required=need,
         methods=rules.methods,
+        lacks_first=outcome is Outcome.ENROLL and _lacks_first(rules, facts),
         max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
     )
 
@@ -86,6 +88,18 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
 def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
     """Return the strength that the policy asks of this user in each sign-in, or in one at a high risk, by the rules in force."""
     return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
+
+
+def strictest_beyond_mailbox(policy: EffectivePolicy, *, is_admin: bool) -> Strength:
+    """Return the strength of a sign-in that meets the policy at any risk, and that the mailbox of the user alone does not reach.
+
+    Rules that start later count, too: users set up their factors before. A policy that accepts passkeys, but no passwords and
+    emails, asks the users who have passkeys for one, whatever else it asks for.
+    """
+    rules = policy.rules
+    if rules.methods is not None and Method.PASSKEY in rules.methods and rules.methods.isdisjoint({Method.PASSWORD, Method.EMAIL}):
+        return Strength.PHISHING_RESISTANT
+    return _required(rules, is_admin=is_admin, risk_is_high=True)
 
 
 def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:
@@ -104,7 +118,8 @@ def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decisio
         need, have, can = _needed(later, facts), _proved(later, facts), _reachable(later, facts)
         if max(have, can) < need:
             rule = _rule_about_factors(min(have, can), need)
-            return replace(allowed, due_at=due, rule=rule, source=policy.source_of(rule, due), required=need)
+            source, lacks_first = policy.source_of(rule, due), _lacks_first(later, facts)
+            return replace(allowed, due_at=due, rule=rule, source=source, required=need, methods=later.methods, lacks_first=lacks_first)
     return allowed
 
 
@@ -145,11 +160,16 @@ def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
     kinds = {factor.kind for factor in facts.factors}
     if FactorKind.PASSKEY in kinds and rules.may_use(Method.PASSKEY):
         return Strength.PHISHING_RESISTANT
-    if rules.methods is not None and not any(rules.may_use(way) for way in facts.first_ways):
+    if _lacks_first(rules, facts):
         return Strength.NONE
     # TOTP has a name of its own, and every other second factor is a key.
     seconds = (Method.TOTP if factor.kind is FactorKind.TOTP else Method.PASSKEY for factor in facts.factors if factor.is_second)
     return Strength.TWO if any(rules.may_use(method) for method in seconds) else Strength.ONE
+
+
+def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:
+    """Return whether the account has no first factor by an allowed method. Passkeys do not count."""
+    return rules.methods is not None and not any(rules.may_use(way) for way in facts.first_ways)
 
 
 def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from core.kernel.roles import ADMIN, ROLES, Rights
+from core.kernel.roles import ADMIN, ROLES, Capability, Rights
 from core.kernel.values import new_secret
 
 MAX_TOKENS: Final = 100  # of one organization
@@ -41,6 +41,18 @@ class DirectoryAboveOwn(Forbidden):
     audited = True
 
 
+class DirectoryGivesMore(Forbidden):
+    """The directory would fill groups with roles that have rights which you do not have yourself. Ask a member who has them."""
+
+    audited = True
+
+    def __init__(self, missing: Iterable[Capability]) -> None:
+        super().__init__(
+            f"The directory would fill groups with roles that have rights which you do not have yourself: {', '.join(missing)}. "
+            "Ask a member who has them."
+        )
+
+
 class TooManyScimTokens(Invalid):
     """The organization already has the maximum number of SCIM tokens. Revoke a token first."""
 
@@ -50,12 +62,19 @@ class TooManyScimTokens(Invalid):
         super().__init__(f"The organization already has the maximum of {MAX_TOKENS} SCIM tokens. Revoke one that you no longer need.")
 
 
-def may_empower_directory(rights: Rights) -> bool:
+# A directory creates, changes and removes members, end users and groups, and assigns users to applications.
+DIRECTORY_RIGHTS: Final[Rights] = frozenset(
+    {Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE, Capability.END_USERS_VIEW, Capability.END_USERS_MANAGE}
+)
+
+
+def may_empower_directory(rights: Rights, lasting: Rights) -> bool:
     """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
 
-    The directory changes and removes admins, so the caller has every right of an admin.
+    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the caller
+    may give something that remains: a service account needs an owner's grant of each right that the directory uses.
     """
-    return ROLES[ADMIN].rights <= rights
+    return ROLES[ADMIN].rights <= rights and lasting >= DIRECTORY_RIGHTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from uuid import UUID
 from core.kernel.callers import ScimClient
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unsupported, refuse
 from core.kernel.roles import OWNER, RoleName
-from core.kernel.values import KEEP, Keep, parse_id
+from core.kernel.values import KEEP, Keep, is_visible, parse_id
 from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
 from core.provisioning.model.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter, parse_path
 from core.provisioning.model.patches import (
@@ -47,7 +47,7 @@ class GroupDeletionForbidden(Forbidden):
 
 
 class GroupNameMissing(Invalid):
-    """The attribute displayName is missing. Send the name of the group."""
+    """The attribute displayName is missing, or has no visible character. Send the name of the group."""
 
 
 class AssigneeUnknown(Invalid):
@@ -256,7 +256,7 @@ class _GroupEdits:
         if attribute.name == EXTERNAL_ID:
             self.external_id = text
         elif self.kind is GroupKind.DIRECTORY:
-            self.name = text or refuse(GroupNameMissing)
+            self.name = text if text and is_visible(text) else refuse(GroupNameMissing)
 
     def read_ids(self, attribute: ScimAttribute, value: Any) -> set[str]:
         """Return the ids of members in a value, without groups among them. Raises: AttributeValueInvalid."""

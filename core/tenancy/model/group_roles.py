@@ -1,10 +1,10 @@
 """The roles that groups give to their members, and the question whether their givers may still give them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from core.kernel.errors import Forbidden
+from core.kernel.errors import Conflict, Forbidden
 from core.kernel.roles import NO_RIGHTS, Capability, Rights, Role, RoleName
 
 
@@ -18,6 +18,18 @@ class RightsByGroupItself(Forbidden):
     """You have the rights of this role only by groups that depend on this one. Ask a member who has them in another way."""
 
     audited = True
+
+
+class DirectoryCreatorsHaveLess(Conflict):
+    """A directory fills this group, and the creator of its SCIM token does not have all rights of the role. Create the token anew."""
+
+    audited = True
+
+    def __init__(self, names: Iterable[str], missing: Iterable[Capability]) -> None:
+        super().__init__(
+            f"A directory fills groups with this role, and the creators of its SCIM tokens do not have the rights {', '.join(missing)}: "
+            f"{', '.join(names)}. A member with these rights creates these tokens anew."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,16 @@ class GroupMapping:
     rights: Rights  # of the role
     mapper_rights: Rights
     mapper_groups: frozenset[UUID]
+    of_directory: bool = False  # whether a directory fills the group
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryCreator:
+    """A SCIM token that fills groups, and the rights that its creator has now. The creator may still have a copy of it."""
+
+    token_id: UUID
+    name: str
+    rights: Rights
 
 
 def may_map(giver: Rights, rights: Rights) -> bool:
@@ -69,3 +91,16 @@ def find_unfounded(mappings: Sequence[GroupMapping]) -> list[GroupMapping]:
 def _rights_of_mapper(mapping: GroupMapping, founded: dict[UUID, Rights]) -> Rights:
     by_groups = (founded.get(group_id, NO_RIGHTS) for group_id in mapping.mapper_groups)
     return mapping.mapper_rights.union(*by_groups)
+
+
+def rights_by_directories(mappings: Iterable[GroupMapping]) -> Rights:
+    """Return the rights that a directory can give by these mappings."""
+    return NO_RIGHTS.union(*(each.rights for each in mappings if each.of_directory))
+
+
+def require_equal_creators(creators: Iterable[DirectoryCreator], rights: Rights) -> None:
+    """Check that the creators of these tokens have the rights that groups of a directory give. Raises: DirectoryCreatorsHaveLess."""
+    weak = [creator for creator in creators if not rights <= creator.rights]
+    if weak:
+        missing = rights - frozenset.intersection(*(creator.rights for creator in weak))
+        raise DirectoryCreatorsHaveLess([creator.name for creator in weak], sorted(missing))

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import RoleName
+from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email
 
 MAX_GROUPS: Final = 1000  # of one organization
@@ -31,6 +32,15 @@ class GroupAboveOwn(Forbidden):
     """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
+
+
+class GroupOpensMore(Forbidden):
+    """The users of this group get roles or access at applications, which you may not give. Ask an admin of the organization."""
+
+    audited = True
+
+    def __init__(self, missing: Capability) -> None:
+        super().__init__(f"The users of this group get more than you may give: that needs the right {missing}. Ask an admin.")
 
 
 class GroupWithoutRole(NotFound):
@@ -96,10 +106,6 @@ class ManagedByDirectory(Conflict):
         super().__init__(f"The directory {directory} manages this group. Change the group there.")
 
 
-class NotManagedByDirectory(Forbidden):
-    """An admin created this group, so that a directory cannot change it. Create a group with another name."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group of users of an organization. Times are UTC."""
@@ -132,8 +138,18 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name as it is compared with others."""
-    return name.casefold()
+    """Return the name as it is compared with others: without regard to case, and to the ways in which Unicode writes a character."""
+    return normalize("NFKC", normalize("NFKC", name).casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedGroup:
+    """A group that is assigned to a service or an API resource, or has a role of a service. The time is UTC."""
+
+    group_id: UUID
+    name: str
+    member_count: int
+    assigned_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

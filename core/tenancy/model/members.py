@@ -1,9 +1,10 @@
 """Members, and the control of an organization over accounts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin, AccountSummary
@@ -127,6 +128,23 @@ class MemberAccount:
     email_verified: bool | None
     mfa_enabled: bool | None
     last_login_at: datetime | None  # the last sign-in that the organization sees (decision 220)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberHoldings:
+    """The things that a user has in an organization besides a role."""
+
+    groups: tuple[str, ...]  # names, in order
+    application_roles: tuple[tuple[str, str], ...]  # the slugs of application and role, in order; also those by groups
+    attributes: Mapping[str, Any]  # the user's own values
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedMember:
+    """A member in an export."""
+
+    account: MemberAccount
+    holdings: MemberHoldings
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +288,7 @@ class AccountControl:
 
     @property
     def is_of_admin(self) -> bool:
-        """Return whether the user counts as an admin of the organization: an owner, an admin, or a member with a right beyond `member`."""
+        """Return whether the user counts as an admin of the organization: they have a right that the role `member` lacks."""
         return self.role is not None and is_admin(self.rights)
 
     @property

@@ -20,7 +20,7 @@ _SLUG: Final = re.compile("[a-z][a-z0-9_-]{0,49}")
 # The capabilities that a role can have, in the order of the pages. Each sentence completes "Holders of the role can ...".
 SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
     {
-        Capability.ORGANIZATION_MANAGE: "Change the name, the branding and the settings of the organization.",
+        Capability.ORGANIZATION_MANAGE: "Change the name, the branding, the settings and the attributes of the organization.",
         Capability.MEMBERS_VIEW: "See the members, their roles, and the roles of the organization.",
         Capability.MEMBERS_MANAGE: "Invite and remove members, and help them with their sign-in.",
         Capability.ROLES_MANAGE: "Create, change and delete roles, and give them to members.",
@@ -28,7 +28,7 @@ SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.BILLING_MANAGE: "Create, change and delete plans.",
         Capability.SERVICES_VIEW: "See the applications and their settings.",
         Capability.SERVICES_CREATE: "Create applications.",
-        Capability.SERVICES_MANAGE: "Change and delete applications, and replace their secrets.",
+        Capability.SERVICES_MANAGE: "Change applications, their access and their roles, and replace their secrets.",
         Capability.SERVICE_ROLES_ASSIGN: "Give and take the roles of applications.",
         Capability.API_KEYS_VIEW: "See the API keys of applications, without their secrets.",
         Capability.API_KEYS_MANAGE: "Create and delete API keys.",
@@ -44,6 +44,10 @@ SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
         Capability.SIGN_IN_POLICY_MANAGE: "Change how members and users sign in.",
         Capability.ANALYTICS_VIEW: "See figures about sign-ins.",
     }
+)
+# Of all rights: the owner has one that no other role can have.
+ALL_SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
+    {**SENTENCES, Capability.ORGANIZATION_OWN: "Transfer or delete the organization, and delete applications."}
 )
 
 
@@ -193,13 +197,21 @@ class OrganizationRole:
         return custom_role(self.slug, self.name, self.capabilities)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberCount:
+    """The number of members with a role as their own one, and of other members who have it by groups."""
+
+    own: int = 0
+    by_groups: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRole:
-    """A role, built in or the organization's, with the number of its members. Built-in roles have no id, version and times."""
+    """A role, built in or the organization's, with the numbers of its members. Built-in roles have no id, version and times."""
 
     role: Role
     description: str
-    members: int
+    members: MemberCount
     own: OrganizationRole | None = None
 
     @property
@@ -211,16 +223,17 @@ class ListedRole:
 _BUILT_IN: Final[Mapping[RoleName, str]] = MappingProxyType(
     {
         OWNER: "The one member with all rights, also to delete the organization.",
-        ADMIN: "Manages everything but the roles of members and the ownership.",
+        ADMIN: "Manages everything but the roles of members, the ownership and the deletion of applications.",
         MEMBER: "Sees the organization, its members and its applications.",
     }
 )
 
 
-def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, int]) -> list[ListedRole]:
-    """Return the built-in roles and these, with the number of their members."""
-    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, 0)) for name, role in ROLES.items()]
-    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, 0), own=each) for each in own]
+def list_roles(own: Sequence[OrganizationRole], counts: Mapping[RoleName, MemberCount]) -> list[ListedRole]:
+    """Return the built-in roles and these, with the numbers of their members."""
+    none = MemberCount()
+    built_in = [ListedRole(role=role, description=_BUILT_IN[name], members=counts.get(name, none)) for name, role in ROLES.items()]
+    others = [ListedRole(role=each.role, description=each.description, members=counts.get(each.slug, none), own=each) for each in own]
     return [*built_in, *others]
 
 

@@ -12,7 +12,7 @@ from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
 from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, Rule, Rules
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, PolicyInvalid, Rule, Rules
 from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
@@ -169,6 +169,7 @@ class PolicyPreview:
     members: PeopleCount | None
     end_users: PeopleCount | None
     people: Sequence[StoppedPerson]  # at most MAX_PEOPLE
+    unusable_methods: Sequence[str] = ()  # kept from the stored policy, but no longer offered
 
 
 def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, application: str | None = None) -> None:
@@ -183,6 +184,19 @@ def require_available(rules: Rules, *, email_is_on: bool, has_passkeys: bool, ap
     has_second = Method.TOTP in methods or not rules.second_factor
     if rules.phishing_resistant or methods.isdisjoint(firsts) or not has_second:
         raise NoPasskeysHere if Method.PASSKEY in methods else MethodsUnavailable(application)
+
+
+def require_offered(new: Rules, old: Rules, usable: Collection[str]) -> Sequence[str]:
+    """Refuse a method that is not offered, unless the stored policy has it: settings can have changed since. Return these.
+
+    Raises: PolicyInvalid; NoPasskeysHere.
+    """
+    unusable = [name for name in METHODS if name in (new.methods or ()) and name not in usable]
+    for name in unusable:
+        if name not in (old.methods or ()):
+            problem = f"No user can sign in with {name} here. Leave it out, or set it up first."
+            raise NoPasskeysHere if name == Method.PASSKEY else PolicyInvalid(Rule.METHODS, problem)
+    return unusable
 
 
 def recovery_methods(policies: Sequence[PolicyOfUser], now: datetime) -> frozenset[Method]:

@@ -36,6 +36,7 @@ class ExportedMembershipResponse(ResponseModel):
     organization_id: UUID = Field(description="The id of the organization.")
     organization_slug: str = Field(description="The slug of the organization.")
     role: Role = Field(description="The user's role.")
+    roles: list[Role] = Field(description="All roles of the user in the organization: the own one, then those of their groups.")
     joined_at: Timestamp = Field(description="When the user joined.")
 
 
@@ -146,7 +147,8 @@ class ExportedApplicationRoleResponse(ResponseModel):
     role: str = Field(description="The slug of the role.", examples=["editor"])
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
-    assigned_at: Timestamp = Field(description="When the user got the role.")
+    assigned_at: Timestamp = Field(description="When the user, or the group, got the role.")
+    group: str | None = Field(description="The name of the group that gives the role, or null if the user has it alone.")
 
 
 class ExportedGroupResponse(ResponseModel):
@@ -250,9 +252,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
 async def export(user_id: UUID) -> Response:
     """Export a user's data.
 
-    You get all data of your own account. Platform owners get all data of any account. The owner of an
-    organization gets the memberships, logins, identities, consents and groups of a confirmed member that
-    belong to the organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
+    You get all data of your own account. Platform owners get all data of any account. The owner of an organization gets
+    the memberships, logins, identities, consents, blocks, roles, groups and attributes of a confirmed member that belong to the
+    organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
     """
     return await export_package(await personal_data.export(ports(), signed_in(), user_id))
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.tenancy.model.attributes import Attribute, AttributeKind, AttributeValues, AttributeWriter, UserAttributeValueInvalid
+from entrypoints.http.pages.console import may, organization_path
 from entrypoints.http.pages.console_forms import Form
 from entrypoints.http.pages.form_values import to_lines
 
@@ -25,6 +27,20 @@ def attribute_values(values: AttributeValues, writer: AttributeWriter, form: For
         "typed": stored if form is None else {**stored, **form},
         "yes_or_no": YES_OR_NO,
     }
+
+
+def admin_values(values: AttributeValues, form: Form | None, manage: Capability) -> dict[str, Any]:
+    """Return the values of `tenancy/_attribute_values.html` without the path. Members with the capability `manage` can save."""
+    return {
+        "attributes_path": organization_path("/attributes"),
+        "can_save": may(manage),
+        **attribute_values(values, AttributeWriter.ADMIN, form),
+    }
+
+
+def user_values(values: AttributeValues, form: Form | None, manage: Capability, name: str, path: str) -> dict[str, Any]:
+    """Return the values of `tenancy/user_attributes.html`, for the user with this name and this page."""
+    return {"path": f"{path}/attributes", "user_name": name, "back": (name, path), **admin_values(values, form, manage)}
 
 
 def to_changes(form: Mapping[str, str], values: AttributeValues, writer: AttributeWriter) -> dict[str, Any]:

@@ -31,12 +31,15 @@ LABELS: Final[Mapping[str, str]] = {
     Rule.PHISHING_RESISTANT: "Passkey",
     Rule.MIN_PASSWORD_LENGTH: "Shortest password",
     Rule.SESSION_LIFETIME: "Longest session",
-    Rule.SESSION_IDLE: "Longest pause",
+    Rule.SESSION_IDLE: "Longest idle time",
     Rule.DEVICE_TRUST: "Trusted devices",
     Rule.ADMIN_NETWORKS: "Networks of admins",
     Rule.INVITED_DOMAINS: "Domains of invited addresses",
     GRACE_DAYS: "Grace period",
 }
+# The policy of the platform concerns platform owners alone.
+LABELS_OF_PLATFORM: Final[Mapping[str, str]] = {**LABELS, Rule.ADMIN_NETWORKS: "Networks of platform owners"}
+CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value, "For all platform owners")]
 M = TypeVar("M", bound=RequestModel)
 
 
@@ -44,19 +47,21 @@ def policy_values(
     rules: Sequence[Rule], policy: SignInPolicy, form: Form | None, preview: PolicyPreview | None, methods: Sequence[str] = METHODS
 ) -> dict[str, Any]:
     """Return the values of `tenancy/_sign_in_policy.html`. `rules` are those that this kind of policy has, and `methods` are offered."""
+    is_platform = policy.org_id is None
     typed = _stored(policy) if form is None else {"version": str(policy.version), **form}
     return {
         "rules": [rule.value for rule in rules],
-        "labels": LABELS,
+        "labels": LABELS_OF_PLATFORM if is_platform else LABELS,
         "methods": [(METHOD + name, _method_label(name)) for name in methods],
-        "concerned": CONCERNED,
+        "concerned": CONCERNED_OF_PLATFORM if is_platform else CONCERNED,
         "lifetimes": _options("No limit", LIFETIMES, policy.rules, Rule.SESSION_LIFETIME),
         "idle_times": _options("No limit", IDLE_TIMES, policy.rules, Rule.SESSION_IDLE),
         "trust_days": _options("As in the general settings", TRUST_DAYS, policy.rules, Rule.DEVICE_TRUST),
         "typed": typed,
-        "saved": None if typed["version"] == str(policy.version) else describe(policy.rules),
+        "saved": None if typed["version"] == str(policy.version) else describe(policy.rules, is_platform=is_platform),
         "starts": {rule.value: due for rule, due in policy.rules.due_at.items()},
         "preview": preview,
+        "unusable": [_method_label(name) for name in (preview.unusable_methods if preview is not None else ())],
         "address": signed_in().address or "",
     }
 
@@ -74,16 +79,18 @@ def _stored(policy: SignInPolicy) -> dict[str, str]:
         **{METHOD + name: "yes" for name in METHODS if rules.methods is None or name in rules.methods},
         **{rule.value: str(document.get(rule, "")) for rule in numbers},
         **{rule.value: "\n".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
-        Rule.SECOND_FACTOR.value: _chosen(rules.second_factor),
-        Rule.PHISHING_RESISTANT.value: _chosen(rules.phishing_resistant),
+        Rule.SECOND_FACTOR.value: _chosen(rules.second_factor, policy),
+        Rule.PHISHING_RESISTANT.value: _chosen(rules.phishing_resistant, policy),
         HIGH_RISK: "yes" if Concerned.HIGH_RISK in rules.second_factor else "",
         GRACE_DAYS: str(rules.grace.days),
         "version": str(policy.version),
     }
 
 
-def _chosen(concerned: frozenset[Concerned]) -> str:
-    """Return the option of CONCERNED for the users that a rule concerns."""
+def _chosen(concerned: frozenset[Concerned], policy: SignInPolicy) -> str:
+    """Return the option of CONCERNED for the users that a rule concerns. All users of the platform's policy are admins."""
+    if policy.org_id is None and concerned:
+        return Concerned.EVERYONE
     return next((who.value for who in (Concerned.EVERYONE, Concerned.ADMINS) if who in concerned), "")
 
 
@@ -118,32 +125,30 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
     return refusal.field if isinstance(refusal, FieldInvalid) else None
 
 
-def describe(rules: Rules) -> list[tuple[str, str, datetime | None]]:
+def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
     """Return the label and the value of each rule that asks for something, and its start if it starts later."""
-    document = rules.document
+    document, labels, who = rules.document, LABELS_OF_PLATFORM if is_platform else LABELS, _who_of_platform if is_platform else _who
     values = {
         Rule.METHODS: ", ".join(_method_label(name) for name in document.get(Rule.METHODS, ())),
-        Rule.SECOND_FACTOR: _who(rules.second_factor),
-        Rule.PHISHING_RESISTANT: _who(rules.phishing_resistant),
+        Rule.SECOND_FACTOR: who(rules.second_factor),
+        Rule.PHISHING_RESISTANT: who(rules.phishing_resistant),
         Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters",
         **{rule: _duration(document.get(rule, 0)) for rule in (Rule.SESSION_LIFETIME, Rule.SESSION_IDLE)},
         Rule.DEVICE_TRUST: _trust(document.get(Rule.DEVICE_TRUST, 0)),
         **{rule: ", ".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
     }
-    return [(LABELS[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if rule in document]
+    return [(labels[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if rule in document]
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
-    """Return the name of each organization with rules for the user, and these rules as `describe` returns them."""
-    values = [
-        {"name": each.policy.name, "rules": describe(_rules_for(each.policy.parts[0].rules, is_admin=each.is_admin))} for each in policies
-    ]
-    return sorted((each for each in values if each["rules"]), key=lambda each: each["name"])
+    """Return the name of each organization and application with rules for the user, and these rules as `describe` returns them."""
+    values = [(each.policy, describe(_rules_of(each), is_platform=each.policy.org_id is None)) for each in policies]
+    return sorted(({"name": policy.name, "rules": rules} for policy, rules in values if rules), key=lambda each: each["name"])
 
 
-def _rules_for(rules: Rules, *, is_admin: bool) -> Rules:
+def _rules_of(policy: PolicyOfUser) -> Rules:
     """Return the rules about the sign-ins of a user. Those about networks are left out: they can be too many to read."""
-    others = frozenset() if is_admin else frozenset({Concerned.ADMINS})
+    rules, others = policy.policy.parts[0].rules, frozenset() if policy.is_admin else frozenset({Concerned.ADMINS})
     return replace(
         rules,
         second_factor=rules.second_factor - others,
@@ -159,6 +164,10 @@ def _who(concerned: frozenset[Concerned]) -> str:
         return "for everyone"
     texts = {Concerned.ADMINS: "for owners and admins", Concerned.HIGH_RISK: "when the risk is high"}
     return " and ".join(text for who, text in texts.items() if who in concerned)
+
+
+def _who_of_platform(_: frozenset[Concerned]) -> str:
+    return "for platform owners"
 
 
 def _method_label(name: str) -> str:

@@ -26,6 +26,9 @@ class AccountsRead(Protocol):
     async def by_id(self, user_id: UUID) -> Account | None:
         """Return the account, usable or not."""
 
+    async def needs_recovery(self, user_id: UUID) -> bool:
+        """Return whether an undo has removed a factor that a sign-in policy asked for, and no recovery has followed."""
+
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         """Return the account's address and profile, with the address of its pending change."""
 
@@ -85,6 +88,9 @@ class Accounts(AccountsRead, Protocol):
         """Remove the password if it was set, changed or reset at that time or later."""
 
     async def drop_password(self, user_id: UUID, now: datetime) -> None: ...
+
+    async def require_recovery(self, user_id: UUID, since: datetime | None) -> None:
+        """Store that the account needs a recovery since then, or, with None, no longer."""
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Require the second factor since `enabled_at`. None turns it off."""

@@ -24,6 +24,9 @@ class MfaRead(Protocol):
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         """Return the secrets, which may be pending or expired, or None if the account does not exist. Raises: SealBroken."""
 
+    async def recovered_at(self, user_id: UUID) -> datetime | None:
+        """Return when the account was recovered last (UTC), or None."""
+
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
 
@@ -113,8 +116,10 @@ class Devices(DevicesRead, Protocol):
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         """Return the device with this hash of its client id, unless it is revoked."""
 
-    async def save(self, device: Device) -> None:
-        """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
+    async def add(self, device: Device) -> None: ...
+
+    async def update(self, device: Device) -> None:
+        """Update all but the owner, client id and creation time of the device, unless it is revoked."""
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
 

@@ -1,11 +1,13 @@
 """Storage of the facts that decide what a user may do at applications."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.applications.model.access_reasons import ApplicationFacts, UserState
 from core.kernel.values import Page, PageResult
+from core.tenancy.model.members import MemberHoldings
 
 
 class AccessReasonsRead(Protocol):
@@ -16,3 +18,6 @@ class AccessReasonsRead(Protocol):
 
     async def applications(self, org_id: UUID, user_id: UUID, page: Page, now: datetime) -> PageResult[ApplicationFacts]:
         """Return a page of the organization's applications, by name, with the facts about the user at each."""
+
+    async def holdings(self, org_id: UUID, user_ids: Sequence[UUID]) -> dict[UUID, MemberHoldings]:
+        """Return the groups, roles of applications and attributes of each of these users in the organization."""

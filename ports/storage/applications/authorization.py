@@ -8,7 +8,6 @@ from uuid import UUID
 from core.applications.model.authorization import (
     AuthorizationDocument,
     FirstHolders,
-    GroupWithRole,
     HolderCount,
     RoleOfUser,
     ServiceAuthorization,
@@ -16,6 +15,7 @@ from core.applications.model.authorization import (
     StoredRole,
 )
 from core.kernel.values import Page, PageResult
+from core.tenancy.model.groups import AssignedGroup
 
 
 class AuthorizationsRead(Protocol):
@@ -69,7 +69,7 @@ class RoleAssignmentsRead(Protocol):
     async def count_of_user(self, org_id: UUID, user_id: UUID) -> int:
         """Return the number of roles that the user has alone."""
 
-    async def groups(self, org_id: UUID, role_id: UUID) -> list[GroupWithRole]:
+    async def groups(self, org_id: UUID, role_id: UUID) -> list[AssignedGroup]:
         """Return the groups that have the role, by name."""
 
     async def of_group(self, org_id: UUID, group_id: UUID) -> list[RoleOfUser]:

@@ -15,7 +15,6 @@ from core.applications.model.analytics import (
     ServiceUsage,
 )
 from core.applications.model.users import (
-    AssignedGroup,
     Assignment,
     EndUser,
     EndUserSummary,
@@ -27,6 +26,7 @@ from core.applications.model.users import (
 )
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email, Page, PageResult
+from core.tenancy.model.groups import AssignedGroup
 
 
 class ServiceUsersRead(Protocol):

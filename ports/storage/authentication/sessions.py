@@ -171,7 +171,7 @@ class OpenIdFactsRead(Protocol):
     """The facts for the claims of a user at a service."""
 
     async def load_all(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        """Return the facts for the claims of this user at this service, with all further facts, or None if the user does not exist."""
+        """Return the facts for the claims of this user at this service, with all further facts, or None without such a user."""
 
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
@@ -268,7 +268,7 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
     async def end_without_access(
         self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime
     ) -> None:
-        """End the sessions of OpenID Connect at these services that may not use them now: of these users, or of all if `user_ids` is None.
+        """End the sessions of these users at services that they may not use now. None means all users.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.roles import Authority
+from core.kernel.roles import Authority, Rights
 from core.kernel.values import Page, PageResult
 from core.tenancy.model.group_roles import GroupMapping
 from core.tenancy.model.groups import Group, MemberOfGroup, NameKind
@@ -38,6 +38,9 @@ class GroupsRead(Protocol):
 
     async def present(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         """Return those of these users that are in the group. None means all members."""
+
+    async def needed_to_add(self, org_id: UUID, group_id: UUID) -> Rights:
+        """Return the rights to give one user all that applications and API resources give the users of the group."""
 
     async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         """Return those of these users that are in groups of the organization, by the id of the group."""
@@ -95,4 +98,7 @@ class GroupRoles(Protocol):
         """Return the users in these groups who have given something that can end, ordered by id."""
 
     async def authorities(self, org_id: UUID, group_id: UUID) -> Sequence[Authority]:
-        """Return the roles and rights of the organization's members in the group, each of them once. End users have none."""
+        """Return the roles with rights of the organization's members in the group, each of them once: own roles, and roles by groups.
+
+        Power over all of these is power over all members. End users have none.
+        """

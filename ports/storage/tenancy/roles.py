@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.kernel.roles import Role, RoleName
-from core.tenancy.model.roles import OrganizationRole, RoleHolders
+from core.tenancy.model.roles import MemberCount, OrganizationRole, RoleHolders
 
 
 class RolesRead(Protocol):
@@ -23,8 +23,8 @@ class RolesRead(Protocol):
 
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None: ...
 
-    async def counts(self, org_id: UUID) -> dict[RoleName, int]:
-        """Return the number of members with each role. Roles without members are left out."""
+    async def counts(self, org_id: UUID) -> dict[RoleName, MemberCount]:
+        """Return the numbers of members with each role. Roles without members are left out."""
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         """Return the members, pending invitations, service accounts and groups with this role."""
@@ -42,8 +42,8 @@ class Roles(RolesRead, Protocol):
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         """Return the members who may have given something because of this role, or with it, ordered by id.
 
-        They have the role, by themselves or by a group, and have invited users, own service accounts or made credentials;
-        or have invited users to it; or own service accounts with it, or made their credentials.
+        They have the role, alone or by a group, and have invited users, own service accounts or made credentials. Or they
+        have invited users to it, own service accounts with it, or made the credentials of these.
         """
 
     async def replace_of_members(self, org_id: UUID, old: RoleName, new: RoleName, *, promoted_by: UUID | None) -> Sequence[UUID]:

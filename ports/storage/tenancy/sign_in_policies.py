@@ -48,9 +48,6 @@ class SignInPoliciesRead(Protocol):
     async def of_user(self, user_id: UUID) -> Sequence[PolicyOfUser]:
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
-    async def strictest_of(self, user_id: UUID, now: datetime) -> Strength:
-        """Return the greatest strength that one of the policies of `of_user` asks of the user in each sign-in."""
-
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
         """Return the policies of `of_user`, and those of the applications that the user uses, with their organizations'.
 

@@ -53,7 +53,13 @@ def full_device(user: UUID, **changes: Any) -> Device:
 async def save_devices(storage: Postgres, *devices: Device) -> None:
     async with storage.transaction(by=SYSTEM) as tx:
         for device in devices:
-            await tx.devices.save(device)
+            await tx.devices.add(device)
+
+
+async def update_devices(storage: Postgres, *devices: Device) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        for device in devices:
+            await tx.devices.update(device)
 
 
 async def revoke(storage: Postgres, device: Device) -> None:
@@ -84,21 +90,21 @@ async def test_every_field_of_a_device_is_stored_and_comes_back(storage: Postgre
     assert [listed_device.device for listed_device in await list_devices(storage, user)] == [rich, bare]
 
 
-async def test_saving_updates_all_but_the_owner_the_client_and_the_creation_time(storage: Postgres, user: UUID, eve: UUID) -> None:
+async def test_an_update_saves_all_but_the_owner_the_client_and_the_creation_time(storage: Postgres, user: UUID, eve: UUID) -> None:
     bare, rich = device(user), full_device(user, client_hash=digest("other"), trust_hash=digest("another"))
     other_devices = device(user), device(eve)
     await save_devices(storage, bare, *other_devices)
-    await save_devices(storage, replace(rich, id=bare.id))
+    await update_devices(storage, replace(rich, id=bare.id))
     assert await find_device(storage, bare) == replace(rich, id=bare.id, client_hash=None, created_at=bare.created_at)
     for other in other_devices:
         assert await find_device(storage, other) == other
 
 
-async def test_devices_of_other_users_and_revoked_ones_are_not_saved(storage: Postgres, user: UUID, eve: UUID) -> None:
+async def test_devices_of_other_users_and_revoked_ones_are_not_updated(storage: Postgres, user: UUID, eve: UUID) -> None:
     one, revoked = device(user), device(user)
     await save_devices(storage, one, revoked)
     await revoke(storage, revoked)
-    await save_devices(
+    await update_devices(
         storage, replace(one, user_id=eve, name="Eve's"), replace(revoked, name="Back", trust_hash=digest("x"), trust_expires_at=NOW)
     )
     assert await find_device(storage, one) == one

@@ -209,6 +209,14 @@ async def test_the_limit_per_recipient_counts_prepared_emails(storage: Postgres)
         assert await tx.email_queue.count_since(Email("unknown@example.com"), reset, NOW - HOUR) == 0
 
 
+async def test_the_nth_newest_email_of_a_kind_counts_before_it_is_prepared(storage: Postgres) -> None:
+    times = [NOW - 2 * HOUR, NOW, NOW - HOUR]
+    await queue(storage, *(mail(created_at=at) for at in times), mail(address=EVE), mail(kind=EmailKind.INVITATION))
+    async with storage.transaction(by=SYSTEM) as tx:
+        found = [await tx.email_queue.nth_newest_at(ADA, EmailKind.RESET_PASSWORD, n) for n in (1, 2, 3, 4)]
+    assert found == [NOW, NOW - HOUR, NOW - 2 * HOUR, None]
+
+
 async def test_the_limit_per_recipient_counts_the_given_kinds(storage: Postgres) -> None:
     mails = {kind: mail(kind=kind) for kind in EmailKind}
     await queue(storage, *mails.values())

@@ -1,7 +1,7 @@
 """The claims of an application: names, prefixes, sources, and the limits of tokens."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -268,3 +268,45 @@ def test_a_document_is_read_as_it_was_written() -> None:
     assert stored == {name: value for name, value in document.items() if name != "unknown"}
     assert ClaimDocument.read(stored).document == stored
     assert ClaimDocument.read({}).document == ClaimDocument().document
+
+
+# Parts of stored documents that `parse` refuses, because another release had other rules, and the rest that counts.
+STALE: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "a name of the protocol": ({"names": {"groups": "sub"}}, {}),
+    "the name of another fact": ({"names": {"preferred_username": "email", "email": "mail"}}, {"names": {"email": "mail"}}),
+    "a standard claim that is gone": ({"names": {"shoe_size": "size"}}, {}),
+    "two claims of one name": ({"names": {"name": "same", "nickname": "Same"}}, {}),
+    "no text": ({"names": {"name": 3}}, {}),
+    "names of another form": ({"names": ["name"]}, {}),
+    "a value with the name of a fact": ({"values": {"email_verified": values("name")}}, {}),
+    "a value with a name of the protocol": ({"values": {"aud": values("name"), "x": values("name")}}, {"values": {"x": values("name")}}),
+    "an unknown source": ({"values": {"x": values("password", "name")}}, {"values": {"x": values("name")}}),
+    "unknown sources only": ({"values": {"preferred_username": values("shoe_size")}}, {"values": {"preferred_username": values()}}),
+    "an unknown scope": ({"values": {"x": {"sources": ["name"], "scope": "shoes"}}}, {"values": {"x": values()}}),
+    "a wider scope of a replaced claim": ({"values": {"nickname": values("name", scope="org")}}, {"values": {"nickname": values()}}),
+    "no sources": ({"values": {"x": {}, "y": "name"}}, {"values": {"x": values(), "y": values()}}),
+    "a fixed fact": ({"fixed": {"email": "owner@acme.example", "tenant": "acme"}}, {"fixed": {"tenant": "acme"}}),
+    "a fixed value of another kind": ({"fixed": {"tenant": {"a": 1}}}, {}),
+    "a fixed and an own claim of one name": (
+        {"values": {"x": values("name")}, "fixed": {"X": "y"}},
+        {"values": {"x": values("name")}},
+    ),
+    "a prefix of another claim": ({"prefix": {"email": "x", "groups": "g:"}}, {"prefix": {"groups": "g:"}}),
+    "a prefix without text": ({"prefix": {"groups": ""}}, {}),
+    "an unknown choice of groups": ({"groups": {"which": "newest"}}, {"groups": {"which": "assigned", "value": "name"}}),
+    "an unknown value of groups": ({"groups": {"value": "color"}}, {"groups": {"which": "all", "value": "id"}}),
+    "a claim of access tokens that is gone": ({"access_token": ["roles", "shoe_size"]}, {"access_token": ["roles"]}),
+    "access tokens of another form": ({"access_token": 3}, {}),
+}
+
+
+@pytest.mark.parametrize(("stored", "left"), STALE.values(), ids=STALE)
+def test_a_stale_part_of_a_stored_document_counts_no_longer(stored: dict[str, Any], left: dict[str, Any]) -> None:
+    with pytest.raises((ClaimDocumentInvalid, KeyError, TypeError, ValueError, AttributeError)):
+        ClaimDocument.parse(stored)
+    read = ClaimDocument.read(stored)
+    of_values = {name: {**mapped, "scope": "profile"} for name, mapped in left.get("values", {}).items()}
+    expected = left | ({"values": of_values} if of_values else {})
+    assert read.document == ClaimDocument().document | expected
+    again = {**read.document, "values": {name: mapped for name, mapped in read.document["values"].items() if mapped["sources"]}}
+    assert ClaimDocument.parse(again).document == again, "the rest is valid"

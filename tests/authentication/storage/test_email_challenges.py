@@ -206,7 +206,7 @@ async def test_attempts_from_a_known_device_are_counted_for_the_device(storage: 
     challenge = await begin(storage)
     person = await issue(storage, challenge)
     device = make_device(person.id, NOW, client_hash=digest("own"))
-    await within(storage, lambda tx: tx.devices.save(device))
+    await within(storage, lambda tx: tx.devices.add(device))
     for known, subject in (
         (KnownBy(client_hash=digest("own")), sha256(device.id.bytes).digest()),
         (KnownBy(client_hash=digest("other")), digest(EVE)),

@@ -93,7 +93,7 @@ async def test_every_field_of_a_code_is_stored_but_not_the_code_itself(stored_co
 
 async def test_redeeming_returns_the_browser_session(stored_code: StoredCode, pool: Pool) -> None:
     device = make_device(stored_code.code.user_id, NOW)
-    await within(stored_code.storage, lambda tx: tx.devices.save(device))
+    await within(stored_code.storage, lambda tx: tx.devices.add(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
     browser = BrowserSession(stored_code.code.browser_session_id, device.id, one_factor(NOW - HOUR, "websuite"))
     assert await stored_code.redeem() == RedeemedAuthorizationCode(address="203.0.113.9", agent="tests", browser=browser)

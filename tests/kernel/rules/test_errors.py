@@ -75,7 +75,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
     with_token = {kind.__name__ for kind in REFUSALS if issubclass(kind, Unauthenticated) and kind.token_sent}
     assert with_token == {
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
-        "ProgramStopped",
+        *("ProgramStopped", "EvaluatorUnknown"),
         *("ScimTokenInvalid", "PersonalTokenInvalid"),
         *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "StepUpNeeded"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.applications.model.users import AccessPolicy, AssignedGroup
+from core.applications.model.users import AccessPolicy
 from core.authentication.model.agreements import Agreement
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
@@ -25,6 +25,7 @@ from core.programs.model.api_resources import (
     ResourceScope,
 )
 from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from core.tenancy.model.groups import AssignedGroup
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin, within
 from tests.support.services import add_service, enroll_user, service_context, verify_domain

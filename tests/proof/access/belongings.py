@@ -100,7 +100,7 @@ class Belongings:
         session = await sign_in(ports, account, agent=f"tablet of {name}")
         by = Anonymous(address=f"{slug}:3", agent=f"television of {name}")
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.devices.save(device)
+            await tx.devices.add(device)
             await tx.recoveries.put(recovery, digest(f"{name} code"))
             if not guarded:
                 await tx.mfa.save_pending_secret(account.id, authenticator.secret, now)

@@ -697,12 +697,12 @@ GET    /app/account/passkeys/<passkey_id>#other      303* 404  404  404  303*
 POST   /app/account/passkeys/<passkey_id>/name       303* 303  303  303  303*
 GET    /app/account/passkeys/<passkey_id>/delete     303* 200  200  200  303*
 POST   /app/account/passkeys/<passkey_id>/delete     303* 303  303  303  303*
-GET    /app/account/passkeys/second-factor           303* 200  200  200  303*
+GET    /app/account/passkeys/second-factor           303* 303  303  303  303*
 POST   /app/account/passkeys/second-factor           303* 303  303  303  303*
 POST   /app/account/two-factor/setup                 303* 200  400  200  303*
 POST   /app/account/two-factor/confirm               303* 200  400  200  303*
 POST   /app/account/two-factor/backup-codes          303* 200  200  200  303*
-GET    /app/account/two-factor/disable               303* 200  200  200  303*
+GET    /app/account/two-factor/disable               303* 303  200  303  303*
 POST   /app/account/two-factor/disable               303* 303  303  303  303*
 GET    /app/account/identities                       303* 200  200  200  303*
 POST   /app/account/identities/<provider:provider>/link 303* 200  200  200  303*

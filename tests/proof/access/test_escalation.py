@@ -15,7 +15,19 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.api_keys import grantable_permissions
-from core.kernel.roles import CUSTOMIZABLE, GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, find_role, rights_of
+from core.kernel.roles import (
+    CUSTOMIZABLE,
+    GRANTABLE,
+    OWNER,
+    ROLES,
+    Capability,
+    Permission,
+    Role,
+    RoleName,
+    custom_role,
+    find_role,
+    rights_of,
+)
 from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -51,19 +63,25 @@ def has_grant(robot: Robot, capability: Capability) -> bool:
     return capability in robot.granted & GRANTABLE.keys()
 
 
+def role_of(gain: Gain) -> Role | None:
+    """Return the role in a row: a built-in one, or the auditor of the organization."""
+    name = str(gain.new["role"])
+    return custom_role(name, name, [Capability.AUDIT_VIEW]) if name.endswith("-auditor") else find_role(name)
+
+
 def may_set_role(robot: Robot, gain: Gain) -> bool:
     """The first role is that of an invitation that the account accepts for someone. It never writes owners."""
     assert robot.role is not None
     role, is_new = RoleName(gain.new["role"]), not gain.old
     is_owner = OWNER in (role, gain.old.get("role"))
     granted = has_grant(robot, Capability.MEMBERS_MANAGE if is_new else Capability.ROLES_MANAGE)
-    return granted and not is_owner and members.may_invite(rights_of(robot.role), find_role(role))
+    return granted and not is_owner and members.may_invite(rights_of(robot.role), role_of(gain))
 
 
 def may_invite(robot: Robot, gain: Gain) -> bool:
     assert robot.role is not None
     is_member = Capability.MEMBERS_MANAGE in rights_of(robot.role)
-    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), find_role(gain.new["role"])))
+    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), role_of(gain)))
 
 
 def may_define_role(robot: Robot, gain: Gain) -> bool:
@@ -77,10 +95,15 @@ def may_change_user(robot: Robot, gain: Gain) -> bool:
 
 
 def may_change_group(robot: Robot, gain: Gain) -> bool:
-    """A role of a group stops when the member who answers for it is deactivated: it only takes rights away."""
+    """No program lets a group give a role. A role of a group stops when the member who answers for it is deactivated."""
     changed = {column for column in gain.new if gain.changes(column)}
     is_stopped = bool(gain.old) and changed == {"mapping_stopped_at"} and gain.new["mapping_stopped_at"] is not None
-    return is_stopped or has_grant(robot, Capability.GROUPS_MANAGE)
+    return is_stopped or (has_grant(robot, Capability.GROUPS_MANAGE) and not changed & {"role", "mapped_by"} - empty(gain))
+
+
+def empty(gain: Gain) -> set[str]:
+    """Return the columns of the row that have no value."""
+    return {column for column, value in gain.new.items() if value is None}
 
 
 def may_change_organization(robot: Robot, gain: Gain) -> bool:
@@ -211,6 +234,8 @@ def forbidden(changes: Changes, caller: Caller, accounts: frozenset[str]) -> Ite
         elif gain.table == "credentials":
             if not may_have_credential(robot, gain, accounts):
                 yield f"credentials: {gain.new}"
+        elif gain.table == "group_members" and gain.new["group_id"] == caller.at.things["mapped_group_id"]:
+            yield f"a user of a group with a role: {gain.new}"
         elif gain.table in RIGHTS and not (robot.is_live and may_write(robot, gain)):
             yield f"{gain.table}: {gain.old} -> {gain.new}"
 
@@ -254,6 +279,8 @@ def ambitions(route: str, name: str, world: World) -> Iterator[tuple[Request, st
     for variable in {"account_id", "user_id", "client_id", "org_id"} & set(variables):
         for what, value in ids.items():
             yield replace(plain, things={**plain.things, variable: value}), f"{variable} of {what}"
+    if "group_id" in variables:
+        yield replace(plain, things={**plain.things, "group_id": "{mapped_group_id}"}), "a group with a role"
     if TABLE[route][name] in ("401", "403", "403*"):
         return  # the body does not matter
     for field in fields_of_body(route):
@@ -273,7 +300,7 @@ def tempting(field: str, ids: Mapping[str, str]) -> list[Any]:
     """Return values of a field that give more rights."""
     match field:
         case "role":
-            return [*ROLES, "platform"]
+            return [*ROLES, "{role_name}", "platform"]
         case "invitations":
             return [[{"email": f"{role}@new.example", "role": role}] for role in ROLES]
         case "permissions":

@@ -1,6 +1,7 @@
 """Sign-ins of browsers under a policy, from the first page to the code or the page of the console."""
 
 import re
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -87,6 +88,51 @@ async def test_a_user_without_a_second_factor_sets_one_up_and_continues(world: W
     assert "gatehouse-enrollment" not in browser.cookies
 
 
+BUTTONS = {"password": "Set a password", "totp": "Set up an authenticator app", "passkey": "Create a passkey"}
+
+
+COLUMNS = {"password": "password_hash = 'a hash'", "totp": "mfa_enabled_at = now()", "passkey": "passkey_count = 1"}
+
+
+async def set_up(world: World, factor: str) -> None:
+    await run_sql(world.pool, f"update users set {COLUMNS[factor]} where id = %s", world.ada.id)  # noqa: S608  (columns of ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("starts_later", [False, True])
+@pytest.mark.parametrize("present", [["password"], ["passkey"], ["password", "totp"], ["passkey", "totp"]], ids="-".join)
+async def test_the_enroll_page_offers_what_the_account_lacks_until_nothing_is_missing(
+    world: World, present: list[str], starts_later: bool
+) -> None:
+    """The user prefers other factors to a passkey, which would meet most policies at once."""
+    await world.enter(STATES["passkey used" if "passkey" in present else "bare"])
+    for document in (
+        {"second_factor": ["everyone"]},
+        {"phishing_resistant": ["everyone"]},
+        {"methods": ["password", "totp"], "second_factor": ["everyone"]},
+        {"methods": ["password", "passkey", "totp"], "second_factor": ["everyone"]},
+        {"methods": ["password"]},
+        {"methods": ["passkey"]},
+    ):
+        await run_sql(world.pool, "update users set password_hash = null, passkey_count = 0, mfa_enabled_at = null")
+        has = {*present}
+        for factor in present:
+            await set_up(world, factor)
+        due = {rule: "2999-01-01T00:00:00Z" for rule in ("methods", "second_factor", "phishing_resistant") if rule in document}
+        await world.put({**document, **({"due_at": due} if starts_later else {})})
+        for _ in range(3):
+            page = await world.browser.open("/app/enroll?org=acme&next=/app/account")
+            if page.status == 303:  # nothing is missing, or the user signs in again with it
+                break
+            offered = [factor for factor, button in BUTTONS.items() if button in main_of(page)]
+            assert offered, document
+            assert not has.intersection(offered), (document, has, offered)
+            chosen = [factor for factor in offered if factor != "passkey"] or offered
+            await set_up(world, chosen[0])
+            has.add(chosen[0])
+        assert page.status == 303, (document, has)
+
+
 async def test_a_rule_that_starts_later_is_shown_once_a_day(world: World) -> None:
     browser = world.browser
     await world.enter(STATES["bare"])
@@ -161,6 +207,37 @@ async def test_rules_about_admins_concern_no_members(api: Api, app: QuartTrio, p
     assert outcome_of_page(await world.browser.open(CONSOLE)) == "enroll"
 
 
+async def test_only_a_call_that_is_answered_confirms_a_membership(world: World) -> None:
+    """Neither a call that the policy refuses nor one that the role refuses does."""
+    await world.enter(STATES["bare"])
+    members, target = "/api/organizations/acme/members", {"org_slug": "acme", "service_slug": "shop"}
+    calls: dict[str, Callable[[], Awaitable[Answer]]] = {
+        "an address of the organization": lambda: world.api.get(members, token=world.token),
+        "the selection": lambda: world.api.post("/api/organizations/acme/select", token=world.token),
+        "a sign-in to an application": lambda: world.api.post(
+            "/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **target}
+        ),
+    }
+
+    async def confirming(**refusing: object) -> set[str]:
+        """Return the calls that confirm the membership, and that were answered."""
+        found = set()
+        await world.put(refusing)
+        for name, call in calls.items():
+            await run_sql(world.pool, "update memberships set confirmed_at = null")
+            answer = await call()
+            [(is_confirmed,)] = await run_sql(world.pool, "select confirmed_at is not null from memberships")
+            assert is_confirmed == (answer.status == 200), name
+            found |= {name} if is_confirmed else set()
+        return found
+
+    assert await confirming(phishing_resistant=["everyone"]) == set()
+    assert await confirming() == {*calls}
+    await run_sql(world.pool, "update memberships set role = 'member', confirmed_at = null")
+    assert (await world.api.post("/api/organizations/acme/invitations", {"email": "e@example.com"}, token=world.token)).status == 403
+    assert await run_sql(world.pool, "select confirmed_at from memberships") == [(None,)]
+
+
 async def test_a_sign_in_with_a_high_risk_needs_a_second_factor(world: World) -> None:
     await world.enter(STATES["bare"])
     await world.put({"second_factor": ["high_risk"]})
@@ -181,6 +258,12 @@ async def test_a_grace_period_is_announced_to_programs_that_sign_users_in(world:
     assert answer.json["enrolment_url"].endswith("/app/enroll?org=acme&service=shop")
     assert answer.json["enrolment_due_at"] == DUE["due_at"]["second_factor"]
     assert "enrolment_url" not in (await world.api.login(world.ada.email, PASSWORD)).json
+
+
+async def test_the_page_that_turns_a_factor_off_leads_to_security_if_it_is_off(world: World) -> None:
+    await world.enter(STATES["passkey left out"])
+    for page in ("/app/account/two-factor/disable", "/app/account/passkeys/second-factor"):
+        assert leads_to(await world.browser.open(page)) == "/app/account/security"
 
 
 async def test_the_page_that_turns_a_factor_off_says_what_then_asks_for_another(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from core.provisioning.model.directories import new_token
 from entrypoints.http.edge.client_address import NO_ADDRESS
@@ -29,7 +30,7 @@ from tests.proof.policy.world import (
     outcome_of_page,
 )
 from tests.support.browser import form_token
-from tests.support.builders import PASSWORD, Api, add_invitation, add_organization, run_sql, sign_in
+from tests.support.builders import PASSWORD, Api, add_invitation, add_member, add_organization, run_sql, sign_in
 from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
 from tests.support.programs import add_credential, add_service_account
 from tests.support.services import add_api_key
@@ -267,6 +268,14 @@ async def _leave(world: World, _: object) -> str:
     return outcome_of(await world.api.post(f"{ORGANIZATION}/leave", token=world.token))
 
 
+async def _leave_on_a_page(world: World, _: object) -> str:
+    await add_member(world.pool, world.org, world.ada.id, ADMIN, confirmed=True)
+    page = "/app/account/organizations/acme/leave"
+    left = await world.browser.submit(page, page)
+    is_member = await run_sql(world.pool, "select 1 from memberships where user_id = %s and org_id = %s", world.ada.id, world.org)
+    return ALLOWED if (left.status, is_member) == (303, []) else "not allowed"
+
+
 async def _prepare_api_key(world: World) -> object:
     return await add_api_key(world.pool, world.service)
 
@@ -343,7 +352,9 @@ PATHS: Final[Mapping[str, Path]] = {
     "introspection": Path(_introspect, _prepare_session_of_application, ignores=ALL),
     "password": Path(_sign_in_with_password, ignores=ALWAYS_NEW, skips=("code left out", "passkey used")),
     "passkey": Path(_sign_in_with_passkey, _prepare_passkey, ignores=ALWAYS_NEW, skips=("bare", *OF_CODE, "passkey left out")),
-    "leaving": Path(_leave, ignores=ALL, skips=("code left out",)),  # the last one: it ends the membership
+    # The last ones, because they end the membership. An admin leaves from any network: it is an act about oneself.
+    "leaving": Path(_leave, ignores=ALL, skips=("code left out",)),
+    "leaving on a page": Path(_leave_on_a_page, ignores=ALL, skips=("code left out",)),
 }
 
 

@@ -96,7 +96,7 @@ async def test_a_user_without_a_passkey_signs_in_another_way_and_sets_one_up(wor
     ("document", "accepts"), [({}, True), ({"methods": ["passkey"]}, False), ({"methods": ["email", "passkey"]}, False)], ids=str
 )
 async def test_new_users_learn_that_a_password_does_not_open_the_application(world: World, document: dict[str, Any], accepts: bool) -> None:
-    """The password opens the account, in which they set up another way. The page of an invitation says so, too."""
+    """The password opens the account, in which they set up another way. The page of an invitation asks for none."""
     if document:
         await world.put(document)
     await run_sql(world.pool, "update services set access_policy = 'anyone'")
@@ -106,8 +106,7 @@ async def test_new_users_learn_that_a_password_does_not_open_the_application(wor
     token = new_secret()
     await add_invitation(world.ports, world.org, "new@example.com", token_hash=digest(token), inviter_token_hash=digest(new_secret()))
     page = await world.browser.open(f"/app/invitations/accept?token={token}")
-    assert "Choose a password" in main_of(page)
-    assert ("doesn't accept passwords" not in main_of(page)) is accepts
+    assert ("Choose a password" in main_of(page), "You need no password" in main_of(page)) == (accepts, not accepts)
 
 
 async def test_rules_of_the_application_count_with_those_of_its_organization(world: World) -> None:

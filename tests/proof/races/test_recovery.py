@@ -56,7 +56,7 @@ async def test_of_twenty_starts_one_recovery_remains(ada: LostUser, pool: Pool) 
         return answer.status, answer.json.get("code", "")
 
     answers = await run_concurrently(20, start)
-    assert {status for status, _ in answers} == {201}
+    assert sorted(status for status, _ in answers) == [201] * 5 + [429] * 15, "more links could not be sent"
     assert await run_sql(pool, "select count(*) from account_recoveries") == [(1,)]
 
 

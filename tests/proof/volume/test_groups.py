@@ -10,6 +10,7 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.repositories import Repositories
+from core.kernel.roles import ADMIN, rights_of
 from core.kernel.values import Page
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database
@@ -117,3 +118,20 @@ async def test_the_end_of_a_membership_reads_the_groups_of_the_user(large_databa
         _, reads = await count_reads(connection, mode, leave)
         assert not reads.scans.keys() & WATCHED
         assert reads.rows.total() <= 20
+
+
+@pytest.mark.parametrize("mode", PLAN_MODES)
+async def test_power_over_a_large_group_reads_its_members_with_further_rights(large_database: str, mode: str) -> None:
+    """One member is read for each own role, and one for each group with a role."""
+    async with await connect(large_database, timeout=60) as connection:
+        group_roles = Repositories(connection, make_vault(), NoSignals()).group_roles
+        for mapped in (False, True):  # the group itself, too
+            if mapped:
+                await connection.run("update groups set role = 'admin', mapped_at = now() where id = %(id)s", {"id": LARGE})
+                await connection.run("update organizations set maps_groups = true where id = %(org)s", {"org": ORG})
+            found, reads = await count_reads(connection, mode, partial(group_roles.authorities, ORG, LARGE))
+            assert [authority.rights == rights_of(ADMIN) for authority in found] == ([False, True] if mapped else [False])
+            assert not reads.scans.keys() & WATCHED, reads
+            assert reads.rows.total() <= 100, reads
+        await connection.run("update groups set role = null, mapped_at = null where id = %(id)s", {"id": LARGE})
+        await connection.run("update organizations set maps_groups = false where id = %(org)s", {"org": ORG})

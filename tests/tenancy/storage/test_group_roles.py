@@ -1,6 +1,7 @@
 """The rights that groups give, in every statement that asks for rights."""
 
 import itertools
+from collections import defaultdict
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from adapters.postgres.storage import Postgres
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Rights, RoleName, custom_rights
 from core.kernel.roles import is_admin as counts_as_admin
 from core.kernel.values import new_id
+from core.tenancy.model.roles import MemberCount
 from tests.proof.volume.plans import plan_nodes
 from tests.support.builders import run_sql
 from tests.support.rows import NOW, within
@@ -70,11 +72,14 @@ async def test_all_statements_agree_about_the_rights_of_groups(storage: Postgres
         await add_role(pool, org)
     own: dict[RoleName, Rights] = {**{name: role.rights for name, role in ROLES.items() if name != OWNER}, AUDITOR: OF_GROUP[AUDITOR]}
     expected: dict[UUID, Rights] = {}
+    counts = defaultdict[RoleName, list[int]](lambda: [0, 0])  # members with the role as their own one, and by groups
     for number, (role, given, flaw) in enumerate(itertools.product(own, OF_GROUP, FLAWS)):
         confirmed, platform, stopped, here = flaw != "unconfirmed", flaw == "platform owner", flaw == "stopped", flaw != "elsewhere"
         user = await add_person(pool, acme, f"user-{number}", role=role, confirmed=confirmed, platform=platform)
         await add_group(pool, acme if here else other_tenant, given, user, stopped=stopped)
         expected[user] = own[role] if flaw else own[role] | OF_GROUP[given]
+        counts[role][0] += 1
+        counts[given][1] += not flaw and role != given
 
     async def load(user: UUID) -> Rights:
         membership = await within(storage, lambda tx: tx.members.lock(acme, user))
@@ -84,6 +89,8 @@ async def test_all_statements_agree_about_the_rights_of_groups(storage: Postgres
         return membership.rights
 
     assert {user: await load(user) for user in expected} == expected
+    async with storage.reading() as read:
+        assert await read.roles.counts(acme) == {role: MemberCount(*numbers) for role, numbers in counts.items()}
     arrays = await run_sql(pool, f"select m.user_id, {member_rights_array('m')} from memberships m where m.org_id = %s", acme)  # noqa: S608
     assert {user: custom_rights(names) for user, names in arrays} == expected
     for capability in (Capability.AUDIT_VIEW, Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE):

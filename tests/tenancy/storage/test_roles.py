@@ -17,7 +17,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, RoleName, custom_rights, rights_of
 from core.kernel.values import Email
 from core.tenancy.model.invitations import InvitationStatus
-from core.tenancy.model.roles import HolderKind, OrganizationRole, RoleHolder, RoleSlugTaken
+from core.tenancy.model.roles import HolderKind, MemberCount, OrganizationRole, RoleHolder, RoleSlugTaken
 from tests.support.builders import add_member, run_sql
 from tests.support.programs import add_service_account
 from tests.support.rows import DAY, NOW, account, add, within
@@ -148,7 +148,7 @@ async def test_the_holders_are_counted_and_the_first_are_named(storage: Postgres
         assert found.first[0] == RoleHolder(HolderKind.MEMBER, people[0], Email("user-00@example.com"))
         nothing = await read.roles.holders(acme, foreign.id, NOW)
         assert (nothing.total, nothing.first) == (0, [])
-        assert await read.roles.counts(acme) == {OWNER: 1, AUDITOR: 21}
+        assert await read.roles.counts(acme) == {OWNER: MemberCount(1), AUDITOR: MemberCount(21)}
     await run_sql(pool, "delete from memberships where role = 'auditor'")
     async with storage.reading() as read:
         found = await read.roles.holders(acme, one.id, NOW)

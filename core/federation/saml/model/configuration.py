@@ -75,7 +75,17 @@ class AttributeNameInvalid(Invalid):
 
 
 class AttributeFormatInvalid(Invalid):
-    """A format needs the name of an attribute, an absolute URI of at most 256 characters such as urn:a:b, and a separator of 1 to 10."""
+    """A format needs the name of an attribute and a URI such as urn:a:b, at most 256 characters. Its separator has 1 to 10."""
+
+
+class SamlValuesNotJoinable(Forbidden):
+    """A value of an attribute contains the separator between values. Ask an admin of the organization to choose another separator."""
+
+    def __init__(self, name: str, separator: str) -> None:
+        super().__init__(
+            f"A value of the attribute {name} contains the separator “{separator}”, so the application would read other values. "
+            "Ask an admin of the organization to choose another separator, or to send each value as an element of its own."
+        )
 
 
 class TooManySamlValues(Forbidden):

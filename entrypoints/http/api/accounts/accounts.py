@@ -108,7 +108,8 @@ async def reset_password(data: ResetPasswordRequest) -> Message:
     """Set a new password with the token of a reset link.
 
     All sessions of the account end, no device is trusted any longer, and the email address is verified.
-    Accounts at identity providers and a second factor that were added in the last 72 hours end, too.
+    Accounts at identity providers and a second factor that were added in the last 72 hours end, too. A factor stays if it came from a
+    recovery, or if a sign-in policy asks for it.
     """
     await accounts.reset_password(ports(), caller(), data.token, data.new_password)
     return Message(message="The password was updated. Sign in with the new password.")

@@ -9,7 +9,7 @@ from core.applications import access_reasons
 from core.applications.model.access_reasons import AccessReason, ApplicationAccess, OrganizationAccess
 from core.applications.model.users import AccessPolicy
 from core.kernel.roles import Capability
-from core.tenancy.model.roles import SENTENCES
+from core.tenancy.model.roles import ALL_SENTENCES
 from entrypoints.http.api.applications.role_assignments import GIVING_GROUPS, GivingGroupResponse
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
@@ -85,7 +85,7 @@ def _to_organization(access: OrganizationAccess) -> OrganizationAccessResponse:
                 for source in sources
             ],
         )
-        for capability in (*SENTENCES, Capability.ORGANIZATION_OWN)
+        for capability in ALL_SENTENCES
         if (sources := access.sources_of(capability))
     ]
     return OrganizationAccessResponse(confirmed=access.is_confirmed, rights=rights)
@@ -119,8 +119,8 @@ def _to_application(access: ApplicationAccess) -> ApplicationAccessResponse:
 async def get(org_slug: str, user_id: UUID, query_args: PageQuery) -> UserAccessResponse:
     """Get what a user may do in the organization, and why.
 
-    The user is a member or an end user. The answer has the rights in the organization with the roles that give them,
-    and for each service the access with its reason, the roles with their sources, and the permissions.
+    The user is a member or an end user. The answer has the rights in the organization, and the roles that give them.
+    For each service, it has the access with its reason, the roles with their sources, and the permissions.
     """
     access = await access_reasons.load(ports(), acting(), user_id, query_args.page_request())
     return UserAccessResponse(

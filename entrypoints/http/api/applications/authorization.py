@@ -154,7 +154,7 @@ class AuthorizationResultResponse(AuthorizationResponse):
 class AuthorizationQuery(Query):
     """The way in which the document is replaced."""
 
-    dry_run: Flag = Field(default=False, description="Whether to answer what would change, and change nothing.")
+    dry_run: Flag = Field(default=False, description="Whether to return the changes without making them.")
     confirm: Flag = Field(default=False, description="Whether roles may be deleted that users have. These users lose them.")
 
 
@@ -184,7 +184,7 @@ def to_authorization_response(found: ServiceAuthorization) -> AuthorizationRespo
 async def replace_authorization(
     caller: AuthorizationCaller, slug: str, query: AuthorizationQuery, data: AuthorizationRequest
 ) -> tuple[AuthorizationResultResponse, int, dict[str, str]]:
-    """Replace the permissions and roles of a service, or only say what would change, and return the response."""
+    """Replace the permissions and roles of a service, or only preview the changes, and return the response."""
     document, versions = data.build(), expected_versions()
     if query.dry_run:
         result = await authorization.preview(ports(), caller, slug, document, versions=versions)
@@ -225,7 +225,7 @@ async def replace(
     """Replace the permissions and roles of a service.
 
     A build pipeline can send the same document each time: without a difference, nothing changes.
-    With `dry_run=true` the answer says what would change. Users of a role that stays get and lose
+    With `dry_run=true`, nothing changes, and the answer has the changes. Users of a role that stays get and lose
     its permissions at once. To delete a role that users have, send `confirm=true`.
     """
     return await replace_authorization(acting(), service_slug, query_args, data)

@@ -181,8 +181,8 @@ async def remove(org_slug: str, service_slug: str) -> None:
 async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
     """Preview claims of a service.
 
-    Returns what the service would receive if you signed in to it now, with the saved claims and with those of the request. Nothing is
-    stored or signed.
+    The response has the claims that the service would receive if you signed in to it now: with the saved document, and
+    with that of the request. Nothing is stored or signed.
     """
     result = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, data.document, data.scope)
     return ClaimsPreviewResponse(before=_to_tested(result.before), after=_to_tested(result.after))

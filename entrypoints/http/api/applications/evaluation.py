@@ -11,6 +11,7 @@ from werkzeug.exceptions import HTTPException
 from core.applications import evaluation
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.evaluation import (
+    ACCEPTED_CREDENTIALS,
     EVALUATION_PATH,
     EVALUATIONS_PATH,
     MAX_EVALUATIONS,
@@ -18,6 +19,7 @@ from core.applications.model.evaluation import (
     NO_QUESTIONS,
     AccessDecision,
     DenialReason,
+    EvaluatorUnknown,
     Question,
     Questions,
     Semantic,
@@ -85,20 +87,20 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
         service, decisions = await own_permissions.answer(ports(), await presented_token(), questions)
         request_record().caller, request_record().organization = str(service.client_id), service.org_slug
     else:
-        raise ApiKeyInvalid
+        raise ApiKeyInvalid(f"No credential was sent. {ACCEPTED_CREDENTIALS}")
     g.answers = questions, decisions
     # A request can end before its last question.
     request_record().evaluations = [_logged(*each) for each in zip(questions.questions, decisions, strict=False)] or None
 
 
 async def _client() -> ServiceContext:
-    """Return the application that authenticates with HTTP Basic. Raises: ClientInvalid."""
+    """Return the application that authenticates with HTTP Basic. Raises: ClientInvalid, EvaluatorUnknown."""
     client = await identify_client(ClientRequest(), ())
-    return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(ApiKeyInvalid)
+    return (client.context if client is not None and not client.relies_on_pkce else None) or refuse(EvaluatorUnknown)
 
 
 def _logged(question: Question | Invalid, decision: AccessDecision) -> dict[str, object]:
-    """Return what the access log has about a decision. A subject is logged as an id only, because a user name can be an email address."""
+    """Return the entry of a decision in the access log. Subjects are logged by id only: a user name can be an email address."""
     if not isinstance(question, Question):
         return {"decision": False}
     return {
@@ -247,8 +249,8 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
     """Ask whether a user has a permission of the application.
 
-    The application authenticates with an API key that has `evaluate:access`, with its client id and
-    secret, or with an access token that it got for itself. It can ask about its own permissions only.
+    The application authenticates in one of three ways: with an API key that has `evaluate:access`, with its
+    client id and secret, or with an access token that it got for itself. It can ask about its own permissions only.
     The decision is that of this moment: a role that was taken away counts in no later answer. Unknown
     users and permissions get a negative decision.
     """

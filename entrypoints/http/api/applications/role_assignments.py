@@ -9,11 +9,12 @@ from core.applications import role_assignments
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.authorization import SERVICE, existing_role
+from entrypoints.http.api.tenancy.assignments import AssignedGroupListResponse, AssignmentRequest, AssignmentsQuery, to_group_list
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.queries import Pagination
 
 routes = Blueprint("role_assignments", __name__)
 
@@ -38,15 +39,9 @@ class RoleHolderListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-class RoleHoldersQuery(PageQuery):
-    """A filter for the users of a role."""
-
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
-
-
 @routes.get(USERS)
 @member(Capability.END_USERS_VIEW)
-async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_args: RoleHoldersQuery) -> RoleHolderListResponse:
+async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_args: AssignmentsQuery) -> RoleHolderListResponse:
     """List the users who have a role of a service themselves.
 
     The first ones to get it come first. Users who have the role only by a group are not in the list.
@@ -57,16 +52,10 @@ async def list_holders(org_slug: str, service_slug: str, role_slug: str, query_a
     return RoleHolderListResponse(users=RoleHolderResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
-class RoleHolderRequest(RequestModel):
-    """The user who gets the role."""
-
-    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
-
-
 @routes.post(USERS)
 @member(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
 @existing_role
-async def assign_by_email(org_slug: str, service_slug: str, role_slug: str, data: RoleHolderRequest) -> RoleHolderResponse:
+async def assign_by_email(org_slug: str, service_slug: str, role_slug: str, data: AssignmentRequest) -> RoleHolderResponse:
     """Give a user a role of a service by email address.
 
     The rules of `PUT` apply. An address without an account is refused like a user who does not belong
@@ -112,31 +101,14 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
     await role_assignments.unassign(ports(), acting(), service_slug, role_slug, user_id)
 
 
-class GroupWithRoleResponse(ResponseModel):
-    """A group that has the role."""
-
-    group_id: UUID = Field(description="The id of the group.")
-    name: str = Field(description="The name of the group.", examples=["Engineering"])
-    member_count: int = Field(description="The number of users in the group.")
-    assigned_at: Timestamp = Field(description="The time at which the group got the role, in UTC.")
-
-
-class GroupWithRoleListResponse(ResponseModel):
-    """The groups that have the role."""
-
-    groups: list[GroupWithRoleResponse] = Field(description="The groups, by name. The list has no pages.")
-    total: int = Field(description="The number of groups.")
-
-
 @routes.get(GROUPS)
 @member(Capability.END_USERS_VIEW)
-async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> GroupWithRoleListResponse:
+async def list_groups(org_slug: str, service_slug: str, role_slug: str) -> AssignedGroupListResponse:
     """List the groups that have a role of a service.
 
     Their users have the role, too. They are not in the list of users.
     """
-    listed = await role_assignments.list_groups(ports(), acting(), service_slug, role_slug)
-    return GroupWithRoleListResponse(groups=GroupWithRoleResponse.list_of(listed), total=len(listed))
+    return to_group_list(await role_assignments.list_groups(ports(), acting(), service_slug, role_slug))
 
 
 @routes.put(f"{GROUPS}/<group_id>")
@@ -170,16 +142,21 @@ class GivingGroupResponse(ResponseModel):
     name: str = Field(description="The name of the group.", examples=["Engineering"])
 
 
-class UserRoleResponse(ResponseModel):
-    """A role that a user has in a service."""
+class ServiceUserRoleResponse(ResponseModel):
+    """A role of the user."""
 
-    service_slug: str = Field(description="The slug of the service.")
-    service_name: str = Field(description="The name of the service.")
     slug: str = Field(description="The slug of the role.")
     name: str = Field(description="The name of the role.")
     permissions: list[str] = Field(description="The permissions that the role gives.")
     assigned_at: Timestamp | None = Field(description=SINCE)
     groups: list[GivingGroupResponse] = Field(description=GIVING_GROUPS)
+
+
+class UserRoleResponse(ServiceUserRoleResponse):
+    """A role that a user has in a service."""
+
+    service_slug: str = Field(description="The slug of the service.")
+    service_name: str = Field(description="The name of the service.")
 
 
 class UserRoleListResponse(ResponseModel):

@@ -11,11 +11,18 @@ from core.applications.model.users import AccessPolicy, AccessSettings, Enrollme
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.api.tenancy.assignments import (
+    AssignedGroupListResponse,
+    AssignedUserResponse,
+    AssignmentRequest,
+    AssignmentsQuery,
+    to_group_list,
+)
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination
+from entrypoints.http.edge.queries import Pagination
 
 routes = Blueprint("service_access", __name__)
 
@@ -87,12 +94,6 @@ class AssignmentListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-class AssignmentsQuery(PageQuery):
-    """A filter for the assigned users."""
-
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
-
-
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_VIEW)
 async def list_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> AssignmentListResponse:
@@ -102,18 +103,6 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
     """
     result = await access.list_assignments(ports(), acting(), service_slug, query_args.page_request(), search=query_args.search)
     return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=query_args.pagination(result.total))
-
-
-class AssignmentRequest(RequestModel):
-    """The user to assign."""
-
-    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
-
-
-class AssignedUserResponse(ResponseModel):
-    """The user that is now assigned."""
-
-    user_id: UUID = Field(description="The id of the user.")
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/assignments")
@@ -155,22 +144,6 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     await access.unassign(ports(), acting(), service_slug, user_id)
 
 
-class AssignedGroupResponse(ResponseModel):
-    """A group that is assigned to the service."""
-
-    group_id: UUID = Field(description="The id of the group.")
-    name: str = Field(description="The name of the group.", examples=["Engineering"])
-    member_count: int = Field(description="The number of users in the group.")
-    assigned_at: Timestamp = Field(description="When the group was assigned.")
-
-
-class AssignedGroupListResponse(ResponseModel):
-    """The groups that are assigned to the service."""
-
-    groups: list[AssignedGroupResponse] = Field(description="The assigned groups, by name. The list has no pages.")
-    total: int = Field(description="The number of groups.")
-
-
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/groups")
 @member(Capability.END_USERS_VIEW)
 async def list_groups(org_slug: str, service_slug: str) -> AssignedGroupListResponse:
@@ -178,8 +151,7 @@ async def list_groups(org_slug: str, service_slug: str) -> AssignedGroupListResp
 
     Under the policy `assigned`, their users may use the service. They are not in the list of assigned users.
     """
-    listed = await access.list_groups(ports(), acting(), service_slug)
-    return AssignedGroupListResponse(groups=AssignedGroupResponse.list_of(listed), total=len(listed))
+    return to_group_list(await access.list_groups(ports(), acting(), service_slug))
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/groups/<group_id>")
@@ -200,7 +172,7 @@ async def assign_group(org_slug: str, service_slug: str, group_id: UUID) -> None
 async def unassign_group(org_slug: str, service_slug: str, group_id: UUID) -> None:
     """End the assignment of a group to a service.
 
-    Under the policy `assigned`, users who have access by nothing else lose it, and their sessions of OpenID Connect end.
+    Under the policy `assigned`, users who have access by nothing else lose it, and their sessions there end.
     """
     await access.unassign_group(ports(), acting(), service_slug, group_id)
 

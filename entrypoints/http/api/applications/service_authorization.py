@@ -16,10 +16,10 @@ from entrypoints.http.api.applications.authorization import (
     get_authorization,
     replace_authorization,
 )
-from entrypoints.http.api.applications.role_assignments import GIVING_GROUPS, SINCE, GivingGroupResponse
+from entrypoints.http.api.applications.role_assignments import ServiceUserRoleResponse
 from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
-from entrypoints.http.edge.bodies import ResponseModel, Timestamp
+from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, has_version, refuses, takes_version
 
 routes = Blueprint("service_authorization", __name__)
@@ -44,20 +44,10 @@ async def replace(query_args: AuthorizationQuery, data: AuthorizationRequest) ->
     """Replace the permissions and roles of the service.
 
     A build pipeline can send the same document each time: without a difference, nothing changes.
-    With `dry_run=true` the answer says what would change. To delete a role that users have, send
+    With `dry_run=true`, nothing changes, and the answer has the changes. To delete a role that users have, send
     `confirm=true`.
     """
     return await replace_authorization(acting_key(), OWN_SERVICE, query_args, data)
-
-
-class ServiceUserRoleResponse(ResponseModel):
-    """A role of the user."""
-
-    slug: str = Field(description="The slug of the role.")
-    name: str = Field(description="The name of the role.")
-    permissions: list[str] = Field(description="The permissions that the role gives.")
-    assigned_at: Timestamp | None = Field(description=SINCE)
-    groups: list[GivingGroupResponse] = Field(description=GIVING_GROUPS)
 
 
 class ServiceUserRoleListResponse(ResponseModel):

@@ -38,7 +38,7 @@ class RecoveryResponse(ResponseModel):
 @routes.post("/api/organizations/<org_slug>/users/<user_id>/recovery")
 @member(END_USERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @returns(201)
-@refuses(400)
+@refuses(400, 429)
 @describes({201: "The code. The link is on its way."})
 async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
     """Start the recovery of a user who lost their second factor or passkey.
@@ -46,6 +46,7 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
     The user gets a link by email, and you get a code, which you give to them after checking who asks. With both, they set up a new
     factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
     otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
+    After five recoveries of a user within an hour, the answer is 429, and nothing changes.
     """
     return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
 
@@ -61,7 +62,7 @@ async def cancel_user(org_slug: str, user_id: UUID) -> None:
 @routes.post("/api/organizations/<org_slug>/members/<user_id>/recovery")
 @member(MEMBERS, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @returns(201)
-@refuses(400)
+@refuses(400, 429)
 @describes({201: "The code. The link is on its way."})
 async def recover_member(org_slug: str, user_id: UUID, data: RecoveryRequest) -> RecoveryResponse:
     """Start the recovery of a member who lost their second factor or passkey.
@@ -83,6 +84,7 @@ async def cancel_member(org_slug: str, user_id: UUID) -> None:
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @existing_user
 @returns(201)
+@refuses(429)
 @describes({201: "The code. The link is on its way."})
 async def recover_person(user_id: UUID, data: UserAccessRequest) -> RecoveryResponse:
     """Start the recovery of any account but those of platform owners.

@@ -1,7 +1,4 @@
-"""API resources of an organization: settings, clients, and assigned users.
-
-The module is longer than 400 lines because its name is part of the ids of its operations.
-"""
+"""API resources of an organization: settings, clients, and assigned users."""
 
 from typing import Annotated
 from uuid import UUID
@@ -15,7 +12,13 @@ from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
 from core.programs.model.api_resources import DEFAULT_TOKEN_SECONDS, MAX_TOKEN_SECONDS, MIN_TOKEN_SECONDS, ResourceScope
-from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
+from entrypoints.http.api.tenancy.assignments import (
+    AssignedGroupListResponse,
+    AssignedUserResponse,
+    AssignmentRequest,
+    AssignmentsQuery,
+    to_group_list,
+)
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (
@@ -288,31 +291,14 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     await api_resources.unassign(ports(), acting(), resource_id, user_id)
 
 
-class ResourceGroupResponse(ResponseModel):
-    """A group that is assigned to the API resource."""
-
-    group_id: UUID = Field(description="The id of the group.")
-    name: str = Field(description="The name of the group.", examples=["Engineering"])
-    member_count: int = Field(description="The number of users in the group.")
-    assigned_at: Timestamp = Field(description="When the group was assigned.")
-
-
-class ResourceGroupListResponse(ResponseModel):
-    """The groups that are assigned to the API resource."""
-
-    groups: list[ResourceGroupResponse] = Field(description="The assigned groups, by name. The list has no pages.")
-    total: int = Field(description="The number of groups.")
-
-
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/groups")
 @member(Capability.RESOURCES_VIEW)
-async def list_groups(org_slug: str, resource_id: UUID) -> ResourceGroupListResponse:
+async def list_groups(org_slug: str, resource_id: UUID) -> AssignedGroupListResponse:
     """List the groups that are assigned to an API resource.
 
     Under the policy `assigned`, applications get tokens for their users. 403 if your role does not see the organization's end users.
     """
-    listed = await api_resources.list_groups(ports(), acting(), resource_id)
-    return ResourceGroupListResponse(groups=ResourceGroupResponse.list_of(listed), total=len(listed))
+    return to_group_list(await api_resources.list_groups(ports(), acting(), resource_id))
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/groups/<group_id>")

@@ -132,8 +132,8 @@ async def patch(group_id: UUID) -> Response:
     """Add members to the group, or remove members from it.
 
     Either all operations are applied, or none. New members must be users that your directory knows.
-    `displayName` and `externalId` of a group that your directory created change, too, and the response has no body, unless
-    `attributes` or `excludedAttributes` asks for one. Of the other groups, only `externalId` changes, and a
+    Of a group that your directory created, `displayName` and `externalId` change, too. The response then has no body,
+    unless `attributes` or `excludedAttributes` asks for one. Of the other groups, only `externalId` changes. There, a
     removal of `members` that names no member removes only members that your directory provisioned.
     """
     group, changes, projection = await _read_changes(group_id, lambda body, kind: parse_group_patch(kind, parse_operations(body)))

@@ -10,7 +10,7 @@ from core.provisioning import tokens as scim_tokens
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("scim_tokens", __name__)
@@ -90,11 +90,13 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
 @routes.patch("/api/organizations/<org_slug>/scim-tokens/<token_id>")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @existing_token
+@refuses(409)
 async def update(org_slug: str, token_id: UUID, data: ScimTokenUpdateRequest) -> ScimTokenResponse:
     """Let a directory create groups, or no longer.
 
-    This counts from the next request on. To switch it on, you need every right of an admin. Groups that the directory
-    created stay when this is switched off. Admins can change them then, unless another token has the switch.
+    This counts from the next request on. To switch it on, you need every right of an admin, and of the roles that groups of
+    directories give. Groups that the directory created stay when this is switched off. Admins can change them then,
+    unless another token has the switch. 409: the creator of the token lacks one of these rights. Create another token.
     """
     token = await scim_tokens.set_directory_groups(ports(), acting(), token_id, directory_groups=data.directory_groups)
     return ScimTokenResponse.of(token)

@@ -35,8 +35,8 @@ WRITERS: Final = (
     "Who may change the values: the `user`, an `admin`, the `directory` with a SCIM token, or an `application` with an API key."
 )
 MERGE: Final = (
-    "The value of a user without an own one, whose groups have several: that of the `first` group by name, the `union` of lists, "
-    "or the `least` or `greatest` number or date."
+    "The rule for a user who has no own value, and is in several groups with one. `first`: the value of the first group by name. "
+    "`union`: all items of the lists. `least`, `greatest`: this number or date."
 )
 VALUES: Final = "The new values by name. null removes a value. Other values stay."
 Writer = Annotated[AttributeWriter, Field(strict=False)]

@@ -13,7 +13,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.openapi import describes
+from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("group_roles", __name__)
 
@@ -27,12 +27,14 @@ class GroupRoleRequest(RequestModel):
 @routes.put("/api/organizations/<org_slug>/groups/<group_id>/role")
 @member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.NONE)
 @existing_group
+@refuses(409)
 async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> OrganizationGroupResponse:
     """Give the members of a group a role.
 
     Confirmed members in the group have its rights beside those of their own role, from their next request on. Platform
     owners get none. You need every right of the role, and of the role that the group gave before. If you lose one of these
-    rights or the right to manage roles, the group stops to give the role. This request starts it again.
+    rights or the right to manage roles, the group stops to give the role. This request starts it again. 409: a directory
+    fills the group, and the creator of one of its SCIM tokens does not have every right of the role.
     """
     return OrganizationGroupResponse.of(await group_roles.give(ports(), acting_member(), group_id, data.role))
 

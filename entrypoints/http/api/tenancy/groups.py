@@ -8,10 +8,11 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
+from entrypoints.http.api.tenancy.assignments import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import Description, EmailAddress, Name, RequestModel, ResponseModel, Text, Timestamp, optional
+from entrypoints.http.edge.bodies import Description, Name, RequestModel, ResponseModel, Text, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination
 from entrypoints.http.edge.signatures import before_body, returns
@@ -158,15 +159,9 @@ class GroupMemberListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-class GroupMembersQuery(PageQuery):
-    """A filter for the users in a group."""
-
-    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
-
-
 @routes.get("/api/organizations/<org_slug>/groups/<group_id>/members")
 @member(Capability.END_USERS_VIEW)
-async def list_members(org_slug: str, group_id: UUID, query_args: GroupMembersQuery) -> GroupMemberListResponse:
+async def list_members(org_slug: str, group_id: UUID, query_args: AssignmentsQuery) -> GroupMemberListResponse:
     """List the users in a group.
 
     This needs the right to see end users, because they can be in groups.
@@ -175,29 +170,17 @@ async def list_members(org_slug: str, group_id: UUID, query_args: GroupMembersQu
     return GroupMemberListResponse(members=GroupMemberResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
-class GroupMemberRequest(RequestModel):
-    """The user to add."""
-
-    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
-
-
-class AddedUserResponse(ResponseModel):
-    """The user that is now in the group."""
-
-    user_id: UUID = Field(description="The id of the user.")
-
-
 @routes.post("/api/organizations/<org_slug>/groups/<group_id>/members")
 @member(Capability.GROUPS_MANAGE, outlives=True)
 @refuses(409)
 @existing_group
-async def add_member_by_email(org_slug: str, group_id: UUID, data: GroupMemberRequest) -> AddedUserResponse:
+async def add_member_by_email(org_slug: str, group_id: UUID, data: AssignmentRequest) -> AssignedUserResponse:
     """Add a user to a group by email address.
 
     The rules of `PUT` apply. An address without an account is refused like a user who does not belong to the
     organization.
     """
-    return AddedUserResponse(user_id=await groups.add_member_by_email(ports(), acting(), group_id, Email(data.email)))
+    return AssignedUserResponse(user_id=await groups.add_member_by_email(ports(), acting(), group_id, Email(data.email)))
 
 
 @routes.put("/api/organizations/<org_slug>/groups/<group_id>/members/<user_id>")
@@ -221,7 +204,7 @@ async def add_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
 async def remove_member(org_slug: str, group_id: UUID, user_id: UUID) -> None:
     """Remove a user from a group.
 
-    They lose the access to applications and the rights that only the group gave, and their sessions of OpenID Connect at
-    these applications end. If the group gives a role, the rules of `PUT` apply. 409: a directory manages the group.
+    They lose the access to applications and the rights that only the group gave. Their sessions at these
+    applications end. If the group gives a role, the rules of `PUT` apply. 409: a directory manages the group.
     """
     await groups.remove_member(ports(), acting(), group_id, user_id)

@@ -1,18 +1,26 @@
 """Exports of the members of an organization as files: CSV, and JSON lines."""
 
-from typing import Final
+import json
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import Field
 from quart import Response
 
 from core.kernel.values import Batches
-from core.tenancy.model.members import MemberAccount
+from core.tenancy.model.members import ExportedMember
 from entrypoints.http.api.eventing.audit_files import ExportFormat, stream_file
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 
 FILE: Final = {200: "The members, in the order in which they joined."}
+
+
+class ExportedMemberRoleResponse(ResponseModel):
+    """A role that a member has in an application."""
+
+    service_slug: str = Field(description="The slug of the application.")
+    role: str = Field(description="The slug of the role.", examples=["editor"])
 
 
 class ExportedMemberResponse(ResponseModel):
@@ -29,19 +37,31 @@ class ExportedMemberResponse(ResponseModel):
     last_login_at: Timestamp | None = Field(
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
+    roles: list[Role] = Field(description="All roles of the member in the organization: the own one, then those of their groups.")
+    groups: list[str] = Field(description="The names of the groups that the member is in. Empty for callers without `end_users.view`.")
+    application_roles: list[ExportedMemberRoleResponse] = Field(
+        description="The roles that the member has in applications, also those by groups. Empty for callers without `end_users.view`."
+    )
+    attributes: dict[str, Any] = Field(description="The member's own values of the organization's attributes, by name.")
 
 
-async def stream_members(batches: Batches[MemberAccount], format_: ExportFormat, name: str) -> Response:
-    """Return all members as a streamed file with this name. The extension of the format is added."""
+async def stream_members(batches: Batches[ExportedMember], format_: ExportFormat, name: str) -> Response:
+    """Return all members as a streamed file with this name. The extension of the format is added. In CSV, lists and objects are JSON."""
     return await stream_file(batches, format_, name, tuple(ExportedMemberResponse.model_fields), _cells, _to_response)
 
 
-def _cells(account: MemberAccount) -> list[str]:
-    values = _to_response(account).model_dump(mode="json").values()
-    return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+def _cells(exported: ExportedMember) -> list[str]:
+    return [_cell(value) for value in _to_response(exported).model_dump(mode="json").values()]
 
 
-def _to_response(account: MemberAccount) -> ExportedMemberResponse:
+def _cell(value: object) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _to_response(exported: ExportedMember) -> ExportedMemberResponse:
+    account, holdings = exported.account, exported.holdings
     listed, membership = account.member, account.member.membership
     return ExportedMemberResponse(
         user_id=listed.user_id,
@@ -53,4 +73,8 @@ def _to_response(account: MemberAccount) -> ExportedMemberResponse:
         email_verified=account.email_verified,
         mfa_enabled=account.mfa_enabled,
         last_login_at=account.last_login_at,
+        roles=list(membership.roles),
+        groups=list(holdings.groups),
+        application_roles=[ExportedMemberRoleResponse(service_slug=service, role=role) for service, role in holdings.application_roles],
+        attributes=dict(holdings.attributes),
     )

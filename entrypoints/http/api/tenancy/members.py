@@ -132,8 +132,8 @@ def _to_response(listed: ListedMember) -> MemberResponse:
 async def export(org_slug: str, query_args: MemberExportQuery) -> Response:
     """Export the members of the organization.
 
-    The export has all members that match, with the state of their accounts. In CSV, a cell that a
-    spreadsheet would run as a formula has an apostrophe before it.
+    The export has all members that match, with the state of their accounts, their groups, roles and attributes.
+    In CSV, lists and objects are JSON, and a cell that a spreadsheet would run as a formula has an apostrophe before it.
     """
     batches = await members.export(ports(), acting(), query_args.role, search=query_args.search, state=query_args.state)
     return await stream_members(batches, query_args.format, f"members-{org_slug}")

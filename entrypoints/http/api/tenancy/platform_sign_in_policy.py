@@ -11,6 +11,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.sign_in_policy.rules import GRACE_DAYS, Rule
 from core.tenancy import platform_sign_in_policy
 from entrypoints.http.api.tenancy.sign_in_policy import (
+    DESCRIPTIONS_OF_PLATFORM,
     PeopleCountResponse,
     PolicyStartsResponse,
     StoppedUserResponse,
@@ -34,11 +35,11 @@ routes = Blueprint("platform_sign_in_policy", __name__)
 class PlatformPolicyPreviewRequest(RequestModel):
     """The sign-in policy of the platform."""
 
-    second_factor: list[Text] = Field(max_length=10, description="It has `everyone`: platform owners always need a second factor.")
-    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT)
+    second_factor: list[Text] = Field(max_length=10, description=DESCRIPTIONS_OF_PLATFORM[Rule.SECOND_FACTOR])
+    phishing_resistant: list[Text] | None = texts(Rule.PHISHING_RESISTANT, DESCRIPTIONS_OF_PLATFORM)
     session_lifetime_minutes: int | None = number(Rule.SESSION_LIFETIME)
     session_idle_minutes: int | None = number(Rule.SESSION_IDLE)
-    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS)
+    admin_networks: list[Text] | None = texts(Rule.ADMIN_NETWORKS, DESCRIPTIONS_OF_PLATFORM)
     grace_days: int | None = number(GRACE_DAYS)
 
     @property
@@ -56,11 +57,11 @@ class PlatformPolicyRequest(PlatformPolicyPreviewRequest):
 class PlatformRulesResponse(ResponseModel):
     """The rules of platform owners. null means that there is no such rule."""
 
-    second_factor: list[str] | None = shown(Rule.SECOND_FACTOR)
-    phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT)
+    second_factor: list[str] | None = shown(Rule.SECOND_FACTOR, DESCRIPTIONS_OF_PLATFORM)
+    phishing_resistant: list[str] | None = shown(Rule.PHISHING_RESISTANT, DESCRIPTIONS_OF_PLATFORM)
     session_lifetime_minutes: int | None = shown(Rule.SESSION_LIFETIME)
     session_idle_minutes: int | None = shown(Rule.SESSION_IDLE)
-    admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS)
+    admin_networks: list[str] | None = shown(Rule.ADMIN_NETWORKS, DESCRIPTIONS_OF_PLATFORM)
 
 
 class PlatformPolicyResponse(StoredPolicyResponse, PlatformRulesResponse):

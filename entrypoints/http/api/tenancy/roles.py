@@ -8,7 +8,7 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.kernel.values import Keep
 from core.tenancy import roles
-from core.tenancy.model.roles import SENTENCES, ListedRole, NewRole, in_catalog_order
+from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole, in_catalog_order
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.access.declaration import Programs
@@ -80,7 +80,8 @@ class OrganizationRoleResponse(ResponseModel):
     description: str = Field(description="What the role is for.")
     built_in: bool = Field(description="Whether every organization has the role. Then it cannot be changed.")
     capabilities: list[str] = Field(description="The capabilities that the role gives, without `organization.view`.")
-    members: int = Field(description="The number of members with the role.")
+    members: int = Field(description="The number of members with this role as their own one.")
+    members_by_groups: int = Field(description="The number of other members who have the role by a group.")
     version: int | None = Field(description="The version of the role, which grows with each change. Null if it is built in.")
     created_at: Timestamp | None = Field(description="When the role was created, or null if it is built in.")
     updated_at: Timestamp | None = Field(description="When the role was last changed, or null if it is built in.")
@@ -100,7 +101,8 @@ def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
         description=listed.description,
         built_in=own is None,
         capabilities=[*in_catalog_order(listed.role.rights), *(listed.role.rights & {Capability.ORGANIZATION_OWN})],
-        members=listed.members,
+        members=listed.members.own,
+        members_by_groups=listed.members.by_groups,
         version=None if own is None else own.version,
         created_at=None if own is None else own.created_at,
         updated_at=None if own is None else own.updated_at,
@@ -135,7 +137,7 @@ async def create(org_slug: str, data: OrganizationRoleRequest) -> OrganizationRo
     """
     request = NewRole(name=data.name, slug=data.slug, description=data.description, capabilities=data.capabilities)
     created = await roles.create(ports(), acting(), request)
-    return _to_response(ListedRole(role=created.role, description=created.description, members=0, own=created))
+    return _to_response(ListedRole(role=created.role, description=created.description, members=MemberCount(), own=created))
 
 
 @routes.get("/api/organizations/<org_slug>/roles/<role_name>")
@@ -161,11 +163,11 @@ class ConfirmQuery(Query):
 async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequest, query_args: ConfirmQuery) -> OrganizationRoleResponse:
     """Change a role.
 
-    Its holders have the new rights from their next request on. If you take a right away from a role that has holders,
-    the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send `confirm=true`. Then
-    pending invitations, roles and credentials that holders gave with this right end. The response is the same if a group
-    would stop to give the role, because the member who gave it to the group lacks a new right. You need every right of the role,
-    before and after the change. A service account cannot add rights to a role that has holders.
+    Its holders have the new rights from their next request on. To take a right away from a role that has holders,
+    send `confirm=true`. Without it, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them. Pending
+    invitations, roles and credentials that holders gave with this right end. A group stops to give the role if the member
+    who gave it to the group lacks a new right: this needs `confirm=true`, too. You need every right of the role, before
+    and after the change. A service account cannot add rights to a role that has holders.
     """
     changes = roles.RoleChanges(
         name=data.name,
@@ -193,8 +195,8 @@ class RoleDeletionQuery(ConfirmQuery):
 async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -> None:
     """Delete a role.
 
-    If it has holders, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them, until you send
-    `confirm=true` and a `replacement`. Members, pending invitations, service accounts and groups get the replacement. You
+    If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with
+    their number and the first 20 of them. Members, pending invitations, service accounts and groups get the replacement. You
     need every right of both roles, and cannot delete the role that you have yourself. You answer for the roles of the
     groups from then on. A service account cannot give a group a replacement with rights that the old role lacks.
     """

@@ -40,13 +40,22 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
+# The same of the policy of the platform, whose users are all platform owners
+DESCRIPTIONS_OF_PLATFORM: Final[Mapping[str, str]] = {
+    **DESCRIPTIONS,
+    Rule.SECOND_FACTOR: "It has `everyone`: platform owners always need a second factor.",
+    Rule.PHISHING_RESISTANT: "It has `everyone` if platform owners need a passkey.",
+    Rule.ADMIN_NETWORKS: "The networks from which platform owners may act, such as `203.0.113.0/24`. null allows all.",
+}
+
+
 def number(name: str) -> Any:
     least, most = LIMITS[name]
     return Field(default=None, ge=least, le=most, description=DESCRIPTIONS[name])
 
 
-def texts(rule: Rule) -> Any:
-    return Field(default=None, max_length=MAX_ITEMS, description=DESCRIPTIONS[rule])
+def texts(rule: Rule, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
+    return Field(default=None, max_length=MAX_ITEMS, description=descriptions[rule])
 
 
 class ApplicationPolicyPreviewRequest(RequestModel):
@@ -90,8 +99,8 @@ class SignInPolicyRequest(PolicyPreviewRequest):
     version: int = version_field()
 
 
-def shown(name: str) -> Any:
-    return Field(description=DESCRIPTIONS[name])
+def shown(name: str, descriptions: Mapping[str, str] = DESCRIPTIONS) -> Any:
+    return Field(description=descriptions[name])
 
 
 class ApplicationRulesResponse(ResponseModel):
@@ -175,6 +184,7 @@ class PolicyPreviewResponse(ResponseModel):
     members: PeopleCountResponse | None = Field(description="The confirmed members, or null if there are too many to count them.")
     end_users: PeopleCountResponse | None = Field(description="The other end users, or null if there are too many to count them.")
     people: list[StoppedPersonResponse] = Field(description="The first 100 members who do not meet the policy.")
+    unusable_methods: list[str] = Field(description="The methods that stay in the policy, but are no longer set up: no user has them.")
 
 
 def _values(rules: Rules) -> dict[str, Any]:

@@ -19,12 +19,20 @@ from core.kernel.display import to_words
 from core.kernel.proofs import Method
 from core.kernel.roles import Permission
 from core.programs.model.credentials import CredentialKind
+from core.tenancy.model.attributes import AttributeKind
 from entrypoints.http.base.context import ports
 
 Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
+        AttributeKind: {
+            AttributeKind.TEXT: "Text",
+            AttributeKind.NUMBER: "Number",
+            AttributeKind.BOOLEAN: "Yes or no",
+            AttributeKind.DATE: "Date",
+            AttributeKind.LIST: "List of texts",
+        },
         Permission: {
             Permission.READ_USERS: "Read users",
             Permission.WRITE_USERS: "Write users",

@@ -275,10 +275,11 @@ async def _disabling() -> Question:
 
 @routes.get("/app/account/two-factor/disable")
 @page_session
-@describes_page({200: "The page."}, api=["DELETE /api/user/mfa"])
+@describes_page({200: "The page.", 303: "It is off already. Continue at the security page."}, api=["DELETE /api/user/mfa"])
 async def show_disabling() -> Response:
     """Ask before you turn two-factor authentication off."""
-    return await ask(await _disabling())
+    is_on = (await accounts.get_own(ports(), signed_in())).mfa_enabled_at is not None
+    return await ask(await _disabling()) if is_on else redirect(SECURITY_PATH)
 
 
 @routes.post("/app/account/two-factor/disable")

@@ -262,5 +262,10 @@ async def undo_changes() -> Response:
     form = await read_form()
     start = form.get("start")
     undone = await undo.undo(ports(), caller(), form.get("token", ""), None if start is None else path_id(start))
-    values: dict[str, Any] = {"email": undone.email, "is_reopened": undone.is_reopened, "undone": _to_lines(undone.undone)}
+    values: dict[str, Any] = {
+        "email": undone.email,
+        "is_reopened": undone.is_reopened,
+        "undone": _to_lines(undone.undone),
+        "needs_recovery": undone.needs_recovery,
+    }
     return page_response(render("accounts/undone.html", **values))

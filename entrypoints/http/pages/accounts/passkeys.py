@@ -16,6 +16,7 @@ from core.kernel.values import base64url
 from entrypoints.http.api.accounts.passkeys import KIND, Kind, PasskeyUpdateRequest
 from entrypoints.http.api.accounts.webauthn import RegistrationCredentialRequest
 from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name, RequestModel
 from entrypoints.http.edge.openapi import refuses
@@ -253,7 +254,8 @@ async def _turning_off() -> Question:
 @shows(f"PUT {API}/second-factor")
 async def show_turning_off() -> Response:
     """Ask before sign-ins no longer ask for a passkey or security key after your password."""
-    return await ask(await _turning_off())
+    is_on = (await passkeys.load_own(ports(), signed_in())).account.passkey_second_at is not None
+    return await ask(await _turning_off()) if is_on else redirect(SECURITY_PATH)
 
 
 @routes.post(SECOND)

@@ -14,16 +14,17 @@ from core.federation import sign_in_preview
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
-from core.tenancy import groups
 from core.tenancy.model.groups import OrganizationGroupNotFound, SharedNameTaken
-from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
+from entrypoints.http.api.applications.service_access import ServiceAccessRequest
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
+from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.assigned_groups import assigned_group_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
@@ -84,15 +85,11 @@ async def _assignment_values(typed: Form, service_slug: str, query: AssignmentsQ
     service, query = await _find(service_slug), query or AssignmentsQuery()
     listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
     assigned = await access.list_groups(ports(), acting_member(), service.slug)
-    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
-    assigned_ids = {group.group_id for group in assigned}
     return {
         **application_values(service),
         "typed": typed,
         "assignments": listed.items,
-        "groups": assigned,
-        "other_groups": [(str(group.id), group.name) for group in others if group.id not in assigned_ids],
-        "groups_path": organization_path("/groups"),
+        **await assigned_group_values(assigned),
         "query": query,
         "policy": service.access.policy.value,
         "by_directory": EnrollmentOrigin.DIRECTORY,

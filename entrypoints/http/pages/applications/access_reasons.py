@@ -1,6 +1,5 @@
 """The page that answers what a user may do, and why."""
 
-from typing import Final
 from uuid import UUID
 
 from quart import Blueprint, Response
@@ -8,15 +7,13 @@ from quart import Blueprint, Response
 from core.applications import access_reasons
 from core.applications.model.access_reasons import OrganizationAccess, RightSource, UserState
 from core.kernel.roles import Capability
-from core.tenancy.model.roles import SENTENCES
+from core.tenancy.model.roles import ALL_SENTENCES
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, shows
 
 routes = Blueprint("access_reasons_pages", __name__)
-
-ALL_RIGHTS: Final = {**SENTENCES, Capability.ORGANIZATION_OWN: "Transfer or delete the organization."}
 
 
 @routes.get("/app/organizations/<org_slug>/users/<user_id>/access")
@@ -47,4 +44,4 @@ def _back(user: UserState) -> tuple[str, str]:
 
 def _rights(access: OrganizationAccess) -> list[tuple[str, list[RightSource]]]:
     """Return the rights of a member: the sentence, and the roles that give it."""
-    return [(sentence, sources) for capability, sentence in ALL_RIGHTS.items() if (sources := access.sources_of(capability))]
+    return [(sentence, sources) for capability, sentence in ALL_SENTENCES.items() if (sources := access.sources_of(capability))]

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import api_keys, services
+from core.applications import api_keys, overview, services
 from core.applications.model import api_keys as model
 from core.eventing.authors import load_authors
 from core.kernel.display import format_utc
@@ -32,6 +32,7 @@ FIELDS: Final[Fields] = {
     model.ApiKeyAboveOwn: "permissions",
 }
 PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
+LISTED: Final = 1_000  # credentials to review
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]
 
 
@@ -45,6 +46,7 @@ async def show_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     return await console_page(
         "applications/api_keys.html",
         keys=result.items,
+        to_review={each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
         authors=await load_authors(ports(), acting_member(), {key.created_by for key in result.items}),
         now=ports().clock.now(),
         **application_values(service),

@@ -319,7 +319,7 @@ async def show_document(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{DOCUMENT}/preview")
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@accepts(f"PUT {API}", answers=answers_with("The document, and what would change."))
+@accepts(f"PUT {API}", answers=answers_with("The document and its changes."))
 @refuses(409, 412)
 @on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS)
 async def preview_document(org_slug: str, service_slug: str, form: Form) -> Response:

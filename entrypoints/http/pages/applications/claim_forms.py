@@ -52,43 +52,47 @@ LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClaimPreset:
-    """The fields of the form for a product, and the settings to make there."""
+    """The claims that a product reads, with the settings to make there.
+
+    Products identify users by `sub` or by the email address. A name that users choose, and the part before the @, can be
+    those of another user.
+    """
 
     name: str
     label: str
-    fields: Mapping[str, str]
     settings: str  # as the product writes them
+    reads: tuple[str, ...] = ("email", "groups")
+
+    def fill_in(self, typed: Mapping[str, str]) -> dict[str, str]:
+        """Return the fields of the form for this product. The claims that it reads have their standard names, and no prefix."""
+        fields = {**typed, **{PREFIX + name: "" for name in LIST_CLAIMS if name in self.reads}}
+        for field, parts in (("names", 2), ("values", 1)):  # another claim can also have got the name of one that the product reads
+            lines = (line for line in typed.get(field, "").splitlines() if not {*_name_and_text(line)[:parts]} & {*self.reads})
+            fields[field] = "\n".join(lines)
+        return {**fields, **({USER_NAME: "email"} if USER_NAME in self.reads else {})}
 
 
-_NAMED: Final = {USER_NAME: USER_NAMES[1][0]}
 # The names of the settings are those of each product's documentation (docs/guides/claims.md).
 PRESETS: Final = (
     ClaimPreset(
         "grafana",
         "Grafana",
-        _NAMED,
         "scopes = openid profile email groups\n"
-        "login_attribute_path = preferred_username\n"
+        "login_attribute_path = email\n"
         "groups_attribute_path = groups\n"
         "role_attribute_path = contains(groups[*], 'grafana-admins') && 'Admin' || 'Viewer'",
+        reads=(USER_NAME, "email", "groups"),
     ),
+    ClaimPreset("kubernetes", "Kubernetes", "--oidc-username-claim=email\n--oidc-groups-claim=groups\n--oidc-groups-prefix=oidc:"),
     ClaimPreset(
-        "kubernetes",
-        "Kubernetes",
-        {},
-        "--oidc-username-claim=email\n--oidc-groups-claim=groups\n--oidc-groups-prefix=oidc:",
+        "argo-cd", "Argo CD", 'requestedScopes: ["openid", "profile", "email", "groups"]\npolicy.csv: g, argocd-admins, role:admin'
     ),
-    ClaimPreset(
-        "argo-cd", "Argo CD", _NAMED, 'requestedScopes: ["openid", "profile", "email", "groups"]\npolicy.csv: g, argocd-admins, role:admin'
-    ),
-    ClaimPreset(
-        "vault", "Vault", _NAMED, 'user_claim="preferred_username"\ngroups_claim="groups"\noidc_scopes="openid,profile,email,groups"'
-    ),
+    ClaimPreset("vault", "Vault", 'user_claim="sub"\ngroups_claim="groups"\noidc_scopes="openid,profile,email,groups"'),
     ClaimPreset(
         "gitlab",
         "GitLab",
-        _NAMED,
-        'scope: ["openid", "profile", "email", "groups"]\nuid_field: "preferred_username"\ngroups_attribute: "groups"',
+        'scope: ["openid", "profile", "email", "groups"]\nuid_field: "sub"\ngroups_attribute: "groups"',
+        reads=(USER_NAME, "email", "groups"),
     ),
 )
 
@@ -173,14 +177,19 @@ def _pairs(form: Form, field: str) -> list[tuple[str, str]]:
     """Return the name and the text of each line. Raises: FieldInvalid."""
     pairs = list[tuple[str, str]]()
     for line in to_lines(form.get(field, "")):
-        # A name such as https://example.com/?a=b can have an equals sign, but no space.
-        name, sign, text = line.partition(" = " if " = " in line else "=")
-        if not sign or not name.strip() or not text.strip():
+        name, text = _name_and_text(line)
+        if not name or not text:
             raise FieldInvalid(f"Write each line as a name, an equals sign and a value. This line has another form: {line[:100]}", field)
-        if any(name.strip() == other for other, _ in pairs):
-            raise FieldInvalid(f"{name.strip()[:100]} has two lines. Write one.", field)
-        pairs.append((name.strip(), text.strip()))
+        if any(name == other for other, _ in pairs):
+            raise FieldInvalid(f"{name[:100]} has two lines. Write one.", field)
+        pairs.append((name, text))
     return pairs
+
+
+def _name_and_text(line: str) -> tuple[str, str]:
+    # A name such as https://example.com/?a=b can have an equals sign, but no space.
+    name, _, text = line.partition(" = " if " = " in line else "=")
+    return name.strip(), text.strip()
 
 
 def _to_value(text: str) -> Any:

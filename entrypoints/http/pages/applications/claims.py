@@ -51,8 +51,9 @@ async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview |
     typed = to_typed(ClaimDocument.read(stored.document), stored.version)
     return {
         **application_values(service),
-        "typed": {**typed, **(chosen.fields if chosen else {})} if form is None else {"version": str(stored.version), **form},
+        "typed": (chosen.fill_in(typed) if chosen else typed) if form is None else {"version": str(stored.version), **form},
         "version": str(stored.version),
+        "is_stale": not ClaimDocument.is_valid(stored.document),
         "changed_at": stored.changed_at,
         "labels": LABELS,
         "lists": LIST_CLAIMS,

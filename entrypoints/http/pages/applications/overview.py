@@ -1,5 +1,6 @@
 """The overview of an organization: figures, sign-ins of 30 days, and the tasks that wait for its admins."""
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -7,8 +8,9 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.applications import figures, overview
-from core.applications.model.analytics import PendingTask
+from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask
 from core.applications.model.figures import FigureRange
+from core.eventing.authors import load_authors
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -41,8 +43,8 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "/domain",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
-            "An owner or admin has no second factor.",
-            "{count} owners and admins have no second factor.",
+            "An owner, admin or other member with more rights has no second factor.",
+            "{count} owners, admins and other members with more rights have no second factor.",
             "/members?state=admins_without_mfa",
         ),
         PendingTask.INVITATIONS_PENDING: (
@@ -50,8 +52,19 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "{count} invitations have no answer yet.",
             "/invitations?status=pending",
         ),
+        PendingTask.API_KEYS_TO_REVIEW: (
+            "The creator of an API key has left, or may no longer create it. The key still works. Replace it.",
+            "The creators of {count} API keys have left, or may no longer create them. The keys still work. Replace them.",
+            "/applications",
+        ),
+        PendingTask.SCIM_TOKENS_TO_REVIEW: (
+            "The creator of a SCIM token has left, or may no longer create it. The token still works. Replace it.",
+            "The creators of {count} SCIM tokens have left, or may no longer create them. The tokens still work. Replace them.",
+            "/directory",
+        ),
     }
 )
+NAMED_REVIEWS: Final = 5  # the credentials to review that are named
 BROKEN: Final = frozenset({PendingTask.SIEM_FAILING})  # the other tasks wait for a person
 
 
@@ -75,6 +88,34 @@ async def show_overview(org_slug: str) -> Response:
         kinds=KINDS,
         days=[each for each in reversed(view.sign_ins) if each.count],
         tasks=[
-            (TASKS[task][0 if count == 1 else 1].format(count=count), TASKS[task][2], task in BROKEN) for task, count in view.tasks.items()
+            *((*_describe(task, count), task in BROKEN) for task, count in view.tasks.items() if task not in REVIEWS.values()),
+            *((*each, False) for each in await _reviews(view)),
         ],
     )
+
+
+def _describe(task: PendingTask, count: int) -> tuple[str, str]:
+    one, several, path = TASKS[task]
+    return (one if count == 1 else several).format(count=count), path
+
+
+async def _reviews(view: Overview) -> list[tuple[str, str]]:
+    """Return the sentences about credentials to review, with the pages of their next steps. The oldest are named, with their creators."""
+    named = view.to_review[:NAMED_REVIEWS]
+    authors = await load_authors(ports(), acting_member(), {credential.created_by for credential in named})
+    rest = Counter(credential.task for credential in view.to_review[NAMED_REVIEWS:])
+    return [
+        *((_name(credential, authors.get(credential.created_by)), _path_of(credential)) for credential in named),
+        *(_describe(task, count) for task, count in rest.items()),
+    ]
+
+
+def _name(credential: CredentialToReview, author: str | None) -> str:
+    kind = "SCIM token" if credential.application is None else "API key"
+    holder = "" if credential.application is None else f" of {credential.application}"
+    creator = "" if author is None else f" ({author})"
+    return f"The {kind} “{credential.name}”{holder} still works, but its creator{creator} has left or may no longer create it. Replace it."
+
+
+def _path_of(credential: CredentialToReview) -> str:
+    return TASKS[credential.task][2] if credential.application_slug is None else f"/applications/{credential.application_slug}/api-keys"

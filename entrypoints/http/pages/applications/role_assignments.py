@@ -10,15 +10,15 @@ from core.applications.model.authorization import TooManyRoleAssignments
 from core.applications.model.users import AssigneeNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.tenancy import groups
 from core.tenancy.model.groups import OrganizationGroupNotFound
-from entrypoints.http.api.applications.role_assignments import RoleHolderRequest, RoleHoldersQuery
+from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import application_values
 from entrypoints.http.pages.applications.authorization import ROLE, ROLE_API, authorization_path
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.assigned_groups import assigned_group_values
+from entrypoints.http.pages.console import console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
 
@@ -31,23 +31,19 @@ API: Final = f"{ROLE_API}/users"
 FIELDS: Final[Fields] = {**dict.fromkeys((AssigneeNotFound, TooManyRoleAssignments), "email"), OrganizationGroupNotFound: "group"}
 
 
-async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHoldersQuery | None = None) -> dict[str, Any]:
-    query = query or RoleHoldersQuery()
+async def _values(typed: Form, service_slug: str, role_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    query = query or AssignmentsQuery()
     service = await services.find(ports(), acting_member(), service_slug)
     stored, _ = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
     listed = await role_assignments.list_holders(
         ports(), acting_member(), service_slug, role_slug, query.page_request(), search=query.search
     )
     having = await role_assignments.list_groups(ports(), acting_member(), service_slug, role_slug)
-    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
-    ids = {group.group_id for group in having}
     return {
         "typed": typed,
         "role": stored.definition,
         "holders": listed.items,
-        "groups": having,
-        "other_groups": [(str(group.id), group.name) for group in others if group.id not in ids],
-        "groups_path": organization_path("/groups"),
+        **await assigned_group_values(having),
         "query": query,
         **application_values(service),
         **neighbors(query, listed.total),
@@ -64,7 +60,7 @@ async def _values(typed: Form, service_slug: str, role_slug: str, query: RoleHol
     f"PUT {GROUPS_API}/<group_id>",
     f"DELETE {GROUPS_API}/<group_id>",
 )
-async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_args: RoleHoldersQuery) -> Response:
+async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_args: AssignmentsQuery) -> Response:
     """List the users and groups that have a role."""
     return await console_page("applications/role_users.html", **await _values({}, service_slug, role_slug, query_args))
 
@@ -75,7 +71,7 @@ async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_a
 @on_refusal("applications/role_users.html", _values, FIELDS)
 async def assign(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Give a user a role."""
-    email = Email(to_model(RoleHolderRequest, form).email)
+    email = Email(to_model(AssignmentRequest, form).email)
     await role_assignments.assign_by_email(ports(), acting_member(), service_slug, role_slug, email)
     return redirect_with_notice("role-assigned", authorization_path(service_slug, f"/roles/{role_slug}/users"))
 

@@ -10,12 +10,12 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from core.tenancy.model.attributes import AttributeWriter, OwnAttributes
+from core.tenancy.model.attributes import AttributeWriter
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, user_values, wrong_value
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 
 routes = Blueprint("user_attribute_pages", __name__)
@@ -28,14 +28,7 @@ OWN: Final = "/app/account/attributes"
 async def _user_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     values = await attributes.of_end_user(ports(), acting_member(), user_id)
     email = await end_users.find_address(ports(), acting_member(), user_id)
-    return {
-        "path": organization_path(f"/users/{user_id}/attributes"),
-        "user_name": email,
-        "back": (email, organization_path(f"/users/{user_id}")),
-        "attributes_path": organization_path("/attributes"),
-        "can_save": may(Capability.END_USERS_MANAGE),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
-    }
+    return user_values(values, form, Capability.END_USERS_MANAGE, email, organization_path(f"/users/{user_id}"))
 
 
 @routes.get(OF_USER)
@@ -61,15 +54,8 @@ async def change_of_end_user(org_slug: str, user_id: UUID, form: Form) -> Respon
 async def _own_values(form: Form | None = None) -> dict[str, Any]:
     own = await attributes.list_own(ports(), signed_in())
     changed = None if form is None else form.get("organization")
-    return {
-        "organizations": [
-            {"slug": each.org_slug, "name": each.organization, **_fields(each, form if each.org_slug == changed else None)} for each in own
-        ]
-    }
-
-
-def _fields(own: OwnAttributes, form: Form | None) -> dict[str, Any]:
-    return attribute_values(own.values, AttributeWriter.USER, form)
+    fields = [attribute_values(each.values, AttributeWriter.USER, form if each.org_slug == changed else None) for each in own]
+    return {"organizations": [{"slug": each.org_slug, "name": each.organization, **of} for each, of in zip(own, fields, strict=True)]}
 
 
 @routes.get(OWN)

@@ -10,7 +10,7 @@ from core.authentication.model.policy import PolicyPlace, explain
 from core.authentication.policy_checks import Enrollment
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Method, Strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rules
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
@@ -36,16 +36,16 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
     return PolicyPlace.read(fields.get("org", ""), fields.get("service", ""))
 
 
-def _ways(decision: Decision, *, has_unused_key: bool) -> dict[str, bool]:
-    """Return which ways to meet the policy the page offers."""
-    may_use, methods = Rules(methods=decision.methods).may_use, decision.methods or ()
-    lacks_first = bool(methods) and decision.required < Strength.TWO
+def _ways(enrollment: Enrollment) -> dict[str, bool]:
+    """Return which ways to meet the policy the page offers: those that the account lacks."""
+    decision = enrollment.decision
+    may_use, methods, needs_second = Rules(methods=decision.methods).may_use, decision.methods or (), decision.required is Strength.TWO
     return {
-        "key": has_unused_key and decision.required is Strength.TWO and may_use(Method.PASSKEY),
+        "key": enrollment.has_unused_key and needs_second and may_use(Method.PASSKEY),
         "passkey": may_use(Method.PASSKEY),
-        "app": decision.required is Strength.TWO and may_use(Method.TOTP),
-        "password": lacks_first and may_use(Method.PASSWORD),
-        "providers": lacks_first and any(name.startswith(PROVIDER_PREFIX) for name in methods),
+        "app": needs_second and not enrollment.has_app and may_use(Method.TOTP),
+        "password": decision.lacks_first and may_use(Method.PASSWORD),
+        "providers": decision.lacks_first and any(name.startswith(PROVIDER_PREFIX) for name in methods),
     }
 
 
@@ -56,7 +56,8 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
         "explanation": explain(decision),
         "due_at": decision.due_at,
         "target": {name: value for name, value in (("org", place.org_slug), ("service", place.service_slug), ("next", next_path)) if value},
-        **_ways(decision, has_unused_key=enrollment.has_unused_key),
+        "needs_recovery": enrollment.needs_recovery,
+        **_ways(enrollment),
     }
 
 

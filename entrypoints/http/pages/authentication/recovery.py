@@ -26,7 +26,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone, member_page, platform_page
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.account import setup_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal
@@ -149,6 +149,7 @@ async def show_user_recovery(org_slug: str, user_id: UUID) -> Response:
 @member_page(END_USERS, outlives=True, sign_in=SignInAge.FRESH)
 @accepts("POST /api/organizations/<org_slug>/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(USER, "Back", ADVICE)
+@refuses(429)
 @ask_on_refusal(OF_USERS.question)
 async def start_user_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Start the recovery of a user.
@@ -187,6 +188,7 @@ async def show_member_recovery(org_slug: str, user_id: UUID) -> Response:
 @member_page(MEMBERS, outlives=True, sign_in=SignInAge.FRESH)
 @accepts("POST /api/organizations/<org_slug>/members/<user_id>/recovery", answers=answers_with("The code."))
 @once(MEMBER, "Back", ADVICE)
+@refuses(429)
 @ask_on_refusal(OF_MEMBERS.question)
 async def start_member_recovery(org_slug: str, user_id: UUID, form: Form) -> Response:
     """Start the recovery of a member.
@@ -225,6 +227,7 @@ async def show_person_recovery(user_id: UUID) -> Response:
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/users/<user_id>/recovery", answers=answers_with("The code."))
 @once(PERSON, "Back", ADVICE)
+@refuses(429)
 @ask_on_refusal(OF_PEOPLE.question)
 async def start_person_recovery(user_id: UUID, form: Form) -> Response:
     """Start the recovery of a person.

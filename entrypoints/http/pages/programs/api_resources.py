@@ -7,15 +7,13 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.model.users import AssignedGroup, AssigneeNotFound
+from core.applications.model.users import AssigneeNotFound
 from core.kernel.roles import Capability
 from core.kernel.values import Email, PageResult
 from core.programs import api_resources
 from core.programs.model import api_resources as model
 from core.programs.model.api_resources import ApiResource, ResourceAssignment
-from core.tenancy import groups
-from core.tenancy.model.groups import OrganizationGroupNotFound
-from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
+from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
     ApiResourceRequest,
@@ -23,10 +21,12 @@ from entrypoints.http.api.programs.api_resources import (
     to_changes,
     to_scopes,
 )
+from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
+from entrypoints.http.pages.assigned_groups import assigned_group_values
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
@@ -195,14 +195,10 @@ async def _access_values(typed: Form, resource_id: UUID, query: AssignmentsQuery
     if may(Capability.END_USERS_VIEW):
         assigned = await api_resources.list_groups(ports(), acting_member(), resource.id)
         listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
-    others = await groups.list_all(ports(), acting_member()) if may(Capability.MEMBERS_VIEW) else []
-    assigned_ids = {group.group_id for group in assigned}
     return {
         **resource_values(resource),
         "typed": typed,
-        "groups": assigned,
-        "other_groups": [(str(group.id), group.name) for group in others if group.id not in assigned_ids],
-        "groups_path": organization_path("/groups"),
+        **await assigned_group_values(assigned),
         "policies": POLICIES,
         "policy": resource.policy.value,
         "assignments": listed.items,

@@ -14,8 +14,8 @@ from core.programs.model import external_clients as model
 from core.programs.model.api_resources import ApiResource
 from core.programs.model.client_presets import PRESETS
 from core.programs.model.external_clients import ClientAdmission, client_host
-from entrypoints.http.api.applications.service_access import AssignmentsQuery
 from entrypoints.http.api.programs.external_clients import ExternalClientsRequest, to_policy
+from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.applications import overview
 from core.eventing.authors import load_authors
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability
@@ -27,6 +28,7 @@ PAGE: Final = "/app/organizations/<org_slug>/directory"
 TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
 REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
 BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
+LISTED: Final = 1_000  # credentials to review
 FIELDS: Final[Fields] = {directories.ScimTokenExpiryPast: "expires_at"}
 
 
@@ -41,7 +43,8 @@ async def _values(typed: Form) -> dict[str, Any]:
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
         "tokens": tokens,
-        "may_create": directories.may_empower_directory(acting_member().acts_in.rights),
+        "may_create": directories.may_empower_directory(acting_member().acts_in.rights, acting_member().acts_in.rights),
+        "to_review": {each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
         "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
         "last": requests[0] if requests else None,
         "now": ports().clock.now(),

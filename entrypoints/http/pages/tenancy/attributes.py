@@ -12,10 +12,11 @@ from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, Attribu
 from entrypoints.http.api.tenancy.attributes import ATTRIBUTES as API
 from entrypoints.http.api.tenancy.attributes import AttributeRequest, AttributeUpdateRequest, to_attribute, to_changes_of
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.pages.attribute_forms import attribute_values, to_changes, wrong_value
-from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.attribute_forms import admin_values, to_changes, user_values, wrong_value
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
@@ -28,13 +29,7 @@ OF_GROUP: Final = "/app/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_GROUP: Final = "/api/organizations/<org_slug>/groups/<group_id>/attributes"
 API_OF_MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>/attributes"
 WRITER: Final = "writer:"  # begins the names of the checkboxes of writers
-KINDS: Final = [
-    (AttributeKind.TEXT.value, "Text"),
-    (AttributeKind.NUMBER.value, "Number"),
-    (AttributeKind.BOOLEAN.value, "Yes or no"),
-    (AttributeKind.DATE.value, "Date"),
-    (AttributeKind.LIST.value, "List of texts"),
-]
+KINDS: Final = [(kind.value, label(kind)) for kind in AttributeKind]
 WRITERS: Final = [
     (WRITER + AttributeWriter.ADMIN, "Admins"),
     (WRITER + AttributeWriter.USER, "The user"),
@@ -148,15 +143,8 @@ async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
 async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
     values = await attributes.of_member(ports(), acting_member(), user_id)
     member = (await members.find(ports(), acting_member(), user_id)).account.member
-    name = member.name or member.email
-    return {
-        "path": organization_path(f"/members/{user_id}/attributes"),
-        "user_name": name,
-        "back": (name, organization_path(f"/members/{user_id}")),
-        "attributes_path": _path(),
-        "can_save": may(Capability.MEMBERS_MANAGE),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
-    }
+    path = organization_path(f"/members/{user_id}")
+    return user_values(values, form, Capability.MEMBERS_MANAGE, member.name or member.email, path)
 
 
 @routes.get(OF_MEMBER)
@@ -188,8 +176,7 @@ async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
         "group": group,
         "path": organization_path(f"/groups/{group_id}"),
         "list_path": organization_path("/groups"),
-        "attributes_path": _path(),
-        **attribute_values(values, AttributeWriter.ADMIN, form),
+        **admin_values(values, form, Capability.GROUPS_MANAGE),
     }
 
 

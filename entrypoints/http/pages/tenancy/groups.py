@@ -11,7 +11,8 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import groups
 from core.tenancy.model.groups import Group, GroupFull, GroupNameTaken, GroupUserNotFound
-from entrypoints.http.api.tenancy.groups import GroupMemberRequest, GroupMembersQuery, GroupRequest, GroupsQuery, GroupUpdateRequest
+from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
+from entrypoints.http.api.tenancy.groups import GroupRequest, GroupsQuery, GroupUpdateRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.access import POLICIES
@@ -91,8 +92,8 @@ async def create(org_slug: str, form: Form) -> Response:
 # The users in a group
 
 
-async def _member_values(typed: Form, group_id: UUID, query: GroupMembersQuery | None = None) -> dict[str, Any]:
-    group, query = await find_group(group_id), query or GroupMembersQuery()
+async def _member_values(typed: Form, group_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    group, query = await find_group(group_id), query or AssignmentsQuery()
     listed = await groups.list_members(ports(), acting_member(), group.id, query.page_request(), search=query.search)
     return {**group_values(group), "typed": typed, "members": listed.items, "query": query, **neighbors(query, listed.total)}
 
@@ -106,7 +107,7 @@ async def _member_values(typed: Form, group_id: UUID, query: GroupMembersQuery |
     f"PUT {API_OF_ONE}/members/<user_id>",
     f"DELETE {API_OF_ONE}/members/<user_id>",
 )
-async def show_group(org_slug: str, group_id: UUID, query_args: GroupMembersQuery) -> Response:
+async def show_group(org_slug: str, group_id: UUID, query_args: AssignmentsQuery) -> Response:
     """Show a group with its users."""
     return await console_page("tenancy/group.html", **await _member_values({}, group_id, query_args))
 
@@ -117,7 +118,7 @@ async def show_group(org_slug: str, group_id: UUID, query_args: GroupMembersQuer
 @on_refusal("tenancy/group.html", _member_values, FIELDS)
 async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Add a user to a group."""
-    await groups.add_member_by_email(ports(), acting_member(), group_id, Email(to_model(GroupMemberRequest, form).email))
+    await groups.add_member_by_email(ports(), acting_member(), group_id, Email(to_model(AssignmentRequest, form).email))
     return redirect_with_notice("group-member-added", group_path(group_id))
 
 

@@ -13,12 +13,13 @@ from core.accounts.model.profiles import NameInvalid
 from core.authentication import joining
 from core.authentication.flow.model import Flow
 from core.authentication.joining import AcceptedInvitation
-from core.authentication.methods.invitation import InvitationPassword
+from core.authentication.methods.invitation import InvitationSignIn
 from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
+from core.kernel.proofs import Method
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations, sign_in_policies
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
@@ -85,7 +86,7 @@ async def follow_link() -> Response:
 async def invitation_page() -> Response:
     """Show an invitation.
 
-    The page has buttons to accept and to decline. A new user chooses a password there. Opening it
+    The page has buttons to accept and to decline. A new user chooses a password there, if the organization accepts passwords. Opening it
     changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
     """
     return await _show(link_token() or refuse(LinkIncomplete))
@@ -100,7 +101,8 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         return _ended_page(ended)
     received, answer = opened.received, opened.answer
     invitation = received.invitation
-    chooses_password, is_signed_in = answer is InvitationAnswer.CHOOSE_PASSWORD, answer is InvitationAnswer.SIGNED_IN
+    ways = await sign_in_policies.accepted_ways(ports(), invitation.org_id)
+    is_new_user, is_signed_in = answer is InvitationAnswer.NEW_USER, answer is InvitationAnswer.SIGNED_IN
     values: dict[str, Any] = {
         "design": await branding.get_design(ports(), invitation.org_id),
         "token": token,
@@ -109,14 +111,15 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "email": invitation.email,
         "role": invitation.role_phrase,
         "until": invitation.expires_at,
-        "chooses_password": chooses_password,
+        "is_new_user": is_new_user,
         "other_user": user.email if user is not None and not is_signed_in else None,
         "providers": {},
-        "accepts_password": await sign_in_policies.accepts_password(ports(), invitation.org_id),
+        "accepts_password": Method.PASSWORD in ways,
+        "accepts_passkey": Method.PASSKEY in ways,
         "typed_name": name,
         "wrong": "name" if isinstance(refusal, NameInvalid) else "new_password",
     }
-    if not chooses_password:
+    if not is_new_user:
         values["form_token"] = session_form_token() if is_signed_in else None
         if refusal is not None:
             return refused_page(refusal, "tenancy/invitation.html", **values)
@@ -149,14 +152,15 @@ def _ended_page(refusal: Invalid) -> Response:
 async def accept_by_form() -> Response:
     """Accept an invitation with the form of its page.
 
-    With `new_password` and the token of the email, a new user is signed in, and `name` is their name.
+    With the token of the email, and with `new_password`, a new user is signed in, and `name` is their name. If the organization accepts no
+    passwords, `join` takes the place of `new_password`, and the user continues where they set up what its sign-in policy asks for.
     A signed-in recipient sends the form token of the page. Other recipients sign in afterwards. If
     there was no account with the invited address, one is created.
     """
     form = await read_form()
     token = form.get("token", "")
-    if "new_password" in form:
-        return await _accept_with_password(form, token)
+    if "new_password" in form or "join" in form:
+        return await _join(form, token)
     user = await visitor_with_mfa()
     try:
         accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
@@ -187,24 +191,27 @@ def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Respon
     )
 
 
-async def _accept_with_password(form: dict[str, str], token: str) -> Response:
+async def _join(form: dict[str, str], token: str) -> Response:
     check_browser_form(form)
     name = form.get("name", "")
-    method, flow, cookie = InvitationPassword(token, form["new_password"], name), page_flow(ORGANIZATIONS), cookies.session_cookie()
+    method, flow, cookie = InvitationSignIn(token, form.get("new_password"), name), page_flow(ORGANIZATIONS), cookies.session_cookie()
     try:
-        outcome, launch_url = await sign_in_flow.join(ports(), caller(), flow, method, cookie, presented_browser())
+        outcome, place = await sign_in_flow.join(ports(), caller(), flow, method, cookie, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except (Invalid, Limited) as refusal:
         return await _show(token, refusal, name)
     if isinstance(outcome, Flow):
         return await sign_in_response(outcome, flow)
-    return _continue(await sign_in_response(outcome, flow, to=launch_url), launch_url)
+    return _continue(await sign_in_response(outcome, flow, to=place), place)
 
 
-def _continue(response: Response, launch_url: str | None) -> Response:
-    """Return the redirect to the organization's application, or to the page of the user's organizations, which shows a notice."""
-    if launch_url is None:
+def _continue(response: Response, place: str | None) -> Response:
+    """Return the redirect to the organization's application, or to the page of the user's organizations, which shows a notice.
+
+    A page of ours before that page does not show the notice.
+    """
+    if place is None or place.startswith("/"):
         cookies.set_notice_cookie(response, JOINED)
     return response
 

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
-from core.kernel.roles import Capability
+from core.kernel.roles import Authority, Capability, may_act_on
 from core.kernel.values import Page, PageResult
 from core.tenancy import groups, invitations, members
 from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
@@ -142,8 +142,10 @@ def _is_other(member: ListedMember) -> bool:
 
 
 def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, str, bool]]:
-    """Return the actions that the user may take on a member: label, path and whether it is dangerous."""
-    path, is_other = organization_path(f"/members/{member.user_id}"), _is_other(member)
+    """Return the actions that the user may take on a member: label, path and whether it is dangerous. None on members with more rights."""
+    path, is_other, own = organization_path(f"/members/{member.user_id}"), _is_other(member), acting_member().acts_in
+    if not may_act_on(Authority(own.role, own.rights), member.membership.authority):
+        return []
     return [
         *([("Change role", f"{path}/role", False)] if is_other and may(Capability.ROLES_MANAGE) else []),
         ("Attributes", f"{path}/attributes", False),

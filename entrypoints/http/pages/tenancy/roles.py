@@ -1,4 +1,4 @@
-"""The pages of roles: the table of all roles with their rights, a role with its holders, and the page that deletes one."""
+"""The pages of roles: all roles with their rights, a role with its holders, and its deletion."""
 
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from core.kernel.values import NameUsedTooOften, SlugReserved
 from core.tenancy import roles
 from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown
 from core.tenancy.model.roles import (
+    ALL_SENTENCES,
     SENTENCES,
     CapabilityUnknown,
     NewRole,
@@ -52,7 +53,7 @@ REPLACEMENT_FIELDS: Final[Fields] = {ReplacementMissing: "replacement", RoleUnkn
 
 
 def roles_path(slug: str = "", below: str = "") -> str:
-    """Return the path of the list in the caller's organization, or of the page of a role, or of a page below it."""
+    """Return the path of the list of roles, or of the page of a role, or of a page below it."""
     return organization_path(f"/roles/{slug}{below}" if slug else "/roles")
 
 
@@ -74,7 +75,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 async def show_roles(org_slug: str) -> Response:
     """List the roles of an organization, with a table of their rights."""
     return await console_page(
-        "tenancy/roles.html", roles=await roles.list_all(ports(), acting_member()), capabilities=SENTENCES, path=roles_path()
+        "tenancy/roles.html", roles=await roles.list_all(ports(), acting_member()), capabilities=ALL_SENTENCES, path=roles_path()
     )
 
 
@@ -107,6 +108,7 @@ async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
     return {
         **await _form_values(stored if typed is None else typed),
         "role": listed,
+        "rights": [sentence for capability, sentence in ALL_SENTENCES.items() if capability in listed.role.rights],
         "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
         "can_change": own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights,
         "path": roles_path(role_name),

@@ -12,7 +12,7 @@ from tests.support.builders import NEW_PASSWORD, PASSWORD, run_sql
 from tests.support.direct import ask
 
 UNKNOWN_ID = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"
-PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, SECURITY, SIGN_INS, f"{TWO_FACTOR}/disable"]
+PAGES = [ACCOUNT, EMAIL_PAGE, PASSWORD_PAGE, SECURITY, SIGN_INS]
 
 CHANGES = {
     EXPORT: {},

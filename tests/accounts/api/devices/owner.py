@@ -50,7 +50,7 @@ class Owner:
         )
         device = replace(new_device, **changes)
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
-            await tx.devices.save(device)
+            await tx.devices.add(device)
         return device
 
     async def add_trusted(self, token: str = "trust", **changes: Any) -> Device:

@@ -99,7 +99,7 @@ async def test_a_document_is_previewed_and_then_saved(declared: Store, acme: Ten
     text = page_text(preview)
     assert preview.status == 200
     assert "New permissions invoices:read" in text
-    assert "Role viewer is deleted Users who lose it: 1, groups: 0." in text
+    assert "Role viewer is deleted Users who lose it: 1. Groups that lose it: 0." in text
     assert await declared.document() == DOCUMENT
     refused = await admin.submit(page, page, **fields)
     assert (refused.status, "viewer (1 user)" in page_text(refused)) == (409, True)

@@ -6,11 +6,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from core.applications.model.evaluation import EVALUATION_PATH
+from core.applications.model.evaluation import ACCEPTED_CREDENTIALS, EVALUATION_PATH
 from tests.applications.api.evaluation.asking import Asking, question, reason_of
 from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.dpop import proof_key
+from tests.support.personal_tokens import add_personal_token
+from tests.support.programs import add_credential, add_service_account
 from tests.support.refusals import NOT_ACTIVE, UNAUTHORIZED, refused
 from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
@@ -68,8 +70,15 @@ async def test_tokens_of_others_are_refused(own: OwnTokens, acme: Tenant) -> Non
     await add_api_resource(acme.pool, acme.org, services=(own.shop.store.service,))
     await run_sql(acme.pool, "update api_resource_clients set own_scopes = '{orders:read}'")
     orders = await own.token(resource="https://api.example.com/")
-    for token in (orders, acme.token("owner"), "x.y.z", "scim_live_x"):
-        assert refused(await own.ask(token)) == UNAUTHORIZED
+    personal = (await add_personal_token(acme.ports, acme.people["owner"], acme.org)).text
+    robot = await add_service_account(acme.pool, acme.org, acme.people["owner"].id)
+    program = await (await add_credential(acme.pool, acme.api, robot, acme.org)).token()
+    for token in (orders, acme.token("owner"), personal, program, "x.y.z", "scim_live_x"):
+        answer = await own.ask(token)
+        assert refused(answer) == UNAUTHORIZED
+        assert answer.json["error"] == f"This credential cannot ask for decisions. {ACCEPTED_CREDENTIALS}", token
+    nothing = await own.shop.api.post(EVALUATION_PATH, question(acme.id("member")))
+    assert (nothing.status, nothing.json["error"]) == (401, f"No credential was sent. {ACCEPTED_CREDENTIALS}")
 
 
 async def test_a_token_ends_with_its_credential(own: OwnTokens, acme: Tenant, clock: FakeClock) -> None:

@@ -66,6 +66,9 @@ async def test_the_form_saves_a_document_and_shows_it_again(owner: FakeBrowser, 
     assert "Claims saved." in page_text(page)
     for text in ("groups = cognito:groups", "department = directory:department, name (org)", "level = 3"):
         assert text in page.text.replace("&#39;", "'"), text
+    assert "no longer valid" not in page.text
+    await run_sql(pool, """update service_claims set document = document || '{"names": {"groups": "sub"}}'""")
+    assert "A part of the saved claims is no longer valid" in page_text(await owner.open(CLAIMS))
     assert leads_to(await owner.submit(f"{CLAIMS}/remove", CLAIMS)) == CLAIMS
     assert await run_sql(pool, "select count(*) from service_claims") == [(0,)]
 
@@ -86,6 +89,7 @@ async def test_a_change_is_previewed_with_the_claims_before_and_after(owner: Fak
         ("fixed", "sub = x", "is a claim of the protocol"),
         ("fixed", "tenant", "Write each line as a name"),
         ("fixed", "a = 1\na = 2", "has two lines"),
+        ("fixed", f"a = {'y' * 1100}", "Together, they may have 1024 bytes"),
         ("names", "groups = ", "Write each line as a name"),
         ("names", "phone = x", "is no claim of Gatehouse"),
         ("values", "x = unknown", "is unknown"),
@@ -108,11 +112,26 @@ async def test_a_form_of_an_older_version_is_refused(owner: FakeBrowser, pool: P
     assert (await stored(pool))["fixed"] == {"tenant": "a"}
 
 
-async def test_each_preset_is_a_valid_document_and_names_the_settings_of_its_product(owner: FakeBrowser) -> None:
+async def test_each_preset_replaces_other_names_and_identifies_no_user_by_a_name_that_users_choose(owner: FakeBrowser, pool: Pool) -> None:
+    saved = {
+        "names": "groups = renamed\nroles = r",
+        "prefix_groups": "g-",
+        "prefix_roles": "r-",
+        "values": "preferred_username = email_local_part\nx = email",
+    }
+    saved |= {"preferred_username": "other", "version": "0"}
+    assert leads_to(await owner.submit(CLAIMS, CLAIMS, **saved)) == CLAIMS
+    typed = to_typed(ClaimDocument.read(await stored(pool)), 1)
     for preset in PRESETS:
-        ClaimDocument.parse(to_document(preset.fields))
         page = await owner.open(f"{CLAIMS}?preset={preset.name}")
         assert f"The form below is filled in for {preset.label}." in page_text(page)
+        assert ("roles = r" in page.text, "renamed" in page.text) == (True, False)
+        document = to_document(preset.fill_in(typed))
+        ClaimDocument.parse(document)
+        assert (document["names"], document["prefix"]) == ({"roles": "r"}, {"roles": "r-"}), preset.name
+        assert set(document["values"]) == {"x", "preferred_username"}, preset.name
+        if "preferred_username" in preset.settings:
+            assert document["values"]["preferred_username"]["sources"] == ["email"], "no other user has it"
     assert "The form below is filled in" not in page_text(await owner.open(f"{CLAIMS}?preset=unknown"))
 
 

@@ -107,7 +107,7 @@ async def deactivate_by_directory(world: World) -> None:
 async def revoke_device(world: World) -> None:
     device = make_device(world.acme.people["member"].id, world.clock.now())
     async with world.ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.devices.save(device)
+        await tx.devices.add(device)
     await world.call("DELETE", f"/api/user/devices/{device.id}")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from quart_trio import QuartTrio
@@ -14,12 +15,14 @@ from core.authentication.model.recovery import (
     RecoversMoreRights,
     RecoveryNotAllowed,
     RecoveryNotReachable,
+    TooManyRecoveries,
 )
 from core.kernel import roles
 from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from core.tenancy.model.members import MemberNotFound
 from ports import Ports
 from tests.authentication.api.recovery.lost import REASON, LostUser
+from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import PASSWORD, add_account, add_platform_owner, impersonate, mark_created_by, run_sql, sign_in
 from tests.support.personal_tokens import add_personal_token
@@ -78,7 +81,7 @@ async def test_who_may_start_which_recovery(acme: Tenant, other_tenant: Tenant, 
         ("owner: over the platform", owner, people, acme.id("member"), "FORBIDDEN"),
         ("platform owner: organization's owner", platform.token, people, acme.id("owner"), None),
         ("platform owner: account used by two organizations", platform.token, people, str(shared.id), None),
-        ("platform owner: oneself", platform.token, people, str(platform.account.id), CannotRecoverSelf),
+        ("platform owner: oneself", platform.token, people, str(platform.account.id), PlatformOwnerNotRecovered),
         ("platform owner: another one", platform.token, people, str(second_steward.id), PlatformOwnerNotRecovered),
         ("platform owner: over the organization", platform.token, members, acme.id("member"), "FORBIDDEN"),
     ]
@@ -107,6 +110,35 @@ async def test_a_right_that_the_issuer_lacks_refuses(ada: LostUser, monkeypatch:
     answer = await ada.acme.api.post(ada.path, {"reason": REASON}, token=ada.acme.token("admin"))
     assert (answer.status, answer.json["error"]) == (403, str(RecoversMoreRights.__doc__))
     assert await ada.issue("owner")
+
+
+async def test_a_recovery_without_its_link_is_refused_and_changes_nothing(
+    ada: LostUser, platform: Platform, console: FakeBrowser, pool: Pool, clock: FakeClock
+) -> None:
+    """The limit of links per hour holds for all issuers together. The earlier recovery goes on."""
+    acme, in_console = ada.acme, f"/app/organizations/acme/members/{ada.account.id}/recovery"
+    by_platform = f"/api/platform/users/{ada.account.id}/recovery"
+
+    async def state() -> list[object]:
+        tables = ("account_recoveries", "mails", "mfa_events", "audit_log", "sessions where ended_at is not null")
+        return [await run_sql(pool, f"select count(*) from {table}") for table in tables]  # noqa: S608  (names of ours)
+
+    for _ in range(5):
+        code = await ada.issue()
+        clock.advance(timedelta(minutes=1))
+    before = await state()
+    routes = {ada.path: acme.token("admin"), by_platform: platform.token}
+    for path, token in routes.items():
+        answer = await acme.api.post(path, {"reason": REASON}, token=token)
+        assert (answer.status, answer.json["error"]) == (429, str(TooManyRecoveries.__doc__)), path
+        assert answer.headers["Retry-After"] == "3300", path
+    question = await console.open(in_console)
+    page = await console.send(in_console, form_token=form_token(question), form_key="1" * 22, reason=REASON)
+    assert (page.status, str(TooManyRecoveries.__doc__) in page.text) == (429, True)
+    assert await state() == before
+    assert leads_to(await ada.open(await ada.link(), code)).startswith("/auth/recover/")
+    await run_sql(pool, "update mails set created_at = created_at - interval '55 minutes'")
+    assert await ada.issue()
 
 
 async def test_an_organization_cancels_only_its_own_recoveries(ada: LostUser, platform: Platform) -> None:

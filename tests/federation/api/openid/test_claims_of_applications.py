@@ -251,3 +251,32 @@ async def test_a_preview_shows_the_claims_before_and_after_and_stores_nothing(ap
     assert refused(await acme.api.post(f"{path(acme)}/preview", {"fixed": {"sub": "b"}}, token=acme.token("owner"))) == BAD
     await application.configure(redirect_uris=[])
     assert (await acme.api.post(f"{path(acme)}/preview", document, token=acme.token("owner"))).json == {"before": None, "after": None}
+
+
+async def test_a_stored_document_of_other_rules_stops_no_sign_in_and_gives_no_wrong_claim(
+    application: OpenIdClient, acme: Tenant, user: Account
+) -> None:
+    """Documents were stored before a rule, by a later release, or with an attribute that is gone."""
+    await run_sql(acme.pool, """update users set profile_details = '{"preferred_username": "owner@acme.example"}' where id = %s""", user.id)
+    assert (await put(acme, {"fixed": {"tenant": "acme"}})).status == 200
+    stale: dict[str, Any] = {
+        "names": {"preferred_username": "email", "email": "mail", "roles": "sub"},
+        "fixed": {"org_id": "another", "tenant": "acme"},
+        "values": {
+            "email_verified": {"sources": ["name"]},
+            "nickname": {"sources": ["preferred_username"], "scope": "later"},
+            "cost": {"sources": ["attribute:gone"]},
+        },
+        "groups": {"which": "later", "value": "later"},
+        "access_token": ["roles", "gone"],
+    }
+    before = await application.tokens(scope=SCOPE)
+    await run_sql(acme.pool, "update service_claims set document = %s", Jsonb(stale))
+    for tokens in (await application.refresh(before), await application.tokens(scope=SCOPE)):
+        for found in (await application.id_claims(tokens), await application.userinfo(tokens)):
+            assert (found["mail"], found["tenant"], found["email_verified"]) == (EMAIL, "acme", True)
+            assert (found["sub"], found["roles"]) == (str(user.id), ["admin"])
+            assert not {"email", "org_id", "nickname", "cost"} & found.keys()
+        assert claims(tokens)["roles"] == ["admin"]
+    shown = await acme.api.get(f"{acme.path}/services/shop/claims", token=acme.token("owner"))
+    assert (shown.status, shown.json["names"]) == (200, {"email": "mail"}), "the parts that count"

@@ -1,8 +1,6 @@
-"""The claim settings that products document, read from the tokens of an application.
+"""The claim settings that products document, read from the tokens of an application. The user is in the groups of the settings."""
 
-Roles stand for groups, under the name `groups`: both are lists of texts.
-"""
-
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,28 +8,42 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
-from entrypoints.http.pages.applications.claim_forms import find_preset, to_document
+from entrypoints.http.pages.applications.claim_forms import PRESETS, find_preset, to_document
 from tests.federation.api.openid.client import OpenIdClient
-from tests.support.builders import EMAIL, add_member
+from tests.support.builders import EMAIL, add_member, run_sql
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 SCOPE: Final = "openid profile email groups roles"
-ROLES_AS_GROUPS: Final = {"names": {"roles": "groups", "groups": "other_groups"}}
-NAME: Final = EMAIL.partition("@")[0]
+GROUPS: Final = ("argocd-admins", "grafana-admins")
 
 
 @pytest.fixture
 async def application(signed_in: OpenIdClient, user: Account, acme: Tenant) -> OpenIdClient:
     await signed_in.agree_before(user, *Scope)
     await add_member(acme.pool, acme.org, user.id, "admin", confirmed=True)
+    groups = GroupAdmin(acme, "owner")
+    for name in (*GROUPS, "empty"):
+        group = await groups.create(name)
+        if name in GROUPS:
+            assert (await groups.add(group, user.id)).status == 204
     return signed_in
+
+
+def setting(preset: str, pattern: str) -> tuple[str, ...]:
+    """Return the parts of a setting, as the page shows it for the product."""
+    chosen = find_preset(preset)
+    assert chosen is not None
+    found = re.search(pattern, chosen.settings)
+    assert found is not None, chosen.settings
+    return found.groups()
 
 
 async def claims_with(application: OpenIdClient, acme: Tenant, preset: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the claims of the ID token and of the userinfo endpoint with the preset of a product."""
     chosen = find_preset(preset)
     assert chosen is not None
-    document = {**to_document(chosen.fields), **ROLES_AS_GROUPS, **changes, "version": 0}
+    document = {**to_document(chosen.fill_in({})), "version": 0, **changes}
     answer = await acme.api.call("PUT", f"{acme.path}/services/shop/claims", document, token=acme.token("owner"))
     assert answer.status == 200, answer.text
     tokens = await application.tokens(scope=SCOPE)
@@ -44,11 +56,13 @@ async def test_grafana_finds_the_login_the_groups_and_the_role(application: Open
     https://grafana.com/docs/grafana/latest/setup-grafana/configure-access/configure-authentication/generic-oauth/
     """
     id_token, userinfo = await claims_with(application, acme, "grafana")
+    (login,), (groups,) = setting("grafana", r"login_attribute_path = (\w+)"), setting("grafana", r"groups_attribute_path = (\w+)")
+    # JMESPath: contains(groups[*], 'grafana-admins') && 'Admin' || 'Viewer'
+    path, group, yes, no = setting("grafana", r"role_attribute_path = contains\((\w+)\[\*\], '([\w-]+)'\) && '(\w+)' \|\| '(\w+)'")
     for claims in (id_token, userinfo):
-        assert claims["preferred_username"] == NAME  # login_attribute_path = preferred_username
-        assert claims["groups"] == ["admin"]  # groups_attribute_path = groups
-        role = "Admin" if "admin" in claims["groups"] else "Viewer"  # contains(groups[*], 'admin') && 'Admin' || 'Viewer'
-        assert (role, claims["email"]) == ("Admin", EMAIL)
+        assert (claims[login], claims["email"]) == (EMAIL, EMAIL)
+        assert claims[groups] == [*GROUPS]
+        assert (yes if group in claims[path] else no) == "Admin"
 
 
 def kubernetes_user(
@@ -71,12 +85,12 @@ def kubernetes_user(
 async def test_kubernetes_reads_the_user_the_groups_and_a_required_claim(application: OpenIdClient, acme: Tenant) -> None:
     id_token, _ = await claims_with(application, acme, "kubernetes", fixed={"tenant": "acme"})
     user = kubernetes_user(id_token, username="email", groups="groups", groups_prefix="oidc:", required={"tenant": "acme"})
-    assert user == (EMAIL, ["oidc:admin"])
+    assert user == (EMAIL, [f"oidc:{name}" for name in GROUPS])
 
 
 async def test_kubernetes_can_get_the_prefix_in_the_token(application: OpenIdClient, acme: Tenant) -> None:
-    id_token, _ = await claims_with(application, acme, "kubernetes", prefix={"roles": "oidc:"})
-    assert kubernetes_user(id_token, username="email", groups="groups") == (EMAIL, ["oidc:admin"])
+    id_token, _ = await claims_with(application, acme, "kubernetes", prefix={"groups": "oidc:"})
+    assert kubernetes_user(id_token, username="email", groups="groups") == (EMAIL, [f"oidc:{name}" for name in GROUPS])
 
 
 async def test_argo_cd_maps_a_group_to_a_role(application: OpenIdClient, acme: Tenant) -> None:
@@ -85,37 +99,51 @@ async def test_argo_cd_maps_a_group_to_a_role(application: OpenIdClient, acme: T
     https://argo-cd.readthedocs.io/en/stable/operator-manual/user-management/
     """
     id_token, _ = await claims_with(application, acme, "argo-cd")
-    scopes, policy = ["groups", "email"], {"admin": "role:admin"}  # g, admin, role:admin
+    group, role = setting("argo-cd", r"policy.csv: g, ([\w-]+), (role:\w+)")
+    scopes, policy = ["groups", "email"], {group: role}
     subjects = [value for claim in scopes for value in (id_token[claim] if isinstance(id_token[claim], list) else [id_token[claim]])]
     assert [policy[subject] for subject in subjects if subject in policy] == ["role:admin"]
 
 
-async def test_vault_names_the_entity_and_its_group_aliases(application: OpenIdClient, acme: Tenant) -> None:
+async def test_vault_names_the_entity_and_its_group_aliases(application: OpenIdClient, acme: Tenant, user: Account) -> None:
     """`groups_claim` must be a list of texts, and `user_claim` a text. `bound_claims` compares values.
 
     https://developer.hashicorp.com/vault/api-docs/auth/jwt#create-update-role
     """
     id_token, _ = await claims_with(application, acme, "vault", fixed={"tenant": "acme"})
-    assert id_token["preferred_username"] == NAME  # user_claim
-    assert id_token["groups"] == ["admin"]  # groups_claim
+    (user_claim,), (groups_claim,) = setting("vault", r'user_claim="(\w+)"'), setting("vault", r'groups_claim="(\w+)"')
+    assert id_token[user_claim] == str(user.id)
+    assert id_token[groups_claim] == [*GROUPS]
     assert id_token["tenant"] in ["acme"]  # bound_claims
     assert "_claim_sources" not in id_token
 
 
-async def test_gitlab_finds_the_user_name_and_the_groups(application: OpenIdClient, acme: Tenant) -> None:
+async def test_gitlab_finds_the_user_and_the_groups(application: OpenIdClient, acme: Tenant, user: Account) -> None:
     """OmniAuth merges the ID token and userinfo. GitLab takes `uid_field`, the email address, the name and `groups_attribute`.
 
     https://docs.gitlab.com/administration/auth/oidc/
     """
     id_token, userinfo = await claims_with(application, acme, "gitlab")
     raw = {**id_token, **userinfo}
-    assert raw["preferred_username"] == NAME  # uid_field
+    assert raw[setting("gitlab", r'uid_field: "(\w+)"')[0]] == str(user.id)
     assert (raw["email"], raw["email_verified"]) == (EMAIL, True)
-    assert {*raw["groups"]} & {"admin"}, "admin_groups"
+    assert {*raw[setting("gitlab", r'groups_attribute: "(\w+)"')[0]]} & {"grafana-admins"}, "admin_groups"
+
+
+async def test_no_user_takes_the_name_of_another_one_at_a_product(application: OpenIdClient, acme: Tenant, user: Account) -> None:
+    """Users choose their `preferred_username`. No preset, and no setting of it, finds a user by such a name."""
+    await run_sql(acme.pool, 'update users set profile_details = \'{"preferred_username": "owner"}\' where id = %s', user.id)
+    for preset in PRESETS:
+        version = (await acme.api.get(f"{acme.path}/services/shop/claims", token=acme.token("owner"))).json["version"]
+        id_token, userinfo = await claims_with(application, acme, preset.name, version=version)
+        named = {*re.findall(r"(?:login_attribute_path = |username-claim=|user_claim=\"|uid_field: \")(\w+)", preset.settings)}
+        assert named <= {"sub", "email"}, preset.name
+        if "preferred_username" in preset.reads:
+            assert id_token["preferred_username"] == userinfo["preferred_username"] == EMAIL, preset.name
 
 
 async def test_an_application_that_needs_a_user_name_gets_one_without_a_profile(application: OpenIdClient, acme: Tenant) -> None:
     """As in the case of applications that refuse a sign-in without preferred_username."""
     id_token, userinfo = await claims_with(application, acme, "gitlab")
     assert "name" not in userinfo, "the user has filled in nothing"
-    assert id_token["preferred_username"] == userinfo["preferred_username"] == NAME
+    assert id_token["preferred_username"] == userinfo["preferred_username"] == EMAIL

@@ -15,6 +15,7 @@ from tests.support.saml import NS, add_application
 from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import GroupAdmin
 
 BASIC: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:basic"
 URI: Final = "urn:oasis:names:tc:SAML:2.0:attrname-format:uri"
@@ -97,6 +98,37 @@ async def test_too_many_values_are_refused_with_a_sentence(
     assert "The attribute teams has more than 500 values." in page.text
     preview = await acme.api.get(f"{acme.path}/services/shop/sign-in-preview", token=acme.token("owner"))
     assert preview.status == 200
+
+
+async def test_values_that_would_be_split_otherwise_are_refused_with_a_sentence(
+    browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, member: Account
+) -> None:
+    """Each source of a name that others choose: a group, an attribute, a directory, a profile."""
+    mapping = {"attribute:teams": "teams", "groups": "memberOf", "directory:department": "ou", "name": "displayName"}
+    formats = {name: AttributeFormat(separator=";;") for name in mapping.values()}
+    shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping, attribute_formats=formats)
+    await add_service_user(ports, shop.id, member.id, signed_in=False)
+    groups = GroupAdmin(acme, "owner")
+    group = await groups.create("Sales")
+    assert (await groups.add(group, member.id)).status == 204
+    good: dict[str, list[str]] = {"teams": ["a;b", "c"], "memberOf": ["Sales"], "ou": ["R;D"], "displayName": ["Ada"]}
+    for name, values in (
+        ("", []),
+        *(("teams", wrong) for wrong in (["a;;admins"], ["a;", "b"], [";;"])),
+        *((each, ["x;;admins"]) for each in ("memberOf", "ou", "displayName")),
+    ):
+        now = {**good, **({name: values} if name else {})}
+        await run_sql(pool, "update attribute_values set attributes = %s", Jsonb({"teams": now["teams"]}))
+        await run_sql(pool, "update groups set name = %s", now["memberOf"][0])
+        await run_sql(pool, "update scim_users set attributes = %s", Jsonb({"department": now["ou"][0]}))
+        await run_sql(pool, "update users set name = %s where id = %s", now["displayName"][0], member.id)
+        if not name:
+            found = await attributes(browser, shop)
+            assert {each: texts for each, (_, texts) in found.items()} == {each: [";;".join(texts)] for each, texts in good.items()}
+            continue
+        page = await browser.open(await browser.start_sign_on(shop))
+        assert (page.status, "SAMLResponse" in page.text) == (403, False), values
+        assert f"A value of the attribute {name} contains the separator “;;”" in page.text, values
 
 
 async def configure(acme: Tenant, **fields: Any) -> Answer:

@@ -19,7 +19,7 @@ from tests.support.programs import Program
 from tests.support.tenants import Tenant
 
 End = Callable[[Tenant, Platform], Awaitable[Any]]
-GRANTS = ["services.manage", "api_keys.manage", "integrations.manage"]
+GRANTS = ["services.manage", "api_keys.manage", "integrations.manage", "members.manage", "end_users.manage"]
 
 
 async def remove(acme: Tenant, platform: Platform) -> Answer:

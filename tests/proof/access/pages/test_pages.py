@@ -24,6 +24,7 @@ REFUSED: Final = {"GET /app/account/subscriptions/<subscription_id>": "the owner
 WITHOUT_PAGE: Final = {
     "GET /app",
     *(f"GET /app/account/{part}" for part in ("two-factor", "devices", "sessions")),
+    *(f"GET /app/account/{part}" for part in ("two-factor/disable", "passkeys/second-factor")),  # they lead on while it is off
     "GET /app/organizations/<org_slug>/audit-log/export",
     "GET /app/organizations/<org_slug>/members/export",
     "GET /app/organizations/<org_slug>/sign-ins/export",

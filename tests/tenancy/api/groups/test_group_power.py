@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import MEMBER, ROLES, Capability, RoleName
 from core.tenancy.model.groups import GroupAboveOwn
 from core.tenancy.model.members import MemberHasMoreRights
+from tests.programs.service_accounts import add_robot
 from tests.support.builders import Answer, add_account, run_sql
-from tests.support.services import add_service, add_service_user
+from tests.support.personal_tokens import add_personal_token
+from tests.support.services import add_service, add_service_role, add_service_user
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin
 
@@ -56,6 +59,26 @@ async def test_a_group_is_deleted_and_gets_values_only_with_power_over_each_memb
     assert (await manager.call("PATCH", f"/{group}", {"name": "Renamed"})).status == 200
     assert (await GroupAdmin(acme, "owner").remove(group, acme.id(target))).status == 204
     assert [(await manager.call(*change)).status for change in changes] == [200, 204]
+
+
+async def test_adding_to_a_group_takes_the_rights_grants_and_scopes_to_give_what_it_gives(acme: Tenant) -> None:
+    """A service account needs an owner's grant, and a token the scopes. The routes that give these to one user ask for the same."""
+    service, owner, member = await add_service(acme.pool, acme.org), GroupAdmin(acme, "owner"), acme.id("member")
+    role = await add_service_role(acme.pool, service)
+    plain, giving, opening = [await owner.create(name) for name in ("Plain", "Giving", "Opening")]
+    await run_sql(acme.pool, "insert into service_role_groups values (%s, %s, %s, %s, now())", acme.org, service, role, giving)
+    assert (await owner.assign("shop", opening)).status in (200, 201, 204)
+    grants: Sequence[Sequence[str]] = (["groups.manage"], ["groups.manage", "service_roles.assign"], ["groups.manage", "end_users.manage"])
+    robots = [await add_robot(acme, role="admin", granted_capabilities=list(granted)) for granted in grants]
+    some = (ApiScope.MEMBERS_READ, ApiScope.MEMBERS_WRITE)
+    texts = [(await add_personal_token(acme.ports, acme.people["owner"], acme.org, scopes)).text for scopes in (some, None)]
+
+    async def statuses(token: str) -> list[int]:
+        path = f"{acme.path}/groups"
+        return [(await acme.api.call("PUT", f"{path}/{group}/members/{member}", token=token)).status for group in (plain, giving, opening)]
+
+    assert [await statuses(robot.token) for robot in robots] == [[204, 403, 403], [204, 204, 403], [204, 403, 204]]
+    assert [await statuses(text) for text in texts] == [[204, 403, 403], [204, 204, 204]]
 
 
 async def test_only_callers_with_power_over_a_member_change_their_attributes(manager: GroupAdmin, acme: Tenant) -> None:

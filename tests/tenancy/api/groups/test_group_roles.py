@@ -2,16 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from adapters.postgres.authentication.openid import further_sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import member_rights_array
-from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
-from core.kernel.roles import MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
-from core.tenancy import group_roles
+from core.kernel.roles import MEMBER, ROLES, Capability, RoleName
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
 from core.tenancy.model.groups import GroupWithoutRole
 from core.tenancy.model.members import MemberHasMoreRights
@@ -298,32 +295,15 @@ async def test_members_and_tokens_name_the_roles_of_groups_after_the_own_one(rol
         "admin@acme.example": ["admin"],
         "member@acme.example": ["member", "admin", "auditor"],
     }
+    counted = (await acme.api.get(f"{acme.path}/roles", token=acme.token("owner"))).json["roles"]
+    numbers = {each["slug"]: (each["members"], each["members_by_groups"]) for each in counted}
+    assert numbers == {"owner": (1, 0), "admin": (1, 1), "member": (1, 0), "auditor": (0, 1), "keeper": (0, 0)}
     [own] = (await acme.api.get("/api/organizations", token=acme.token("member"))).json
     assert (own["membership"]["role"], own["membership"]["roles"]) == ("member", ["member", "admin", "auditor"])
     await add_service(acme.pool, acme.org, "store")
     sql = f"select {further_sql('false')} from users u, services v, organizations vo, memberships m where u.email = %s and m.user_id = u.id"  # noqa: S608
     [(facts,)] = await run_sql(acme.pool, f"{sql} and m.org_id = vo.id and v.org_id = vo.id", "member@acme.example")
     assert facts["further_roles"] == ["admin", "auditor"]
-
-
-async def test_each_role_of_a_member_has_a_source(roles: Roles, acme: Tenant, pool: Pool) -> None:
-    for role in ("auditor", "admin", "member"):
-        await roles.group(role, "member")
-    stopped = await roles.group("keeper", "member")
-    await run_sql(pool, "update groups set mapping_stopped_at = now() where id = %s", UUID(stopped))
-    context = OrganizationContext(acme.org, acme.slug, OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
-    owner = Member(
-        user_id=acme.people["owner"].id, email=acme.people["owner"].email, session_id=acme.sessions["owner"].session_id, acts_in=context
-    )
-
-    async def sources(name: str) -> list[tuple[str, str | None]]:
-        found = await group_roles.list_sources(acme.ports, owner, acme.people[name].id)
-        return [(each.role.name, None if each.group is None else each.group.name) for each in found]
-
-    by_groups: list[tuple[str, str | None]] = [("admin", "Group admin 1"), ("auditor", "Group auditor 0"), ("member", "Group member 2")]
-    assert await sources("member") == [("member", None), *by_groups]
-    await run_sql(pool, "update users set is_platform_owner = true where email = 'member@acme.example'")
-    assert await sources("member") == [("member", None)]
 
 
 async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -> None:

@@ -52,6 +52,18 @@ THINGS = {
 }
 
 
+async def test_names_that_look_alike_are_equal(groups: GroupAdmin, acme: Tenant) -> None:
+    """Unicode writes an accented letter in two ways, and has wide letters and ligatures."""
+    roles, token = f"{acme.path}/roles", acme.token("owner")
+    for name, others in {"École": ("E\u0301cole", "e\u0301COLE"), "Office": ("O\ufb03ce", "\uff2fffice")}.items():
+        await groups.create(name)
+        assert (await acme.api.post(roles, {"name": name, "capabilities": []}, token=token)).status == 201
+        for other in others:
+            taken = await groups.call("POST", "", {"name": other})
+            assert (taken.status, taken.json["error_code"]) == (409, "CONFLICT"), other
+            assert (await acme.api.post(roles, {"name": other, "capabilities": []}, token=token)).status == 409, other
+
+
 async def test_what_a_directory_sees_as_groups_has_different_names(groups: GroupAdmin) -> None:
     named = Named(groups)
     await named.create()

@@ -1,6 +1,7 @@
 """Accepting an invitation on one page: new users, signed-in users and other users (security A-7, A-10, G-2, R-3, R-5; decision 249)."""
 
 import hashlib
+import json
 import re
 from html import unescape
 from typing import Final
@@ -11,14 +12,20 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
+from core.authentication.model.login import InviteeNeedsPassword
+from core.kernel.causes import SYSTEM
+from core.kernel.sign_in_policy.rules import Rules
+from core.tenancy.model.sign_in_policies import SignInPolicy
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
-from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, add_account, deliver, link, run_sql
+from tests.support.browser import SIGN_IN, FakeBrowser, form_token, hidden_fields, leads_to
+from tests.support.builders import BASE_URL, EMAIL, NEW_PASSWORD, PASSWORD, Answer, add_account, deliver, link, run_sql
 from tests.support.mfa import Authenticator, add_mfa
+from tests.support.passkeys.authenticator import SoftAuthenticator
+from tests.support.passkeys.users import sign_in_with_passkey
 from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -217,3 +224,73 @@ async def test_a_signed_in_recipient_declines_with_the_hash(acme: Tenant, app: Q
     answer = await browser.send(DECLINE, token=hashed)
     assert (answer.status, "signs people in for <bdi>Acme</bdi>" in answer.text) == (200, True)
     assert await acme.statuses() == {EMAIL: "rejected"}
+
+
+# Without a password
+
+
+async def join_without_password(browser: FakeBrowser, token: str) -> Answer:
+    page = await open_page(browser, token)
+    assert 'name="new_password"' not in page.text
+    return await browser.send(PAGE, token=token, form_token=form_token(page), name="Ada Lovelace", join=hidden_fields(page)["join"])
+
+
+async def store_policy(acme: Tenant, document: dict[str, object]) -> None:
+    policy = SignInPolicy(org_id=acme.org, rules=Rules.read(document), changed_at=acme.ports.clock.now())
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sign_in_policies.put(policy)
+
+
+@pytest.mark.parametrize("document", [{"methods": ["passkey"]}, {"phishing_resistant": ["everyone"]}], ids=str)
+async def test_a_new_user_joins_with_a_passkey_where_passwords_are_not_accepted(
+    acme: Tenant, browser: SamlBrowser, sent: FakeMailTransport, ports: Ports, document: dict[str, object]
+) -> None:
+    """One email, one page, and the page of the passkey. What a squatter left behind is gone."""
+    squatter = await add_account(ports, verified=False)
+    token = await invited(acme, sent)
+    await store_policy(acme, document)
+    enroll = leads_to(await join_without_password(browser, token))
+    assert enroll == "/app/enroll?org=acme&next=%2Fapp%2Faccount%2Forganizations"
+    asked = await browser.open(enroll)
+    assert ("Create a passkey" in asked.text, "Set a password" in asked.text, "authenticator app" in asked.text) == (True, False, False)
+    assert leads_to(await browser.open("/app/organizations/acme")).startswith("/app/enroll"), "not without the passkey"
+    authenticator, new = SoftAuthenticator(origin=BASE_URL), "/app/account/passkeys/new"
+    options = re.search('data-options="([^"]*)"', (await browser.open(new)).text)
+    assert options is not None
+    credential = json.dumps(authenticator.create(json.loads(unescape(options[1]))))
+    added = await browser.submit("/app/account/passkeys", page=new, credential=credential, kind="passkey")
+    assert leads_to(added) == "/app/account/security"
+    assert leads_to(await browser.open(enroll)) == ORGANIZATIONS
+    assert (await browser.open("/app/organizations/acme")).status == 200
+    assert await membership(acme) == [("member", True, True, "Ada Lovelace")]
+    assert await run_sql(acme.pool, "select password_hash from users where id = %s", squatter.id) == [(None,)]
+    assert (await sign_in_with_passkey(acme.api, authenticator)).status == 200
+
+
+async def test_a_new_user_without_a_password_goes_on_to_the_application(
+    acme: Tenant, browser: SamlBrowser, sent: FakeMailTransport
+) -> None:
+    """The application asks for the passkey by its flow."""
+    await add_service(acme.pool, acme.org)
+    await run_sql(acme.pool, "update services set launch_url = 'https://shop.example.com/start'")
+    token = await invited(acme, sent)
+    await store_policy(acme, {"phishing_resistant": ["everyone"]})
+    assert leads_to(await join_without_password(browser, token)) == "https://shop.example.com/start"
+    assert await browser.is_in()
+
+
+async def test_no_user_joins_without_a_password_by_a_wrong_form(
+    acme: Tenant, browser: SamlBrowser, sent: FakeMailTransport, ports: Ports
+) -> None:
+    """Neither where passwords are accepted, nor from another site, nor into an account that has a user."""
+    token = await invited(acme, sent)
+    page = await open_page(browser, token)
+    refused = await browser.send(PAGE, token=token, form_token=form_token(page), join="yes")
+    assert (refused.status, 'name="new_password"' in refused.text) == (400, True)
+    assert str(InviteeNeedsPassword.__doc__) in unescape(refused.text)
+    await store_policy(acme, {"methods": ["passkey"]})
+    assert (await browser.send(PAGE, token=token, join="yes")).status == 403
+    user = await add_account(ports)
+    taken = await browser.send(PAGE, token=token, form_token=form_token(page), join="yes")
+    assert (taken.status, await browser.is_in()) == (400, False)
+    assert await run_sql(acme.pool, "select count(*) from memberships where user_id = %s", user.id) == [(0,)]

@@ -21,7 +21,11 @@ async def save(acme: Tenant, rules: dict[str, Any], service: str | None = None, 
     return await acme.api.call("PUT", path_of(acme, service), {**rules, "version": seen}, token=acme.token(by))
 
 
+async def try_preview(acme: Tenant, rules: dict[str, Any], service: str | None = None) -> Answer:
+    return await acme.api.post(f"{path_of(acme, service)}/preview", rules, token=acme.token("owner"))
+
+
 async def preview(acme: Tenant, rules: dict[str, Any], service: str | None = None) -> Any:
-    answer = await acme.api.post(f"{path_of(acme, service)}/preview", rules, token=acme.token("owner"))
+    answer = await try_preview(acme, rules, service)
     assert answer.status == 200, answer.text
     return answer.json

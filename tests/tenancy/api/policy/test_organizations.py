@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.sign_in_policy.rules import METHODS
 from core.kernel.values import rfc3339
 from core.tenancy import sign_in_policies
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
@@ -17,7 +18,7 @@ from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
-from tests.tenancy.api.policy.policies import load, path_of, preview, save
+from tests.tenancy.api.policy.policies import load, path_of, preview, save, try_preview
 
 DAY = timedelta(days=1)
 NO_RULES = {
@@ -55,6 +56,33 @@ async def sign_in_with_second_factor(acme: Tenant, ports: Ports) -> None:
 async def give_passkey(pool: Pool, user_id: UUID | str, count: int = 1) -> None:
     """Let the account have passkeys for the decision, which knows only their number."""
     await run_sql(pool, "update users set passkey_count = %s where id = %s", count, user_id)
+
+
+@pytest.mark.parametrize("service", [None, "shop"])
+async def test_a_method_that_is_not_set_up_cannot_be_allowed_but_can_stay(
+    acme: Tenant, ports: Ports, pool: Pool, service: str | None
+) -> None:
+    """Every method is tried. This installation has no identity provider and no sign-in by email."""
+    await add_service(pool, acme.org, "shop")
+    await sign_in_with_second_factor(acme, ports)
+    usable = ["password", "passkey", "totp"]
+    for method in METHODS:
+        rules = {"methods": ["password", "totp", method]}
+        answers = [await save(acme, rules, service), await try_preview(acme, rules, service)]
+        assert [answer.status for answer in answers] == ([200] * 2 if method in usable else [400] * 2), method
+        if method not in usable:
+            message = f"methods: No user can sign in with {method} here. Leave it out, or set it up first."
+            assert [answer.json["error"] for answer in answers] == [message] * 2
+    assert (await load(acme, service))["methods"] == ["password", "totp"]
+    # The settings of the installation can change after the policy was saved.
+    stored = """update sign_in_policies set rules = '{"methods": ["password", "provider:websuite"]}'"""
+    await run_sql(pool, stored)
+    kept = {"methods": ["password", "totp", "provider:websuite"]}
+    assert (await preview(acme, kept, service))["unusable_methods"] == ["provider:websuite"]
+    assert (await preview(acme, {"methods": usable}, service))["unusable_methods"] == []
+    assert (await save(acme, kept, service)).status == 200
+    refused = await save(acme, {"methods": ["provider:websuite"]}, service)
+    assert (refused.status, "could not sign in with these methods" in refused.json["error"]) == (400, True)
 
 
 async def test_an_organization_has_no_rules_at_first(acme: Tenant) -> None:
@@ -137,7 +165,7 @@ async def test_rules_that_only_a_passkey_meets_are_refused_at_an_address_of_numb
         ({"methods": ["passkey"]}, "could not sign in yourself"),
         ({"admin_networks": ["192.0.2.0/24"]}, "is outside these networks"),
         ({"methods": ["totp"], "grace_days": 14}, "could not sign in with these methods"),
-        ({"methods": ["provider:websuite"], "grace_days": 14}, "could not sign in with these methods"),
+        ({"methods": ["provider:websuite"], "grace_days": 14}, "methods: No user can sign in with provider:websuite here"),
         ({"methods": ["password"], "second_factor": ["high_risk"], "grace_days": 14}, "could not sign in with these methods"),
         ({"methods": ["password", "totp"], "phishing_resistant": ["admins"], "grace_days": 14}, "could not sign in with these methods"),
         ({"methods": ["smoke"]}, "methods: 'smoke' is unknown"),
@@ -164,7 +192,7 @@ async def test_an_applications_policy_adds_to_that_of_its_organization(
     await sign_in_with_second_factor(acme, ports)
     service = await add_service(pool, acme.org)
     assert (await save(acme, {"session_idle_minutes": 60, "methods": ["password", "passkey"]})).status == 200
-    saved = await save(acme, {"session_idle_minutes": 240, "methods": ["password", "email", "passkey"]}, "shop")
+    saved = await save(acme, {"session_idle_minutes": 240, "methods": ["password", "totp", "passkey"]}, "shop")
     assert saved.status == 200, saved.text
     assert saved.json["in_force"]["session_idle_minutes"] == 60
     assert saved.json["in_force"]["methods"] == ["password", "passkey"]
@@ -172,7 +200,7 @@ async def test_an_applications_policy_adds_to_that_of_its_organization(
     [entry] = [entry for entry in await acme.log() if entry["action"] == "service.sign_in_policy.updated"]
     assert entry["target_id"] == str(service)
     # Together, the two would allow nothing that everyone has.
-    refused = await save(acme, {"methods": ["totp", "provider:websuite", "email"]})
+    refused = await save(acme, {"methods": ["totp"]})
     assert refused.status == 400
     removed = await acme.api.delete(path_of(acme, "shop"), token=acme.token("owner"))
     assert removed.status == 204
@@ -186,7 +214,7 @@ async def test_an_applications_policy_adds_to_that_of_its_organization(
     ("setting", "rules"),
     [
         ({"required_acr": "phr"}, {"methods": ["password"]}),
-        ({"required_acr": "phr"}, {"methods": ["password", "totp", "provider:websuite"]}),
+        ({"required_acr": "phr"}, {"methods": ["password", "totp", "email"]}),
         ({"required_acr": "mfa"}, {"methods": ["password"]}),
         ({"email_sign_in": False}, {"methods": ["email"]}),
     ],
@@ -254,7 +282,7 @@ async def test_a_preview_counts_email_as_a_way_where_an_application_offers_it(ac
     await add_service_user(ports, shop, user.id)
     await add_identity(pool, user.id, "websuite")
     rules = {"methods": ["password", "email", "passkey", "totp"]}
-    assert (await preview(acme, rules))["end_users"]["stopped_now"] == 1
+    assert (await preview(acme, {"methods": ["password", "passkey", "totp"]}))["end_users"]["stopped_now"] == 1
     await run_sql(pool, "update services set email_sign_in = true where id = %s", shop)
     assert [(await preview(acme, rules, place))["end_users"]["stopped_now"] for place in (None, "shop")] == [0, 0]
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
+from uuid import uuid4
 
 import pytest
 from quart_trio import QuartTrio
@@ -19,7 +20,7 @@ from tests.support.browser import FakeBrowser, form_token, hidden_fields, leads_
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_sql
 from tests.support.direct import change_ports
 from tests.support.identities import NOWHERE
-from tests.support.services import add_service
+from tests.support.services import add_service, add_service_user
 
 PAGE = "/app/organizations/acme/sign-in-policy"
 ALL_METHODS = {
@@ -168,7 +169,7 @@ async def test_of_two_admins_who_change_the_same_policy_one_keeps_their_form_and
     assert late.status == 409
     assert "The sign-in policy was changed by another request." in text_of(late)
     assert 'value="20"' in late.text
-    assert "Saved by another request Longest pause 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
+    assert "Saved by another request Longest idle time 1 hour The form below still has your rules. Load the saved policy" in text_of(late)
     assert f'<a href="{PAGE}">Load the saved policy</a>' in late.text
     again = await owner_browser.submit(PAGE, PAGE, version=hidden_fields(late)["version"], **ALL_METHODS, min_password_length="20")
     assert again.status == 409, "only a form of the saved policy replaces it"
@@ -215,10 +216,24 @@ async def test_the_form_offers_the_methods_that_users_can_have_here(
     assert offered(await owner_browser.open(PAGE)) == more, "a policy shows the methods that it names"
 
 
-async def test_the_security_page_says_which_organization_asks_for_what(owner_browser: FakeBrowser, pool: Pool) -> None:
+async def test_a_preview_names_the_methods_that_are_no_longer_set_up(owner_browser: FakeBrowser, pool: Pool) -> None:
+    await save(owner_browser, session_idle_minutes="60")
+    await run_sql(pool, """update sign_in_policies set rules = '{"methods": ["password", "totp", "provider:websuite"]}'""")
+    kept = {"method:password": "yes", "method:totp": "yes", "method:provider:websuite": "yes"}
+    warning = "No longer set up here, so no user can sign in this way: Websuite."
+    assert warning in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **kept))
+    assert warning not in text_of(await owner_browser.submit(f"{PAGE}/preview", PAGE, **{"method:password": "yes"}))
+    version = hidden_fields(await owner_browser.open(PAGE))["version"]
+    refused = await owner_browser.submit(PAGE, PAGE, **kept, **{"method:email": "yes"}, version=version)
+    assert "No user can sign in with email here. Leave it out, or set it up first." in text_of(refused)
+
+
+async def test_the_security_page_says_which_organization_or_application_asks_for_what(
+    owner_browser: FakeBrowser, ports: Ports, pool: Pool
+) -> None:
     async def asked() -> str:
         page = text_of(await owner_browser.open("/app/account/security"))
-        return page.partition("Rules of your organizations")[2].partition("Devices")[0]
+        return page.partition("Rules of your organizations and applications")[2].partition("Devices")[0]
 
     assert await asked() == ""
     rules = {"second_factor": "admins", "high_risk": "yes", "session_lifetime_minutes": "720", "invited_domains": "acme.com"}
@@ -226,4 +241,14 @@ async def test_the_security_page_says_which_organization_asks_for_what(owner_bro
     later = "from 28 March 2026 at 15:09 UTC Longest session: 12 hours"
     assert f"Acme Second factor: for owners and admins and when the risk is high, {later}" in await asked()
     await run_sql(pool, "update memberships set role = 'member'")
-    assert f"Acme Second factor: when the risk is high, {later}" in await asked()
+    of_acme = f"Acme Second factor: when the risk is high, {later}"
+    assert of_acme in await asked()
+    [(org, user)] = await run_sql(pool, "select org_id, user_id from memberships")
+    shop = await add_service(pool, org, "shop")
+    put = "insert into sign_in_policies (id, org_id, service_id, rules, changed_at) values (%s, %s, %s, %s, now())"
+    await run_sql(pool, put, uuid4(), org, shop, '{"phishing_resistant": ["everyone"]}')
+    assert "Shop" not in await asked(), "the user does not use it"
+    await add_service_user(ports, shop, user)
+    assert [(await asked()).count(text) for text in (of_acme, "Shop Passkey: for everyone")] == [1, 1]
+    await run_sql(pool, "delete from memberships")
+    assert [(await asked()).count(text) for text in (of_acme, "Shop Passkey: for everyone")] == [1, 1], "an end user alone"

@@ -1,5 +1,7 @@
 """The sign-in policy of the platform: its start, its emails, and its changes."""
 
+import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +12,12 @@ from core.accounts.model.accounts import Account
 from core.kernel.display import format_day
 from core.kernel.values import new_id, rfc3339
 from core.tenancy import platform_sign_in_policy
+from entrypoints.http.edge.client_address import NO_ADDRESS
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, run_concurrently, run_sql, sign_in
+from tests.support.openapi import operations
 
 DAY = timedelta(days=1)
 PATH = "/api/platform/sign-in-policy"
@@ -131,6 +135,33 @@ async def test_a_preview_names_the_owners_who_lack_a_factor_or_act_from_elsewher
     assert "2 concerned. 0 can go on as before." in shown.text.replace("\n", " ")
     assert [f'href="/app/platform/people/{account.id}"' in shown.text for account in (owner, other, gone)] == [True, True, False]
     assert await run_sql(pool, "select rules, version from sign_in_policies") == before, "nothing is saved"
+
+
+async def test_the_texts_of_the_policy_name_platform_owners_and_no_admins(
+    browser: FakeBrowser, api: Api, pool: Pool, owner: Account
+) -> None:
+    """The pages of all its rules, a refusal by its networks, and the API description."""
+    token = await sign_in_by_password(api)
+    version = (await api.get(PATH, token=token)).json["version"]
+    rules = {"second_factor": ["everyone"], "phishing_resistant": ["admins"], "grace_days": 7, "session_idle_minutes": 30}
+    saved = await api.call("PUT", PATH, {**rules, "admin_networks": ["203.0.113.0/24", NO_ADDRESS], "version": version}, token=token)
+    assert saved.status == 200, saved.text
+    page = "/app/platform/sign-in-policy"
+    await browser.sign_in(owner.email)
+    shown = await browser.open(page)
+    assert 'value="everyone" selected>For all platform owners' in shown.text
+    fields = {"second_factor": "everyone", "phishing_resistant": "everyone", "admin_networks": "192.0.2.0/24"}
+    previewed = await browser.submit(f"{page}/preview", page, **fields)
+    conflict = await browser.submit(page, page, **fields, version="0")
+    security = await browser.open("/app/account/security")
+    assert "for platform owners" in main_of(security)
+    outside = """update sign_in_policies set version = version + 1, rules = rules || '{"admin_networks": ["192.0.2.0/24"]}'"""
+    await run_sql(pool, outside)
+    refused = await browser.open("/app/platform")
+    assert [each.status for each in (shown, previewed, conflict, refused)] == [200, 200, 409, 403]
+    texts = [re.sub("<[^>]+>|admin_networks", " ", main_of(each)) for each in (shown, previewed, conflict, security, refused)]
+    texts += [json.dumps(operation).replace("admin_networks", "") for _, path, operation in operations() if path.startswith(PATH)]
+    assert [text for text in texts if re.search(r"\badmins?\b", text)] == []
 
 
 async def test_owners_change_the_policy_and_cannot_turn_the_second_factor_off(api: Api, pool: Pool, owner: Account) -> None:

@@ -7,14 +7,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import WEBSUITE, platform_connection
 from core.kernel.proofs import Method, Proof, Proofs
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, one_factor, run_sql, sign_in, two_factors
-from tests.support.identities import add_identity
+from tests.support.direct import change_ports
+from tests.support.identities import NOWHERE, add_identity
 from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import preview, save
 
@@ -66,8 +70,9 @@ async def add_random_member(acme: Tenant, ports: Ports, pool: Pool, random: Rand
     ids=["factors", "methods", "later", "only passwords"],
 )
 async def test_a_preview_names_the_members_who_are_then_stopped(
-    acme: Tenant, api: Api, ports: Ports, pool: Pool, clock: FakeClock, rules: dict[str, Any], grace_days: int
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, rules: dict[str, Any], grace_days: int
 ) -> None:
+    change_ports(app, providers=HttpProviders([platform_connection(WEBSUITE, NOWHERE)], clock))
     random = Random(56)  # noqa: S311
     members = [await add_random_member(acme, ports, pool, random, number) for number in range(MEMBERS)]
     people = [person.id for person in acme.people.values()]

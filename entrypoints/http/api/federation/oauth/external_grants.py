@@ -7,7 +7,7 @@ from quart import Blueprint
 
 from core.federation.oauth import external_grants
 from core.kernel.roles import Capability
-from entrypoints.http.api.applications.service_access import AssignmentsQuery
+from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp

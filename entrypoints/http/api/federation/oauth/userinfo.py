@@ -29,7 +29,7 @@ class TokenRepeated(Invalid):
 @any_origin
 @refuses(401, 403, 429)
 @speaks_oauth
-@describes({200: "The claims, as a JSON object."})
+@describes({200: "The claims, as a JSON object. For a token from `_claim_sources`, the claims that were too large, as a JWT."})
 async def get_userinfo() -> Response:
     """Show the claims about the user.
 
@@ -47,7 +47,7 @@ async def get_userinfo() -> Response:
 @any_origin
 @refuses(400, 401, 403, 429)
 @speaks_oauth
-@describes({200: "The claims, as a JSON object."})
+@describes({200: "The claims, as a JSON object. For a token from `_claim_sources`, the claims that were too large, as a JWT."})
 async def post_userinfo() -> Response:
     """Show the claims about the user, with the access token in a form.
 
@@ -71,5 +71,5 @@ async def _sent_token() -> PresentedToken:
 async def _answer(found: UserInfo) -> Response:
     """Return the claims, and count the request for its application or its session. Raises: Limited."""
     await (take_session_token(found.session_id) if found.client_id is None else take_userinfo_token(found.client_id))
-    body = json.dumps(found.claims, ensure_ascii=False)
-    return Response(body, 200, {"Cache-Control": "no-store"}, content_type="application/json")
+    body, kind = (json.dumps(found.claims, ensure_ascii=False), "json") if found.jwt is None else (found.jwt, "jwt")
+    return Response(body, 200, {"Cache-Control": "no-store"}, content_type=f"application/{kind}")

@@ -32,7 +32,9 @@ PROVIDER = "/saml/<org_slug>/<service_slug>"
 METADATA = "application/samlmetadata+xml"
 
 NAME_FORMAT = "The format of the name, an absolute URI. The default is the basic format, if the name has no space."
-SEPARATOR = "The text that joins several values to one. null: each value is an element of its own."
+SEPARATOR = (
+    "The text that joins several values to one. A sign-on is refused if a value contains it. null: each value is an element of its own."
+)
 # The use case parses the format, because it also accepts short names.
 Format = Annotated[Text, WithJsonSchema({"type": "string", "examples": ["emailAddress", "unspecified", "persistent", "transient"]})]
 

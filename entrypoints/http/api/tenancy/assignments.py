@@ -1,0 +1,50 @@
+"""The models of users and groups that are assigned to services, API resources, roles of services and groups."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from pydantic import Field
+
+from core.tenancy.model.groups import AssignedGroup
+from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.queries import PageQuery
+
+
+class AssignmentsQuery(PageQuery):
+    """A filter for the users in the list."""
+
+    search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
+
+
+class AssignmentRequest(RequestModel):
+    """The user to assign."""
+
+    email: EmailAddress = Field(description="The email address of an end user or a confirmed member of the organization.")
+
+
+class AssignedUserResponse(ResponseModel):
+    """The user that is now assigned."""
+
+    user_id: UUID = Field(description="The id of the user.")
+
+
+class AssignedGroupResponse(ResponseModel):
+    """A group that is assigned to the service or the API resource, or has the role."""
+
+    group_id: UUID = Field(description="The id of the group.")
+    name: str = Field(description="The name of the group.", examples=["Engineering"])
+    member_count: int = Field(description="The number of users in the group.")
+    assigned_at: Timestamp = Field(description="The time of the assignment, in UTC.")
+
+
+class AssignedGroupListResponse(ResponseModel):
+    """The groups that are assigned to the service or the API resource, or have the role."""
+
+    groups: list[AssignedGroupResponse] = Field(description="The groups, by name. The list has no pages.")
+    total: int = Field(description="The number of groups.")
+
+
+def to_group_list(groups: Iterable[AssignedGroup]) -> AssignedGroupListResponse:
+    """Return the response with these groups."""
+    listed = AssignedGroupResponse.list_of(groups)
+    return AssignedGroupListResponse(groups=listed, total=len(listed))

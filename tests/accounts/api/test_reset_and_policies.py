@@ -1,0 +1,205 @@
+"""The mailbox alone gets past no sign-in policy: a password reset keeps the factors that policies in force need (security A-6)."""
+
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account, RecoveryRequired
+from core.kernel.causes import SYSTEM
+from core.kernel.sign_in_policy.rules import Rules
+from core.tenancy.model.sign_in_policies import SignInPolicy
+from ports import Ports
+from tests.authentication.api.recovery.lost import LostUser, add_lost_user
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser, hidden_fields
+from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.passkeys.users import PasskeyUser
+from tests.support.services import add_service, add_service_user
+from tests.support.tenants import Tenant
+
+TWO: dict[str, Any] = {"second_factor": ["everyone"]}
+PASSKEY: dict[str, Any] = {"phishing_resistant": ["everyone"]}
+LATER: dict[str, Any] = {**TWO, "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}}
+ONLY_PASSKEYS: dict[str, Any] = {"methods": ["passkey"]}
+AT_HIGH_RISK: dict[str, Any] = {"second_factor": ["high_risk"]}
+# The place of a policy, if there is one, and its rules
+CASES = [
+    (None, TWO),
+    (None, PASSKEY),
+    ("organization", TWO),
+    ("application", TWO),
+    ("platform", TWO),
+    ("platform", LATER),
+    ("organization", PASSKEY),
+    ("platform", PASSKEY),
+    ("organization", ONLY_PASSKEYS),
+    ("application", ONLY_PASSKEYS),
+]
+
+
+async def store_policy(acme: Tenant, place: str, user: Account, document: dict[str, Any]) -> None:
+    """Store a policy that the user has to meet at this place."""
+    service = await add_service(acme.pool, acme.org)
+    if place == "organization":
+        await acme.join("ada", user)
+    elif place == "application":
+        await add_service_user(acme.ports, service, user.id)
+    else:
+        await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", user.id)
+    policy = SignInPolicy(
+        org_id=None if place == "platform" else acme.org,
+        service_id=service if place == "application" else None,
+        rules=Rules.read(document),
+        changed_at=acme.ports.clock.now(),
+    )
+    async with acme.ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.sign_in_policies.put(policy)
+
+
+async def reset(api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, email: str = EMAIL, *, on_page: bool) -> None:
+    """Reset the password by the mailbox alone. On the page, nothing is kept."""
+    assert (await api.post("/api/auth/forgot-password", {"email": email})).status == 200
+    await deliver(ports)
+    token = link(sent.newest("/auth/reset-password", email))
+    if not on_page:
+        answer = await api.post("/api/auth/reset-password", {"token": token, "new_password": NEW_PASSWORD})
+    else:
+        browser = FakeBrowser(app)
+        page = await browser.open(f"/auth/reset-password?token={token}")
+        answer = await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": NEW_PASSWORD})
+    assert answer.status == 200, answer.text
+
+
+async def factors(pool: Pool, user: Account) -> tuple[bool, int]:
+    """Return whether the account has an app, and the number of its passkeys."""
+    [row] = await run_sql(pool, "select mfa_enabled_at is not null, passkey_count from users where id = %s", user.id)
+    return bool(row[0]), int(row[1])
+
+
+@pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
+@pytest.mark.parametrize(("place", "document"), CASES)
+async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
+    acme: Tenant,
+    api: Api,
+    app: QuartTrio,
+    ports: Ports,
+    pool: Pool,
+    sent: FakeMailTransport,
+    place: str | None,
+    document: dict[str, Any],
+    on_page: bool,
+) -> None:
+    """Also one of today, when the policy may have begun. Without a policy, a thief of a session may have added it."""
+    user, has_passkey = await add_account(ports), document not in (TWO, LATER)
+    if has_passkey:
+        await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    else:
+        await add_mfa(ports, user)
+    if place is not None:
+        await store_policy(acme, place, user, document)
+    before = await factors(pool, user)
+    await reset(api, app, ports, sent, on_page=on_page)
+    is_kept = place is not None or (has_passkey and not on_page)  # over the API, passkeys stay in any case
+    assert await factors(pool, user) == (before if is_kept else (False, 0))
+
+
+async def undo(api: Api, ports: Ports, sent: FakeMailTransport) -> str:
+    """Follow the link "This wasn't me" of the email about the factor, and return the page."""
+    await deliver(ports)
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+    done = await api.call("POST", "/auth/undo", raw=f"token={link(sent.newest('/auth/undo', EMAIL))}".encode(), headers=headers)
+    assert done.status == 200, done.text
+    return done.text
+
+
+async def try_to_add(api: Api, token: str) -> list[int]:
+    """Return the statuses of the first steps of an app and of a passkey."""
+    setup = await api.post("/api/user/mfa/setup", token=token)
+    options = await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)
+    return [setup.status, options.status]
+
+
+@pytest.mark.parametrize(("place", "document"), CASES)
+async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks_for(
+    acme: Tenant,
+    api: Api,
+    app: QuartTrio,
+    ports: Ports,
+    pool: Pool,
+    sent: FakeMailTransport,
+    place: str | None,
+    document: dict[str, Any],
+) -> None:
+    user = await add_account(ports)
+    token = (await sign_in(ports, user)).access_token
+    if document not in (TWO, LATER):
+        await PasskeyUser(api, token).add()
+    else:
+        secret = (await api.post("/api/user/mfa/setup", token=token)).json["secret"]
+        code = Authenticator(secret, ports.clock).code()
+        assert (await api.post("/api/user/mfa/verify", {"code": code}, token=token)).status == 200
+    if place is not None:
+        await store_policy(acme, place, user, document)
+    page = await undo(api, ports, sent)
+    assert ("Ask an admin for a recovery" in page) is (place is not None)
+    assert await factors(pool, user) == (False, 0), "the link removes the factor, as it says"
+    await reset(api, app, ports, sent, on_page=False)
+    browser = FakeBrowser(app)
+    await browser.sign_in(EMAIL, NEW_PASSWORD)
+    token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
+    assert await try_to_add(api, token) == ([200, 200] if place is None else [403, 403])
+    refused = [await browser.open("/app/account/passkeys/new"), await browser.submit("/app/account/two-factor/setup")]
+    assert [answer.status for answer in refused] == ([200, 200] if place is None else [403, 403])
+    assert [str(RecoveryRequired.__doc__) in unescape(answer.text) for answer in refused] == [place is not None] * 2
+    if place == "organization":
+        enroll = (await browser.open("/app/enroll?org=acme")).text
+        assert ("Ask an admin for a recovery" in enroll, "Create a passkey" in enroll) == (True, False)
+    await run_sql(pool, "delete from sign_in_policies")
+    await run_sql(pool, "update organizations set sign_in_policy_version = null")
+    assert await try_to_add(api, token) == [200, 200], "no policy asks for it any longer"
+
+
+@pytest.mark.parametrize("document", [PASSKEY, ONLY_PASSKEYS, AT_HIGH_RISK], ids=["passkey", "methods", "risk"])
+async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, document: dict[str, Any]
+) -> None:
+    user = await add_account(ports)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await store_policy(acme, "organization", user, document)
+    await reset(api, app, ports, sent, on_page=False)
+    assert await try_to_add(api, (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]) == [401, 401]
+
+
+async def test_a_reset_ends_a_recent_factor_beside_an_older_one(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    """A thief of a session may have added the second passkey. The first one still meets the policy."""
+    user = await add_account(ports)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    clock.advance(timedelta(days=4))
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await store_policy(acme, "organization", user, PASSKEY)
+    await reset(api, app, ports, sent, on_page=True)
+    assert await factors(pool, user) == (False, 1)
+
+
+@pytest.fixture
+async def lost(app: QuartTrio, acme: Tenant, sent: FakeMailTransport) -> LostUser:
+    return await add_lost_user(acme, FakeBrowser(app), sent)
+
+
+@pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
+async def test_a_reset_keeps_the_factor_of_a_recovery(
+    lost: LostUser, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, on_page: bool
+) -> None:
+    """Otherwise the code of the issuer would protect nothing for 72 hours. No policy asks for a factor here."""
+    await run_sql(pool, "update users set recovery_required_at = now() where id = %s", lost.account.id)
+    assert (await lost.send_app(await lost.recover())).status == 200
+    assert await run_sql(pool, "select recovery_required_at from users where id = %s", lost.account.id) == [(None,)]
+    await reset(api, app, ports, sent, str(lost.account.email), on_page=on_page)
+    assert await factors(pool, lost.account) == (True, 0)

@@ -1,0 +1,158 @@
+"""The access decision comes before the sign-in policy: users without access to an application learn nothing about its rules."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.proof.policy.test_flows import DUE
+from tests.proof.policy.world import STATES, World, new_world
+from tests.support.browser import FLOW, form_token
+from tests.support.builders import PASSWORD, Answer, Api, run_sql
+from tests.support.passkeys.users import PasskeyUser, sign_in_with_passkey
+from tests.support.saml import posted_response
+
+NONE: Final = "no rules"
+RULES: Final[Mapping[str, Mapping[str, Any]]] = {
+    NONE: {},
+    "second factor": {"second_factor": ["everyone"]},
+    "phishing-resistant": {"phishing_resistant": ["everyone"]},
+    "another provider": {"methods": ["provider:websuite"]},
+    "lifetime": {"session_lifetime_minutes": 1},
+    "later": DUE,
+}
+# Texts that tell of a rule: the explanations of `explain`, members of refusals, and the page that sets a factor up
+TELLING: Final = re.compile(
+    r"Acme(?:</bdi>)? (?:requires|accepts|asks)|You have not used"
+    r"|enrolment|\"rule\"|/app/enroll|unmet_authentication|NoAuthnContext"
+)
+ENROLL: Final = "/app/enroll"
+TARGET: Final = {"org_slug": "acme", "service_slug": "shop"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What Ada got while she had access."""
+
+    code: str
+    refresh_token: str
+    device: Any  # codes that she approved
+    authenticator: Any  # with a passkey of hers
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The parts of an answer that its reader sees."""
+
+    status: int
+    location: str
+    title: str | None
+    saml: tuple[str, ...]
+    of_rules: tuple[str, ...]  # texts that tell of a rule
+
+
+async def _prepare(world: World, authenticator: Any) -> Prepared:
+    device = (await world.send("/auth/device/code", with_secret=False)).json
+    approved = await world.api.post("/auth/device/verify", {"user_code": device["user_code"], "action": "approve"}, token=world.token)
+    assert approved.status == 200, approved.text
+    refresh_token = (await world.exchange(await world.code())).json["refresh_token"]
+    return Prepared(await world.code(), refresh_token, device, authenticator)
+
+
+async def _follow(world: World, answer: Answer) -> Answer:
+    """Follow a flow up to its page, or to an answer that leads out of it."""
+    while FLOW.fullmatch(target := answer.headers.get("Location", "")):
+        answer = await world.browser.open(target, follows=False)
+    return answer
+
+
+async def _authorize(world: World, **fields: str) -> Answer:
+    return await _follow(world, await world.authorize(**fields))
+
+
+async def _sign_on(world: World, **fields: str) -> Answer:
+    path = await world.browser.start_sign_on(world.application, **fields)
+    return await _follow(world, await world.browser.open(path, follows=False))
+
+
+async def _verify_device(world: World) -> Answer:
+    codes = (await world.send("/auth/device/code", with_secret=False)).json
+    return await world.api.post("/auth/device/verify", {"user_code": codes["user_code"], "action": "approve"}, token=world.token)
+
+
+async def _postpone(world: World) -> Answer:
+    token = form_token(await world.browser.open("/app/account/security"))
+    return await world.browser.send(ENROLL, form_token=token, org="acme", service="shop", next="/app/account")
+
+
+async def _exchange_device(world: World, codes: Any) -> Answer:
+    grant = "urn:ietf:params:oauth:grant-type:device_code"
+    return await world.send("/auth/token", with_secret=False, grant_type=grant, device_code=codes["device_code"])
+
+
+JSON: Final = {"Accept": "application/json"}
+REQUESTS: Final[Mapping[str, Callable[[World, Prepared], Awaitable[Answer]]]] = {
+    "password": lambda world, _: world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TARGET}),
+    "passkey": lambda world, had: sign_in_with_passkey(world.api, had.authenticator, TARGET),
+    "authorization": lambda world, _: _authorize(world),
+    "silent authorization": lambda world, _: _authorize(world, prompt="none"),
+    "authorization with a new sign-in": lambda world, _: _authorize(world, prompt="login"),
+    "SAML": lambda world, _: _sign_on(world),
+    "passive SAML": lambda world, _: _sign_on(world, IsPassive="true"),
+    "SAML with a new sign-in": lambda world, _: _sign_on(world, ForceAuthn="true"),
+    "SAML without a request": lambda world, _: world.browser.open(f"{world.application.management}/login", follows=False),
+    "SAML over the API": lambda world, _: world.api.get(f"{world.application.management}/login", token=world.token, headers=JSON),
+    "approval of a device": lambda world, _: _verify_device(world),
+    "code": lambda world, had: world.exchange(had.code),
+    "device": lambda world, had: _exchange_device(world, had.device),
+    "refresh": lambda world, had: world.send("/auth/token", grant_type="refresh_token", refresh_token=had.refresh_token),
+    "page of enrollment": lambda world, _: world.browser.open(f"{ENROLL}?org=acme&service=shop&next=/app/account", follows=False),
+    "enrollment later": lambda world, _: _postpone(world),
+    "reauthentication": lambda world, _: world.browser.open("/app/reauthenticate?policy=acme/shop&next=/app/account", follows=False),
+}
+
+
+def _told(answer: Answer) -> Told:
+    """Return the parts of an answer that its reader sees, without values that are new each time."""
+    title = re.search("<h1>(.*?)</h1>", answer.text)
+    location = answer.headers.get("Location", "")
+    return Told(
+        status=answer.status,
+        location=re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "id", location),
+        title=title[1] if title else None,
+        saml=tuple(posted_response(answer).statuses) if 'name="SAMLResponse"' in answer.text else (),
+        of_rules=tuple(TELLING.findall(answer.text + location)),
+    )
+
+
+@pytest.mark.slow
+async def test_users_without_access_get_the_answers_of_an_application_without_a_policy(
+    api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock
+) -> None:
+    """Shop is private, and Ada has lost her access to it."""
+    world = await new_world(api, app, ports, pool, clock)
+    await world.enter(STATES["bare"])
+    passkey = PasskeyUser(world.api, world.token)
+    await passkey.add()
+    had = {rule: await _prepare(world, passkey.authenticator) for rule in RULES}
+    await run_sql(pool, "update services set access_policy = 'assigned'")
+    for statement in ("delete from memberships", "delete from service_users", "delete from end_users"):
+        await run_sql(pool, statement)
+    clock.advance(timedelta(minutes=5))
+    answers = dict[str, dict[str, Told]]()
+    for rule, document in RULES.items():
+        await world.put(document)
+        answers[rule] = {name: _told(await request(world, had[rule])) for name, request in REQUESTS.items()}
+    without = answers.pop(NONE)
+    assert not [name for name, told in without.items() if told.of_rules]
+    differences = {
+        (rule, name): (told, without[name]) for rule, of_rule in answers.items() for name, told in of_rule.items() if told != without[name]
+    }
+    assert not differences
