@@ -38,14 +38,24 @@ MAX_HOST_NAME: Final = 253
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
+# Letters, marks and symbols that show nothing: fillers, selectors of variants, and the empty braille pattern
+_SELECTORS: Final = "".join(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10))))
+_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + _SELECTORS)
+
+
 def is_printable(text: str) -> bool:
     """Return whether the text has no control characters, line breaks, bidirectional overrides, lone surrogates, U+FFFE or U+FFFF."""
     return _FORBIDDEN.search(text) is None
 
 
 def is_visible(text: str) -> bool:
-    """Return whether the text has a letter, a number, a punctuation mark or a symbol."""
-    return any(unicodedata.category(character)[0] in "LNPS" for character in text)
+    """Return whether the text has a letter, a number, a punctuation mark or a symbol that shows something."""
+    return any(unicodedata.category(character)[0] in "LNPS" for character in without_invisible(text))
+
+
+def without_invisible(text: str) -> str:
+    """Return the text without format characters, such as joiners, and the letters and symbols that show nothing, such as fillers."""
+    return "".join(character for character in text if character not in _BLANK and unicodedata.category(character) != "Cf")
 
 
 def to_printable(text: str) -> str:

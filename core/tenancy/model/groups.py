@@ -9,7 +9,7 @@ from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import Capability, RoleName
-from core.kernel.values import Email
+from core.kernel.values import Email, without_invisible
 
 MAX_GROUPS: Final = 1000  # of one organization
 MAX_GROUP_MEMBERS: Final = 200_000
@@ -138,8 +138,8 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name as it is compared with others: without regard to case, and to the ways in which Unicode writes a character."""
-    return normalize("NFKC", normalize("NFKC", name).casefold())
+    """Return the name as it is compared with others: without regard to case, to invisible characters, and to the ways of Unicode."""
+    return normalize("NFKC", normalize("NFKC", without_invisible(name)).casefold())
 
 
 @dataclass(frozen=True, slots=True)

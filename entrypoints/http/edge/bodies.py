@@ -308,7 +308,9 @@ def _timestamp(value: Any) -> datetime:
     return time.astimezone(UTC)
 
 
-Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
+# After the limit of a text: a limit behind it would count items.
+PRINTABLE: Final = AfterValidator(_printable)
+Text = Annotated[str, Field(max_length=MAX_TEXT), PRINTABLE]
 TokenText = Annotated[str, Field(max_length=8 * 1024), AfterValidator(_printable)]  # tokens and assertions are longer than other texts
 # Names, reasons and descriptions are trimmed, and must not be empty.
 Name = Annotated[str, AfterValidator(_trimmed(MAX_NAME_LENGTH)), AfterValidator(_readable), _described(MAX_NAME_LENGTH)]

@@ -24,7 +24,7 @@ from entrypoints.http.api.applications.sign_in_preview import OpenIdPreviewRespo
 from entrypoints.http.base.context import acting, acting_member, app_context, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import PRINTABLE, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("claims", __name__)
@@ -91,7 +91,9 @@ class ClaimsRequest(ClaimsDocumentRequest):
 class ClaimsPreviewRequest(ClaimsDocumentRequest):
     """The claims to try, and the scopes that the application would ask for."""
 
-    scope: Text = Field(default=claims.ALL_SCOPES, max_length=500, description="The scopes to ask for, separated by spaces.")
+    scope: Annotated[str, Field(max_length=500), PRINTABLE] = Field(
+        default=claims.ALL_SCOPES, description="The scopes to ask for, separated by spaces."
+    )
 
 
 class MappedClaimResponse(ResponseModel):

@@ -12,14 +12,14 @@ from core.tenancy.model.roles import SENTENCES, ListedRole, MemberCount, NewRole
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, PRINTABLE, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import Flag, Query
 from entrypoints.http.edge.signatures import before_body, returns
 
 routes = Blueprint("roles", __name__)
 
-RoleDescription = Annotated[Text, Field(max_length=200)]
+RoleDescription = Annotated[str, Field(max_length=200), PRINTABLE]
 CAPABILITIES = "The capabilities that the role gives. You need all of them yourself. `GET /api/capabilities` lists them."
 
 
