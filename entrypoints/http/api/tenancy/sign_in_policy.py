@@ -40,7 +40,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-# The same of the policy of the platform, whose users are all platform owners
+# The same of the policy of the platform. It is about platform owners only.
 DESCRIPTIONS_OF_PLATFORM: Final[Mapping[str, str]] = {
     **DESCRIPTIONS,
     Rule.SECOND_FACTOR: "It has `everyone`: platform owners always need a second factor.",

@@ -20,7 +20,7 @@ ORG: Final = "/api/organizations/{org_slug}"
 KEYS: Final = f"POST {ORG}/services/{{service_slug}}/api-keys"
 SCIM_TOKENS: Final = f"POST {ORG}/scim-tokens"
 SECRETS: Final = frozenset({"key", "token", "secret", "client_secret"})
-# The operations whose answer has a secret, with the reason why a token with the scope of the route alone can use them all.
+# The operations that return a secret, with the reason why a token needs no scope beside that of the route.
 OF_ONE_SCOPE: Final = {
     f"POST {ORG}/services": "the secret signs in to an application that the token can change",
     f"PATCH {ORG}/services/{{service_slug}}": "as above",
