@@ -22,6 +22,8 @@ SCIM_TOKEN_RIGHTS: Final = f"""
     ({to_array(ROLES[ADMIN].rights)} || case when secret.directory_groups then array(
         select unnest({rights_array("g")}) from groups g
         where g.org_id = secret.org_id and g.scim_token_id is not null and g.role is not null and g.mapping_stopped_at is null) end)"""
+# The grants of a service account that creates a SCIM token: the directory manages members and end users
+SCIM_TOKEN_GRANTS: Final = to_array({Capability.INTEGRATIONS_MANAGE, Capability.MEMBERS_MANAGE, Capability.END_USERS_MANAGE})
 _GRANTABLE: Final = f"array(select unnest({API_KEY_RIGHTS}) intersect select unnest({to_array(GRANTABLE)}))"
 # Neither a member nor a service account that works created the secret and could create it now.
 TO_REVIEW: Final = f"""
@@ -69,7 +71,7 @@ class CreatedSecrets(Repository):
                 from services v join api_keys secret on secret.service_id = v.id and secret.org_id = v.org_id where v.org_id = %(org_id)s
                 union all
                 select 'scim_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
-                       {SCIM_TOKEN_RIGHTS}, array['{Capability.INTEGRATIONS_MANAGE}']
+                       {SCIM_TOKEN_RIGHTS}, {SCIM_TOKEN_GRANTS}
                 from scim_tokens secret where secret.org_id = %(org_id)s) s
             where (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
             order by s.created_at, s.id limit %(limit)s"""

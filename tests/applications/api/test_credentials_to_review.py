@@ -36,7 +36,8 @@ CHANGES: Final[Mapping[str, tuple[str, tuple[int, int]]]] = {
 ROBOT_CHANGES: Final[Mapping[str, tuple[str, tuple[int, int]]]] = {
     "deleted": ("delete from service_accounts where id = %s", (1, 1)),
     "with a lower role": ("update service_accounts set role = 'member' where id = %s", (1, 1)),
-    "without a grant": ("update service_accounts set granted = array_remove(granted, 'end_users.manage') where id = %s", (1, 0)),
+    "without a grant": ("update service_accounts set granted = array_remove(granted, 'api_keys.manage') where id = %s", (1, 0)),
+    "without a grant of both": ("update service_accounts set granted = array_remove(granted, 'end_users.manage') where id = %s", (1, 1)),
     "without its owner": (
         "update memberships set role = 'member' where user_id = (select owner_id from service_accounts where id = %s)",
         (1, 1),

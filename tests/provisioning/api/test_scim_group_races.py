@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from ports import Ports
+from core.accounts.model.accounts import Account
 from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql
 from tests.support.scim import GroupDirectory, directory_of
 from tests.support.services import add_service
@@ -14,6 +14,18 @@ from tests.tenancy.groups import GroupAdmin, check_counts
 @pytest.fixture
 async def groups(acme: Tenant) -> GroupDirectory:
     return GroupDirectory(await directory_of(acme, groups=True))
+
+
+async def open_store(groups: GroupDirectory, acme: Tenant, size: int) -> tuple[list[Account], str]:
+    """Add an application that only a group with so many users may use. Return the users and the group."""
+    await add_service(acme.pool, acme.org, "store")
+    await run_sql(acme.pool, "update services set access_policy = 'assigned'")
+    people = [await add_account(acme.ports, f"user{number}@example.com") for number in range(size)]
+    for account in people:
+        await add_member(acme.pool, acme.org, account.id, confirmed=True)
+    group = await groups.create("Engineering", *[account.id for account in people])
+    await GroupAdmin(acme).assign("store", group)
+    return people, group
 
 
 async def test_twenty_pushes_at_once_keep_names_members_and_counts(groups: GroupDirectory, acme: Tenant, pool: Pool) -> None:
@@ -32,15 +44,9 @@ async def test_twenty_pushes_at_once_keep_names_members_and_counts(groups: Group
 
 
 async def test_no_user_signs_in_after_the_answer_to_a_push_that_removes_them(
-    groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool, ports: Ports
+    groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool
 ) -> None:
-    await add_service(pool, acme.org, "store")
-    await run_sql(pool, "update services set access_policy = 'assigned'")
-    people = [await add_account(ports, f"user{number}@example.com") for number in range(5)]
-    for account in people:
-        await add_member(pool, acme.org, account.id, confirmed=True)
-    group = await groups.create("Engineering", *[account.id for account in people])
-    await GroupAdmin(acme).assign("store", group)
+    people, group = await open_store(groups, acme, 5)
     late: list[int] = []
 
     async def act(number: int) -> None:
@@ -58,16 +64,10 @@ async def test_no_user_signs_in_after_the_answer_to_a_push_that_removes_them(
 
 
 async def test_pushes_during_sign_ins_leave_sessions_only_to_members_of_the_group(
-    groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool, ports: Ports
+    groups: GroupDirectory, acme: Tenant, api: Api, pool: Pool
 ) -> None:
     """Users sign in and refresh while pushes add and remove them. Afterwards each session continues if its user is in the group."""
-    await add_service(pool, acme.org, "store")
-    await run_sql(pool, "update services set access_policy = 'assigned'")
-    people = [await add_account(ports, f"user{number}@example.com") for number in range(8)]
-    for account in people:
-        await add_member(pool, acme.org, account.id, confirmed=True)
-    group = await groups.create("Engineering", *[account.id for account in people])
-    await GroupAdmin(acme).assign("store", group)
+    people, group = await open_store(groups, acme, 8)
     tokens: list[tuple[str, str]] = []
 
     async def sign_in(number: int) -> None:
