@@ -5,12 +5,15 @@ from typing import Final
 from actors.sweeper import SweepJob
 from core.applications import figures
 from core.billing import subscriptions
+from core.federation.oauth import external_client_sweep
 from core.maintenance import expiring_secrets, housekeeping
 from core.privacy import personal_data
 from core.tenancy import invitations, platform_sign_in_policy
 
 # Erases accounts that their users deleted, when the time to undo that is over.
 ERASURE: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
+# Deletes external clients that no user agrees to any longer.
+EXTERNAL_CLIENTS: Final = SweepJob("external_client_removal", external_client_sweep.sweep, period=3600.0)
 # Counts the figures for charts. The present hour is counted again each time.
 FIGURES: Final = SweepJob("figures", figures.count, period=180.0)
 # Deletes obsolete rows.

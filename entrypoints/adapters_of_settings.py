@@ -13,10 +13,12 @@ from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, SmtpTransport
 from adapters.geoip import FileUnreadable, GeoIpFile, NoGeoIp
 from adapters.http.guard import AllowedTarget, parse_allowed_targets
+from adapters.http.lazy_sender import trusted_authorities
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
 from core.kernel.connections import OFFICESUITE, PLATFORM_CONNECTIONS, Connection, ConnectionSettings, platform_connection
 from core.kernel.providers import ProviderClient
+from core.kernel.uris import is_on_loopback
 from entrypoints.settings import Settings, SettingsInvalid
 
 MAX_HASHES_AT_ONCE: Final = 4
@@ -161,6 +163,24 @@ def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
         return parse_allowed_targets(settings.outbound_allow)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
+
+
+def check_authorities(settings: Settings) -> None:
+    """Check the file with further certificate authorities (SSO_OUTBOUND_CA_FILE). Raises: SettingsInvalid."""
+    if settings.outbound_ca_file is None:
+        return
+    try:
+        trusted_authorities(settings.outbound_ca_file)
+    except OSError as error:
+        raise SettingsInvalid(
+            f"SSO_OUTBOUND_CA_FILE is not usable: {settings.outbound_ca_file}: {error.strerror or 'no certificates in PEM'}."
+        ) from None
+
+
+def document_targets(settings: Settings, base_url: str) -> tuple[AllowedTarget, ...]:
+    """Return the private addresses from which metadata of external clients are read: also this machine, where the issuer is on it."""
+    own = [AllowedTarget.parse(network) for network in ("127.0.0.0/8", "::1/128")] if is_on_loopback(base_url) else []
+    return *allowed_targets(settings), *own
 
 
 def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:

@@ -30,6 +30,7 @@ from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs,
 from adapters.email.message import EmailTemplates
 from adapters.email.transports import MailRouter, OrganizationSmtp
 from adapters.geoip import FileUnreadable, GeoIpFile
+from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
@@ -48,7 +49,9 @@ from entrypoints import logs
 from entrypoints.adapters_of_settings import (
     allowed_targets,
     anonymizers,
+    check_authorities,
     check_database_address,
+    document_targets,
     encryption_keys,
     geoip,
     hashes_at_once,
@@ -104,6 +107,7 @@ def check_settings(settings: Settings) -> None:
         log.warning("unknown_setting", problem=problem)
     mail_transport(settings)
     allowed_targets(settings)
+    check_authorities(settings)
     encryption_keys(settings)
     vault_of(settings)
     check_database_address(settings)
@@ -123,7 +127,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     storage = Postgres(pool, vault, clock, policy.webhook_retry_delays[0], signals=mailboxes)
     shorten_resolver_timeouts(os.environ)
     guard = Guard(allowed_targets(settings))
-    sender = LazySender(guard)
+    sender = LazySender(guard, settings.outbound_ca_file)
+    documents_sender = LazySender(Guard(document_targets(settings, base_url)), settings.outbound_ca_file)
     states = ActorStates(clock)
     ports = Ports(
         storage=storage,
@@ -144,6 +149,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),
+        client_documents=HttpClientDocuments(documents_sender, clock, policy),
         issuer_keys=HttpIssuerKeys(sender, clock, policy.key_ports),
         user_agents=UserAgents(),
         geoip=geoip(settings),
@@ -223,6 +229,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
         "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, TimedMailbox(), holder),
+        "external_client_sweeper": partial(sweeper, ports, sweep_jobs.EXTERNAL_CLIENTS, TimedMailbox(), holder),
         "figure_counter": partial(sweeper, ports, sweep_jobs.FIGURES, TimedMailbox(), holder),
         "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, TimedMailbox(), holder),
         "invitation_sweeper": partial(sweeper, ports, sweep_jobs.INVITATION_EXPIRY, mailboxes.invitation_sweeper, holder),

@@ -9,6 +9,7 @@ from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
     Anonymizers,
+    ClientDocuments,
     EmailTemplates,
     GeoIp,
     HttpSender,
@@ -46,6 +47,7 @@ class Ports:
     payments: Payments
     sender: HttpSender
     client_keys: PublishedKeys
+    client_documents: ClientDocuments
     issuer_keys: PublishedKeys
     user_agents: UserAgentParser
     geoip: GeoIp

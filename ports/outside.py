@@ -9,6 +9,7 @@ from uuid import UUID
 from core.accounts.model.devices import Location, ParsedUserAgent
 from core.billing.model.checkout import Checkout, CheckoutSession
 from core.billing.model.provider_objects import ProviderSnapshot
+from core.federation.oauth.model.client_documents import ClientDocument
 from core.kernel.connections import Connection, ConnectionSlug
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens
@@ -126,6 +127,19 @@ class PublishedKeys(Protocol):
         """Return keys that are newer than `keys`, or None if they were fetched for this reason less than a minute ago.
 
         Raises: ClientAssertionInvalid.
+        """
+
+
+class ClientDocuments(Protocol):
+    """The metadata that external clients publish at their addresses (security W-1). At most 1,000 are kept, in memory only."""
+
+    def cached(self, address: str) -> ClientDocument | None:
+        """Return the document at this address if it was fetched a short while ago: 5 minutes to 24 hours, by its headers."""
+
+    async def fetch(self, address: str) -> ClientDocument:
+        """Return the document at this address, with one request at a time per host. It returns within 6 s. A failure is not kept.
+
+        Raises: ClientDocumentUnavailable.
         """
 
 

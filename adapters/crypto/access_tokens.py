@@ -11,7 +11,7 @@ from core.applications.model.evaluation import API_PATH as DECISIONS_PATH
 from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import API_PATH, CLAIMS_AUDIENCE, USERINFO_PATH
 from core.authentication.model.tokens import SigningKey
-from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims, ProgramClaims
+from core.kernel.claims import FRONTEND_CLIENT_ID, Accepts, Claims, ProgramClaims, external_client_id
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email, digest
 
@@ -81,7 +81,7 @@ class AccessTokens(SignedTokens):
         payload: dict[str, Any] = {
             "iss": self._base_url,
             "aud": self._audience_of(claims),
-            "client_id": FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
+            "client_id": claims.client_name,
             "sub": str(claims.user_id),
             "sid": str(claims.session_id),
             "jti": str(claims.token_id),
@@ -187,11 +187,12 @@ class AccessTokens(SignedTokens):
         # own. The same holds for an API resource, even without a scope. Its identifier has a colon, and a
         # client id has none. Tokens of applications name their service and its organization.
         service, client_id, audience, scope = get("service", ""), None, get("aud"), get("scope", "")
+        client_uri = None
         if not isinstance(service, str) or not isinstance(scope, str) or not isinstance(audience, str):
             raise TokenInvalid
         is_for_resource = bool(service) and ":" in audience and audience not in self._accepted
         if scope or is_for_resource:
-            client_id = None if get("client_id") == FRONTEND_CLIENT_ID else to_uuid(get("client_id"))
+            client_id, client_uri = _read_client(get("client_id"), org_id)
         elif service or audience not in self._own_audiences:
             client_id = to_uuid(audience)
         if (client_id is None) != (not service) or (service and not org):
@@ -209,6 +210,7 @@ class AccessTokens(SignedTokens):
             org_id=org_id,
             service=service,
             client_id=client_id,
+            client_uri=client_uri,
             audience=audience if scope or is_for_resource else None,
             scope=tuple(scope.split(" ")) if scope else (),
             impersonator_id=to_uuid(get("impersonator")) if "impersonator" in payload else None,
@@ -243,6 +245,15 @@ class AccessTokens(SignedTokens):
             key_thumbprint=_key_thumbprint(payload["cnf"]) if "cnf" in payload else None,
         )
         return _VerifiedToken(key, claims, claims.issued_at)
+
+
+def _read_client(name: object, org_id: UUID | None) -> tuple[UUID | None, str | None]:
+    """Return the id of the client with this name, and its address if it is external. Raises: TokenInvalid."""
+    if name == FRONTEND_CLIENT_ID:
+        return None, None
+    if isinstance(name, str) and ":" in name and org_id is not None:
+        return external_client_id(org_id, name), name
+    return to_uuid(name), None
 
 
 def _key_thumbprint(confirmation: object) -> str:

@@ -1,6 +1,8 @@
 """The guarded sender, loaded on first use: its library needs megabytes and loads slowly."""
 
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
 class LazySender:
     """Implements `ports.outside.HttpSender`, as `GuardedSender` does."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, authorities: Path | None = None) -> None:
+        """`authorities` is a file with certificate authorities that are trusted beside those of the system."""
         self._guard = guard
+        self._authorities = authorities
         self._sender: GuardedSender | None = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], within: float) -> Reply:
@@ -33,4 +37,12 @@ class LazySender:
     def _load(self) -> "GuardedSender":
         from adapters.http.sender import GuardedSender
 
-        return GuardedSender(self._guard)
+        return GuardedSender(self._guard, trusted_authorities(self._authorities))
+
+
+def trusted_authorities(more: Path | None) -> ssl.SSLContext:
+    """Return the certificate authorities of the system, with those in this file. Raises: OSError."""
+    context = ssl.create_default_context()
+    if more is not None:
+        context.load_verify_locations(more)
+    return context

@@ -53,7 +53,7 @@ class GuardedSender:
         connection = httpcore.AsyncHTTPConnection(target.origin, self._tls, network_backend=self._connections)
         try:
             async with connection.stream(method, target, headers=list(all_headers.items()), content=body) as response:
-                return Reply(response.status, await _read_start(response))
+                return Reply(response.status, await _read_start(response), _headers(response))
         finally:
             with trio.CancelScope(shield=True):
                 await connection.aclose()
@@ -97,6 +97,10 @@ async def _read_start(response: httpcore.Response) -> bytes:
             if len(body) >= MAX_REPLY_SIZE:
                 enough.cancel()
     return bytes(body[:MAX_REPLY_SIZE])
+
+
+def _headers(response: httpcore.Response) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(response.headers)}
 
 
 def _is_tls_error(error: BaseException) -> bool:

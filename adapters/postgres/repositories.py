@@ -68,6 +68,8 @@ from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
+from adapters.postgres.federation.oauth.external_clients import ExternalClients
+from adapters.postgres.federation.oauth.external_grants import ExternalGrants
 from adapters.postgres.federation.oauth.pushed_requests import PushedRequests
 from adapters.postgres.federation.saml.configuration import Saml
 from adapters.postgres.federation.saml.logout import SamlLogouts
@@ -190,7 +192,9 @@ class Repositories(Scope):
     authorization_codes = cached_property(AuthorizationCodes)
     client_assertions = cached_property(UsedAssertions)
     consents = cached_property(Consents)
+    external_grants = cached_property(ExternalGrants)
     device_codes = cached_property(DeviceCodes)
+    external_clients = cached_property(ExternalClients)
     pushed_requests = cached_property(PushedRequests)
     saml = cached_property(Saml)
     saml_logouts = cached_property(SamlLogouts)

@@ -59,7 +59,7 @@ def email_changed(user_id: UUID, service: Service) -> Event:
 
 def service_created(service: Service) -> Event:
     """A service was created."""
-    details = {**service_details(service), "service_type": service.service_type.value, "client_id": str(service.client_id)}
+    details = {**service_details(service), "service_type": service.service_type.value, "client_id": service.client_name}
     return Event(EVENT_KINDS["service.created"], str(service.id), org_id=service.org_id, details=details)
 
 

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from core.applications.model.services import Service
 from core.authentication.flow.steps import Step
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, in_order
 from core.authentication.policy_checks import NO_ADMISSION, Admission
 from core.kernel.proofs import Strength
@@ -41,6 +42,8 @@ class Asked:
     destination: Destination | None = None
     grant: OpenIdGrant | None = None
     admission: Admission = NO_ADMISSION  # the answer of the sign-in policy about the session
+    client: ClientFacts | None = None  # about an external client
+    agreement: Agreement | None = None  # what the user agreed to before, if that was loaded
 
     @property
     def question(self) -> str:
@@ -49,7 +52,8 @@ class Asked:
             return self.step.value
         scopes = in_order(self.grant.consent_scopes)
         resource = [] if self.grant.api is None else [self.grant.resource or "", *self.grant.api.scope]
-        return " ".join([self.step.value, *scopes, *resource])
+        client = [] if self.client is None else [self.client.redirect_uri or "", self.client.authentication]
+        return " ".join([self.step.value, *scopes, *resource, *client])
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ async def preview(
     openid = None
     if uri := redirect_uri or next(iter(service.redirect_uris), None):
         request = PushedRequest(  # which every application may send
-            client_id=str(service.client_id),
+            client_id=service.client_name,
             response_type="code",
             scope=scope,
             redirect_uri=choose_redirect_uri(service, uri),

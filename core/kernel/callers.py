@@ -52,6 +52,12 @@ class ServiceContext:
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
     always_ask_consent: bool = False  # in each sign-in
+    client_uri: str | None = None  # the address of an external client, or None for a registered application
+
+    @property
+    def client_name(self) -> str:
+        """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
+        return self.client_uri or str(self.client_id)
 
     @property
     def refuses_passwords(self) -> bool:

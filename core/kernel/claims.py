@@ -5,13 +5,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
 # itself.
 FRONTEND_CLIENT_ID: Final = "frontend"
+
+
+def external_client_id(org_id: UUID, client_uri: str) -> UUID:
+    """Return the id of the external client with this address in an organization, which is known before the client is stored."""
+    return uuid5(org_id, client_uri)
 
 
 class Accepts(Enum):
@@ -45,6 +50,7 @@ class Claims:
     org_id: UUID | None = None
     service: str = ""
     client_id: UUID | None = None
+    client_uri: str | None = None  # the address of an external client, in place of its client id
     plan: str | None = None
     subscription_status: str | None = None
     features: tuple[str, ...] | None = None
@@ -56,6 +62,11 @@ class Claims:
     amr: tuple[str, ...] = ()
     key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`, RFC 9449 section 6)
     further: Mapping[str, Any] = field(default_factory=dict)  # about the user, for the application; not read from tokens
+
+    @property
+    def client_name(self) -> str:
+        """The client id as in requests: that of the platform's frontend if the token is for no application."""
+        return self.client_uri or (FRONTEND_CLIENT_ID if self.client_id is None else str(self.client_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -235,6 +235,11 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "api_resource.updated": (_CHANGED_RESOURCE,),
         "api_resource.deleted": ("{actor} deleted the API resource {target}",),
         "api_resource.access.updated": ("{actor} changed who can use the API resource {target}",),
+        "api_resource.external_clients.updated": ("{actor} changed which external clients can use the API resource {target}",),
+        "external_client.added": (
+            "{actor} was the first to give {client} access to {target}",
+            "{actor} was the first to give an external client access to {target}",
+        ),
         "api_resource.client.updated": ("{actor} changed the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.client.removed": ("{actor} ended the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.service_account.updated": ("{actor} changed the access of {service_account_name} to {target}", _CHANGED_RESOURCE),
@@ -253,6 +258,10 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "api_resource.user.unassigned": (
             "{actor} ended the assignment of {target} to the API resource {name}",
             "{actor} ended the assignment of {target} to an API resource",
+        ),
+        "api_resource.grant.ended": (
+            "{actor} ended the access of {client} to the API resource {name} for {target}",
+            "{actor} ended the access of an external client for {target}",
         ),
         "api_resource.group.assigned": (
             "{actor} assigned the group {target} to the API resource {name}",

@@ -1,5 +1,6 @@
 """Calls to addresses that a tenant chose: the allowed URLs, and the reasons for a failure (security W-1, W-2, W-3, W-4)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -40,10 +41,14 @@ class SendFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response of a target. A redirect is a response too, and is never followed. `body` is the first part of the raw body."""
+    """The response of a target. A redirect is a response too, and is never followed. `body` is the first part of the raw body.
+
+    The names of `headers` are in lower case. Of several with one name, the first counts.
+    """
 
     status: int
     body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def is_success(self) -> bool:

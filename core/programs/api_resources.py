@@ -19,6 +19,7 @@ from core.programs.model.api_resources import (
     MAX_RESOURCES,
     ApiResource,
     ApiResourceNotFound,
+    ExternalTarget,
     GroupNotAssignedToResource,
     IdentifierHostNotVerified,
     NoApiResourceChanges,
@@ -126,6 +127,7 @@ async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, ch
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
         new = replace(old, **values)
+        new = replace(new, external_clients=new.external_clients.narrowed(new.scope_names))
         if new != old:
             new = replace(new, updated_at=ports.clock.now())
             await tx.api_resources.save(new)
@@ -154,10 +156,24 @@ async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifi
 
     Whether the user has access to it is not checked here.
     """
+    canonical = _normalize(ports, identifier)
+    return None if canonical is None else await read.api_resources.requested(service_id, canonical)
+
+
+async def find_for_external(ports: Ports, read: Reading, identifier: str) -> ExternalTarget | None:
+    """Return the active API resource with this identifier, in any spelling, of any active organization, or None.
+
+    Whether its policy admits the client, and its access policy the user, is not checked here.
+    """
+    canonical = _normalize(ports, identifier)
+    return None if canonical is None else await read.api_resources.find_for_external(canonical)
+
+
+def _normalize(ports: Ports, identifier: str) -> str | None:
     canonical = uris.normalize(identifier)
     if canonical is None or (uris.is_on_loopback(canonical) and not uris.is_on_loopback(ports.tokens.issuer)):
         return None
-    return await read.api_resources.requested(service_id, canonical)
+    return canonical
 
 
 # The users that applications get tokens for

@@ -27,8 +27,9 @@ def api_resource_created(resource: ApiResource) -> Event:
 def api_resource_updated(old: ApiResource, new: ApiResource) -> Event:
     """An API resource was changed. The event contains the old and new value of each changed field."""
     changes = field_changes(old, new, "name", "token_seconds")
-    if old.scopes != new.scopes:
-        changes["scopes"] = {"old": _scopes_with_descriptions(old), "new": _scopes_with_descriptions(new)}
+    for name, describe in (("scopes", _scopes_with_descriptions), ("implied_scopes", _implications)):
+        if describe(old) != describe(new):
+            changes[name] = {"old": describe(old), "new": describe(new)}
     return _resource_event("api_resource.updated", new, {**_resource_details(new), "changes": changes})
 
 
@@ -38,9 +39,23 @@ def api_resource_access_updated(old: ApiResource, new: ApiResource) -> Event:
     return _resource_event("api_resource.access.updated", new, {**_resource_details(new), "changes": changes})
 
 
+def external_client_policy_updated(old: ApiResource, new: ApiResource) -> Event:
+    """The external clients that may ask for an API resource were changed. The event has the old and new value of each changed field."""
+    names = "admit", "hosts", "scopes", "accepts_token_endpoint_audience", "registration"
+    changes = field_changes(old.external_clients, new.external_clients, *names)
+    return _resource_event("api_resource.external_clients.updated", new, {**_resource_details(new), "changes": changes})
+
+
 def api_resource_deleted(resource: ApiResource) -> Event:
     """An API resource was deleted."""
     return _resource_event("api_resource.deleted", resource, _resource_details(resource))
+
+
+def external_client_added(resource: ApiResource, client_uri: str, service_id: UUID) -> Event:
+    """A user was the first of the organization to give an external client access to the API resource. `client` is its address."""
+    return _resource_event(
+        "external_client.added", resource, {**_resource_details(resource), "client": client_uri, "service_id": str(service_id)}
+    )
 
 
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:
@@ -125,6 +140,10 @@ def _client_details(client: ResourceClient) -> dict[str, Any]:
 
 def _scopes_with_descriptions(resource: ApiResource) -> dict[str, str]:
     return {scope.name: scope.description for scope in resource.scopes}
+
+
+def _implications(resource: ApiResource) -> dict[str, Any]:
+    return {name: list(implied) for name, implied in resource.implications.items()}
 
 
 def service_account_created(account: ServiceAccount) -> Event:

@@ -50,12 +50,21 @@ from entrypoints.http.api.authentication import (
 )
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
-from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, pushed_requests, userinfo
+from entrypoints.http.api.federation.oauth import (
+    consents,
+    device_flow,
+    discovery,
+    external_grants,
+    protected_resource,
+    pushed_requests,
+    userinfo,
+)
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
 from entrypoints.http.api.programs import (
     api_resources,
+    external_clients,
     platform_service_accounts,
     resource_credentials,
     service_account_resources,
@@ -154,6 +163,8 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (plans, "Plans that the users of a service can subscribe to."),
     (api_keys, "API keys of a service."),
     (api_resources, "API resources: APIs of an organization that applications get access tokens for."),
+    (external_clients, "External clients of API resources: programs that no organization registered, such as assistants."),
+    (external_grants, "Grants of users to external clients of API resources."),
     (resource_credentials, "Credentials of API resources, with which an API asks about the tokens that it receives."),
     (service_accounts, "Service accounts: programs that call this API for an organization, and their credentials."),
     (service_account_resources, "The scopes of API resources that service accounts get for themselves."),

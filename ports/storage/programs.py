@@ -12,7 +12,7 @@ from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
-from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
+from core.programs.model.api_resources import ApiResource, ExternalTarget, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 from core.tenancy.model.groups import AssignedGroup
@@ -32,6 +32,9 @@ class ApiResourcesRead(Protocol):
 
         Both belong to the same organization.
         """
+
+    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
+        """Return the active API resource with this identifier, after normalization, of any active organization."""
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """Return whether the user has access to the API resource. It is false if there is no such API resource."""
@@ -65,7 +68,10 @@ class ApiResourcesRead(Protocol):
 
 
 class ApiResources(ApiResourcesRead, Protocol):
-    """Write access to API resources. Callers lock the organization before calling any method."""
+    """Write access to API resources. Callers lock the organization before calling any method but `lock`."""
+
+    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+        """Return the API resource, and let other transactions change it only after the end of this one."""
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         """Add an API resource with this identifier. Raises: IdentifierTaken."""
@@ -81,6 +87,12 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
+    async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
+        """Return the origin of each external client that may ask for the resource, once. It is None for clients without an address."""
+
+    async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
+        """Forbid the external clients of these origins to ask for the resource."""
+
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None: ...
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:

@@ -28,7 +28,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
-from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, PushedRequestsRead
+from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
 from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
@@ -178,7 +178,11 @@ class Reading(Protocol):
     @property
     def consents(self) -> ConsentsRead: ...
     @property
+    def external_grants(self) -> ExternalGrantsRead: ...
+    @property
     def device_codes(self) -> DeviceCodesRead: ...
+    @property
+    def external_clients(self) -> ExternalClientsRead: ...
     @property
     def pushed_requests(self) -> PushedRequestsRead: ...
     @property

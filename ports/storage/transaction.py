@@ -29,7 +29,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptForms, Logins, Reauthentications, SentForms
 from ports.storage.billing import Billing, Cancellations, Checkouts, Customers, Subscriptions
 from ports.storage.eventing import Audit, Deliveries, LogoutNotices, Siem, Webhooks
-from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceCodes, PushedRequests
+from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceCodes, ExternalClients, ExternalGrants, PushedRequests
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlSignOns
 from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, SealedColumns
 from ports.storage.privacy import Privacy
@@ -195,7 +195,11 @@ class Transaction(Protocol):
     @property
     def consents(self) -> Consents: ...
     @property
+    def external_grants(self) -> ExternalGrants: ...
+    @property
     def device_codes(self) -> DeviceCodes: ...
+    @property
+    def external_clients(self) -> ExternalClients: ...
     @property
     def pushed_requests(self) -> PushedRequests: ...
     @property

@@ -112,6 +112,7 @@ def down_ports() -> Ports:
         payments=unused,
         sender=unused,
         client_keys=unused,
+        client_documents=unused,
         issuer_keys=unused,
         user_agents=unused,
         geoip=unused,

@@ -18,7 +18,7 @@ AS_TYPED: Final = {
     "secrets of other services": {"client_secret", "token"},
     "names and sentences": {
         *("name", "given_name", "middle_name", "family_name", "nickname", "preferred_username", "gender", "from_name", "username"),
-        *("product_name", "reason", "confirmation", "features", "scopes", "description", "permissions", "label"),
+        *("product_name", "reason", "confirmation", "features", "scopes", "implied", "description", "permissions", "label"),
     },
     "URLs": {
         *(
@@ -38,6 +38,7 @@ AS_TYPED: Final = {
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
     "claims and attributes, a line each": {"names", "fixed", "values", "access_claims", "further_attributes"},
     "networks": {"admin_networks"},
+    "hosts, or addresses of clients at them": {"hosts"},
     "documents": {"metadata", "public_key", "jwks", "document"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),

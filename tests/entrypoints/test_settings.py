@@ -108,6 +108,8 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "support_address": None,
         "outbound_allow": "",
         "outbound_ports": (),
+        "outbound_ca_file": None,
+        "client_document_bytes": 5120,
         "geoip_database": None,
         "anonymizer_networks_file": None,
         "trusted_proxies": (),

@@ -45,6 +45,11 @@ class Gatehouse:
         answer = self._call("POST", "/api/organizations/acme/services", body, self._token())
         return Client(self.address, answer["service"]["client_id"], answer["client_secret"] or "")
 
+    def allow(self, client: Client, resource_id: str, *scopes: str) -> None:
+        """Let an application ask for an API resource of `acme`, with these scopes for itself."""
+        path = f"/api/organizations/acme/api-resources/{resource_id}/clients/{client.client_id}"
+        self._call("PUT", path, {"scopes": scopes}, self._token())
+
     def add_service_account(self, name: str, **credential: Any) -> Client:
         """Create a service account of `acme` that may read members, with a secret or the credential with these fields."""
         token, accounts = self._token(), "/api/organizations/acme/service-accounts"

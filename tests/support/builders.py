@@ -36,6 +36,7 @@ from adapters.crypto import (
     X509Certificates,
 )
 from adapters.email.message import EmailTemplates
+from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import AllowedTarget, Guard
 from adapters.http.payments import HttpPayments
@@ -205,6 +206,7 @@ async def make_ports(
         payments=HttpPayments(None, clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),
+        client_documents=HttpClientDocuments(sender, clock, policy),
         issuer_keys=HttpIssuerKeys(sender, clock, policy.key_ports),
         user_agents=user_agents(),
         geoip=FakeGeoIp(),

@@ -46,9 +46,10 @@ ROLES: Final = f"""
 # The outer join returns one row with the total if the page is empty.
 APPLICATIONS: Final = f"""
     select counted.total, v.slug, v.name, v.access_policy, {is_assigned_alone("v", USER)}, {is_subscribed("v", USER)}, {GROUPS}, {ROLES}
-    from (select count(*) as total from services where org_id = {ORG}) counted
+    from (select count(*) as total from services where org_id = {ORG} and client_uri is null) counted
     left join (
-        select * from services where org_id = {ORG} order by lower(name), id limit %(limit)s offset %(offset)s) v on true
+        select * from services where org_id = {ORG} and client_uri is null
+        order by lower(name), id limit %(limit)s offset %(offset)s) v on true
     order by lower(v.name), v.id"""
 
 HOLDINGS: Final = f"""

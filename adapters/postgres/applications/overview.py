@@ -28,7 +28,7 @@ def _admins_without_mfa(condition: LiteralString) -> LiteralString:
 # index on age alone would read everything that busier webhooks have received since.
 FIGURES: Final = f"""
     select o.member_count,
-           (select count(*) from services v where v.org_id = o.id),
+           (select count(*) from services v where v.org_id = o.id and v.client_uri is null),
            exists (select from login_totals t where t.org_id = o.id and t.total > 0),
            (select count(*) from (
                 select from saml_certificates c

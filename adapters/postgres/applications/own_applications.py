@@ -36,7 +36,7 @@ OWN_APPLICATIONS: Final = f"""
     left join (saml_configurations f join saml_certificates k
                on k.service_id = f.service_id and k.deactivated_at is null and k.valid_until > %(now)s)
         on f.service_id = v.id and f.enabled
-    where {may_use("v", "%(user_id)s")}
+    where v.client_uri is null and {may_use("v", "%(user_id)s")}
     order by {ORGANIZATION}, v.name, v.id limit %(limit)s"""
 
 

@@ -53,6 +53,8 @@ CONNECTION_SCOPES: Final = Column(
 )
 SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
 STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
+# Of a service `v`: an organization registered it. External clients stand in the same table, and in no list of applications.
+REGISTERED: Final = "v.client_uri is null"
 # They never change, or other statements count them.
 FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count")
 INSERT: Final = STORED.insert("services")
@@ -105,7 +107,9 @@ class Services(Repository):
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 
     async def by_slug(self, org_id: UUID, slug: str) -> Service | None:
-        return await self._one(SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s", org_id=org_id, slug=slug)
+        return await self._one(
+            SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s and {REGISTERED}", org_id=org_id, slug=slug
+        )
 
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
         sql = f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s"
@@ -114,7 +118,7 @@ class Services(Repository):
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
         sql = f"""
             select {CONTEXT.columns} from organizations vo join services v on v.org_id = vo.id
-            where vo.slug = %(org_slug)s and v.slug = %(slug)s"""
+            where vo.slug = %(org_slug)s and v.slug = %(slug)s and {REGISTERED}"""
         return await self._one(CONTEXT.read, sql, org_slug=org_slug, slug=slug)
 
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None:
@@ -133,10 +137,12 @@ class Services(Repository):
         return await self._one(to_client, sql, org_id=org_id, service_id=service_id)
 
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
-        return await self._one(to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s", org_slug=org_slug, slug=slug)
+        return await self._one(
+            to_client, f"{CLIENT} where vo.slug = %(org_slug)s and v.slug = %(slug)s and {REGISTERED}", org_slug=org_slug, slug=slug
+        )
 
     async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None:
-        return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s", client_id=client_id)
+        return await self._one(to_client, f"{CLIENT} where v.client_id = %(client_id)s and {REGISTERED}", client_id=client_id)
 
     async def charge_client(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
@@ -144,7 +150,7 @@ class Services(Repository):
         return await self._one(
             lambda row: (*to_client(row), row[-1]),
             f"""
-            with client as ({CLIENT} where v.client_id = %(client_id)s),
+            with client as ({CLIENT} where v.client_id = %(client_id)s and {REGISTERED}),
             charged as ({charge_sql(len(buckets), PROVEN_CLIENT)})
             select client.*, charged.wait from client left join charged on true""",
             client_id=client_id,
@@ -175,7 +181,7 @@ class Services(Repository):
             to_service_summary,
             f"""
             select {SERVICE.columns}, (select count(*) from plans p where p.service_id = v.id and p.removed_at is null)
-            from services v where v.org_id = %(org_id)s {of_type} {matching} {later}
+            from services v where v.org_id = %(org_id)s and {REGISTERED} {of_type} {matching} {later}
             order by {position}, v.id limit %(limit)s offset %(offset)s""",
             org_id=org_id,
             service_type=service_type,
@@ -188,11 +194,11 @@ class Services(Repository):
         )
 
     async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
-        sql = f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s order by v.created_at, v.id"
+        sql = f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s and {REGISTERED} order by v.created_at, v.id"
         return await self._all(SERVICE.read, sql, org_id=org_id, policy=policy)
 
     async def count(self, org_id: UUID) -> int:
-        return await self._count("select count(*) from services where org_id = %(org_id)s", org_id=org_id)
+        return await self._count(f"select count(*) from services v where v.org_id = %(org_id)s and {REGISTERED}", org_id=org_id)
 
     async def add(self, service: Service) -> None:
         await self._put(INSERT, service)

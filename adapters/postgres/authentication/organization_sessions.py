@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_use
@@ -17,6 +17,13 @@ from core.tenancy.model.members import LiveSessions
 LIVES_IN_ORGANIZATION: Final = f"""
     s.org_id = %(org_id)s and {SESSION_NOT_ENDED}
     and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
+
+
+def consented(row: LiteralString) -> LiteralString:
+    """Return an SQL condition: the user agreed to this session, code or device code, and it is for this API resource, if there is one."""
+    return f"""
+        ({row}.api_resource_id = %(resource_id)s
+         or %(resource_id)s::uuid is null and ({row}.scope is not null or {row}.api_resource_id is not null))"""
 
 
 class OrganizationSessions(Repository):
@@ -49,20 +56,20 @@ class OrganizationSessions(Repository):
             select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}"""
         return await self._count(sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
-    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime, resource_id: UUID | None = None) -> None:
         # Keep the codes that were exchanged, as in `end`.
         sql = f"""
             with codes as (
-                delete from authorization_codes
-                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
-                  and (scope is not null or api_resource_id is not null) and session_id is null),
+                delete from authorization_codes c
+                where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s
+                  and {consented("c")} and c.session_id is null),
             approvals as (
                 {DENY} and d.org_id = %(org_id)s and d.service_id = %(service_id)s
-                and (d.scope is not null or d.api_resource_id is not null) and a.user_id = %(user_id)s)
-            update sessions set ended_at = %(now)s
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
-              and (scope is not null or api_resource_id is not null) and ended_at is null"""
-        await self._run(sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+                and {consented("d")} and a.user_id = %(user_id)s)
+            update sessions s set ended_at = %(now)s
+            where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s
+              and {consented("s")} and s.ended_at is null"""
+        await self._run(sql, org_id=org_id, service_id=service_id, user_id=user_id, resource_id=resource_id, now=now)
 
     async def end_without_access(
         self, org_id: UUID, service_ids: Collection[UUID], user_ids: Collection[UUID] | None, now: datetime

@@ -41,11 +41,13 @@ from core.kernel.values import Email
 
 # The conditions below are about a session `s` and its service `v`, which may be missing.
 SERVICE_JOIN: Final = "left join services v on v.id = s.service_id"
+# Whether the application can prove who it is. External clients have keys and no secret.
+IS_CONFIDENTIAL: Final = "(v.client_secret_hash is not null or v.jwks is not null or v.jwks_uri is not null)"
 # Whether the presenter may use the token. A named presenter must be the application of the session.
 # A token that an authorization code gave to a confidential application needs the client secret.
-PRESENTER_MAY_USE: Final = """
+PRESENTER_MAY_USE: Final = f"""
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
-     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s or v.client_secret_hash is null))"""
+     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s or not {IS_CONFIDENTIAL}))"""
 # The rule of `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
     exists (select 1 from service_users r
@@ -58,10 +60,10 @@ PRESENTER_HAS_KEY: Final = """
 # Whether the refresh token of the session stays the same. If a service has bound tokens only, its
 # refresh tokens are useless without their key or its credentials, so they are not rotated (FAPI 2.0
 # section 5.3.2.1). Sessions that are older than the setting may be bound to neither.
-IS_NOT_ROTATED: Final = """
+IS_NOT_ROTATED: Final = f"""
     (v.dpop_bound_access_tokens
      and (s.key_thumbprint is not null
-          or s.grant_type = 'authorization_code' and v.client_secret_hash is not null and not v.pkce_without_secret))"""
+          or s.grant_type = 'authorization_code' and {IS_CONFIDENTIAL} and not v.pkce_without_secret))"""
 SUBJECT: Final = Record(
     TokenSubject,
     "e",

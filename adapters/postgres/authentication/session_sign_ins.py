@@ -19,14 +19,15 @@ REAUTHENTICATE: Final = f"""
 class SessionSignIns(Repository):
     """Implements `ports.storage.authentication.sessions.SessionSignIns`."""
 
-    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
+    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_name: str | None, browser_hash: bytes) -> bool:
         sql = """
             select 1 from sessions s
             join sessions b on b.id = s.browser_session_id and b.user_id = s.user_id and b.browser_hash = %(browser_hash)s
             left join services v on v.id = s.service_id
             where s.id = %(session_id)s and s.user_id = %(user_id)s
-              and v.client_id is not distinct from %(client_id)s and (s.service_id is null) = (%(client_id)s::uuid is null)"""
-        return await self._exists(sql, session_id=session_id, user_id=user_id, client_id=client_id, browser_hash=browser_hash)
+              and coalesce(v.client_uri, v.client_id::text) is not distinct from %(client_name)s
+              and (s.service_id is null) = (%(client_name)s::text is null)"""
+        return await self._exists(sql, session_id=session_id, user_id=user_id, client_name=client_name, browser_hash=browser_hash)
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
         sql = f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s"

@@ -1,8 +1,11 @@
 """API resources of organizations, their clients, and the users that are assigned to them."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
@@ -12,6 +15,7 @@ from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (
     ApiResource,
+    ExternalTarget,
     IdentifierTaken,
     ResourceAccess,
     ResourceAssignment,
@@ -19,6 +23,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
+from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.programs.model.service_accounts import AccountResource
 from core.tenancy.model.groups import AssignedGroup
 
@@ -37,19 +42,30 @@ def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
             where s.name = any({scope})))"""
 
 
+EXTERNAL_CLIENTS: Final = Record(
+    ExternalClientPolicy,
+    "r",
+    admit=Column(sql="r.external_admit", read=ClientAdmission),
+    hosts=Column(sql="r.external_hosts", read=tuple),
+    scopes=Column(sql="r.external_scopes", read=tuple),
+    accepts_token_endpoint_audience=Column(sql="r.external_token_endpoint_audience"),
+    registration="r.external_registration",
+)
 API_RESOURCE: Final = Record(
     ApiResource,
     "r",
     scopes=Columns(
-        "r.scope_names, r.scope_descriptions",
-        2,
-        lambda row: tuple(map(ResourceScope, *row)),
+        "r.scope_names, r.scope_descriptions, r.scope_implications",
+        3,
+        lambda row: tuple(ResourceScope(name, text, tuple(row[2].get(name, ()))) for name, text in zip(*row[:2], strict=True)),
         lambda scopes: {
             "scope_names": [scope.name for scope in scopes],
             "scope_descriptions": [scope.description for scope in scopes],
+            "scope_implications": Jsonb({scope.name: scope.implies for scope in scopes if scope.implies}),
         },
     ),
     policy=Column(sql="r.access_policy", read=AccessPolicy),
+    external_clients=EXTERNAL_CLIENTS.as_field(),
     is_active=is_active("r"),
 )
 SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
@@ -57,7 +73,9 @@ CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slu
 CLIENTS: Final = f"""
     select {CLIENT.columns}
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
-    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s"""
+    where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is null"""
+# Scheme, host and port of an external client's address, or null for one that registered itself
+ORIGIN: Final = "substring(v.client_uri from '^https://[^/]+')"
 # The scopes that applications and service accounts get for themselves
 PROGRAM_GRANTS: Final = """
     select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
@@ -99,6 +117,19 @@ class ApiResources(Repository):
             select {API_RESOURCE.columns} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
             where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}"""
         return await self._one(API_RESOURCE.read, sql, service_id=service_id, canonical=canonical)
+
+    async def find_for_external(self, canonical: str) -> ExternalTarget | None:
+        sql = f"""
+            select {API_RESOURCE.columns}, o.slug, o.sign_in_policy_version is not null
+            from api_resources r join organizations o on o.id = r.org_id
+            where r.canonical = %(canonical)s and o.status = 'active' and {is_active("r")}"""
+        return await self._one(lambda row: ExternalTarget(API_RESOURCE.read(row), row[-2], row[-1]), sql, canonical=canonical)
+
+    async def lock(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
+        sql = f"""
+            select {API_RESOURCE.columns} from api_resources r
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s for share of r"""
+        return await self._one(API_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id)
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         sql = f"""
@@ -176,10 +207,13 @@ class ApiResources(Repository):
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         sql = """
-            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
-                                       access_policy, created_at, updated_at)
+            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, scope_implications,
+                                       token_seconds, access_policy, external_admit, external_hosts, external_scopes,
+                                       external_token_endpoint_audience, external_registration, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(token_seconds)s, %(access_policy)s, %(created_at)s, %(updated_at)s)"""
+                    %(scope_implications)s, %(token_seconds)s, %(access_policy)s, %(external_admit)s, %(external_hosts)s,
+                    %(external_scopes)s, %(external_token_endpoint_audience)s, %(external_registration)s, %(created_at)s,
+                    %(updated_at)s)"""
         await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
@@ -196,7 +230,11 @@ class ApiResources(Repository):
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
             update api_resources set
                 name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
-                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, updated_at = %(updated_at)s
+                scope_implications = %(scope_implications)s,
+                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, external_admit = %(external_admit)s,
+                external_hosts = %(external_hosts)s, external_scopes = %(external_scopes)s,
+                external_token_endpoint_audience = %(external_token_endpoint_audience)s,
+                external_registration = %(external_registration)s, updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **API_RESOURCE.values(resource))
 
@@ -218,6 +256,19 @@ class ApiResources(Repository):
             delete from api_resource_clients
             where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s"""
         await self._run(sql, org_id=org_id, resource_id=resource_id, service_id=service_id)
+
+    async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
+        sql = f"""
+            select distinct {ORIGIN} from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
+            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is not null"""
+        return await self._all(lambda row: row[0], sql, org_id=org_id, resource_id=resource_id)
+
+    async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
+        sql = f"""
+            delete from api_resource_clients c using services v
+            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.id = c.service_id and v.org_id = c.org_id
+              and v.client_uri is not null and coalesce({ORIGIN}, '') = any(%(origins)s)"""
+        await self._run(sql, org_id=org_id, resource_id=resource_id, origins=[origin or "" for origin in origins])
 
     async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:
         sql = """

@@ -103,7 +103,7 @@ class ScimUsers(Repository):
             from organizations o cross join users u
             left join lateral (
                 select min(v.name) as name, (array_agg(v.id))[1] as id
-                from services v where v.org_id = o.id and {may_use("v", "u.id")}
+                from services v where v.org_id = o.id and v.client_uri is null and {may_use("v", "u.id")}
                 having count(*) = 1) a on true
             where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s"""
         return self._one_deferred(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)

@@ -152,6 +152,13 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
         raise EnterpriseSettingsInvalid(f"High security (IPSIE SL1) does not allow {' and '.join(weak)}. Turn one or the other off.")
 
 
+def check_keys_uri(jwks_uri: str, policy: Policy) -> None:
+    """Check the URL of the keys of a client. Raises: ClientKeysUriInvalid, KeyPortNotAllowed."""
+    _check_uri(jwks_uri, "jwks_uri", ClientKeysUriInvalid)
+    if not uris.has_port_of(jwks_uri, policy.key_ports):
+        raise KeyPortNotAllowed
+
+
 def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
     if uri is None:
         return

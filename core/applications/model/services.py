@@ -160,6 +160,13 @@ class Service(ServiceSettings):
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
     logo_url: str | None = None  # of an uploaded image
+    client_uri: str | None = None  # the address of an external client, or None for a registered application
+    document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
+
+    @property
+    def client_name(self) -> str:
+        """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
+        return self.client_uri or str(self.client_id)
 
     @property
     def policy_application(self) -> PolicyApplication:

@@ -41,6 +41,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         org_id=service.org_id if service else subject.org_id,
         service=service.slug if service else "",
         client_id=service.client_id if service else None,
+        client_uri=service.client_uri if service else None,
         plan=entitlement.plan,
         subscription_status=entitlement.status,
         features=entitlement.features,
@@ -95,7 +96,7 @@ def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, acc
     """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
     facts, grant = openid.facts, openid.grant
     return IdToken(
-        client_id=FRONTEND_CLIENT_ID if subject.service is None else str(subject.service.client_id),
+        client_id=FRONTEND_CLIENT_ID if subject.service is None else subject.service.client_name,
         user_id=subject.user_id,
         session_id=subject.session_id,
         issued_at=now,

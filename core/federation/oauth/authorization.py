@@ -37,7 +37,7 @@ from core.authentication.policy_checks import judge_grant
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
-from core.federation.oauth import consents
+from core.federation.oauth import consents, external_clients
 from core.federation.oauth.model.authorization import (
     CODE_TTL,
     Authorization,
@@ -48,6 +48,7 @@ from core.federation.oauth.model.authorization import (
     s256_challenge,
 )
 from core.federation.oauth.model.clients import OAuthClient
+from core.federation.oauth.model.external_clients import facts_of
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import frontend_callback
@@ -76,7 +77,7 @@ async def issue_code(
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
     Raises: MfaMissing, ServiceNotFound; FlowEnded, RequestUriInvalid if the flow or a pushed request was used before;
-    AccessDenied if the user has just withdrawn the consent.
+    AccessDenied if the user has just withdrawn the consent, or the API resource no longer admits the external client.
     """
     require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
@@ -99,12 +100,15 @@ async def issue_code(
                 raise FlowEnded
         elif isinstance(authorization.request, PushedRequest) and not await tx.pushed_requests.use(authorization.request.hash, now):
             raise RequestUriInvalid
+        if grant is not None:
+            await external_clients.store(ports, tx, authorization, grant)
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound
         if grant is not None and authorization.service is not None:
+            facts = facts_of(authorization.service, authorization.redirect_uri)
             if agreed:
-                await consents.remember(tx, authorization.service, visitor.user_id, grant, now)
-            elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant):
+                await consents.remember(tx, authorization.service, visitor.user_id, grant, facts, now)
+            elif not await consents.are_given(tx, authorization.service, visitor.user_id, grant, facts):
                 raise AccessDenied  # read again after the lock: a withdrawal deletes only the codes that it finds
     return code
 

@@ -21,6 +21,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
 from core.kernel.values import new_id
+from core.programs.model.api_resources import add_implied
 from core.programs.model.credentials import ProgramClient, ProgramKind
 from ports import Ports
 
@@ -60,13 +61,16 @@ async def issue(
     async with ports.storage.reading() as read:
         grant = await read.api_resources.granted_to(program.org_id or refuse(ResourceUnknown), program.client_id, canonical)
     target, own_scopes = grant or refuse(ResourceUnknown)
+    own_scopes = target.granted_scopes(own_scopes)
+    requested = None if requested is None else tuple(add_implied(requested, target.implications))
     seconds = target.token_seconds if own_limit is None else min(target.token_seconds, own_limit)
     return _sign(ports, program, target.identifier, _narrow(own_scopes, requested), timedelta(seconds=seconds), binding)
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:
-    """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is."""
-    if client.service is None or client.context is None or client.relies_on_pkce:
+    """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is, or is an external client."""
+    is_external = client.service is not None and client.service.client_uri is not None
+    if client.service is None or client.context is None or client.relies_on_pkce or is_external:
         raise ClientCredentialsRefused
     return ProgramClient(
         kind=ProgramKind.APPLICATION,

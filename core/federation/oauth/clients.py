@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from core.applications.model.services import Service
+from core.federation.oauth import external_clients
 from core.federation.oauth.model import clients as clients_model
+from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.clients import (
     TOKEN_PATH,
     AssertionKeyUnknown,
@@ -41,7 +43,11 @@ async def identify_client(
         subject = ports.client_assertions.subject(credentials.assertion)
         if client_id not in (None, subject):
             raise ClientInvalid
+        if is_address(subject):
+            return await _authenticate_external(ports, replace(credentials, client_id=subject), base_url, limit)
         return await _authenticate_by_assertion(ports, subject or "", credentials.assertion, base_url, limit)
+    if is_address(client_id):
+        return await _authenticate_external(ports, credentials, base_url, limit)
     if client_id is None:
         return refuse(ClientInvalid) if credentials.secrets else None
     if client_id == FRONTEND_CLIENT_ID and not credentials.secrets and ports.policy.frontend_url is not None:
@@ -77,7 +83,7 @@ async def identify_client_or_program(
             return await statements.program_clients.by_secret(
                 client_id or refuse(ClientInvalid), secret_hashes, limit, ports.clock.now()
             ) or refuse(ClientInvalid)
-    if credentials.assertion is not None:
+    if credentials.assertion is not None and not is_address(ports.client_assertions.subject(credentials.assertion)):
         subject = ports.client_assertions.subject(credentials.assertion)
         client_id = parse_id(credentials.client_id or subject or "") or refuse(ClientInvalid)
         async with ports.storage.reading() as read:
@@ -177,15 +183,40 @@ async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: st
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
+async def _authenticate_external(ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
+    """Authenticate an external client by the method of its stored document.
+
+    Its keys are fetched only for a live code, token or consent. Otherwise anyone could make us call the server of a client.
+
+    Raises: ClientInvalid, ClientAssertionInvalid, ExternalGrantUnknown.
+    """
+    if credentials.secrets:
+        raise ClientInvalid
+    service, context, is_live = await external_clients.identify(ports, credentials)
+    if credentials.assertion is None:
+        return OAuthClient(service, context, authenticated=context.is_public, relies_on_pkce=True)
+    if not service.has_keys or not is_live:
+        raise ClientInvalid
+    claims = await _read_assertion(ports, service, credentials.assertion)
+    audiences = await external_clients.assertion_audiences(ports, service, base_url)
+    wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_name)
+    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
+
+
 async def _use_assertion(
-    ports: Ports, claims: Mapping[str, Any], client_id: UUID, audiences: Collection[str], limit: tuple[Bucket, ...]
+    ports: Ports,
+    claims: Mapping[str, Any],
+    client_id: UUID,
+    audiences: Collection[str],
+    limit: tuple[Bucket, ...],
+    client_name: str | None = None,
 ) -> float | None:
     """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit.
 
     Raises: ClientAssertionInvalid.
     """
     now = ports.clock.now()
-    token_id, expires_at = check_claims(claims, str(client_id), audiences, now)
+    token_id, expires_at = check_claims(claims, client_name or str(client_id), audiences, now)
     async with ports.storage.autocommit() as statements:
         wait = await statements.client_assertions.use(client_id, digest(token_id), expires_at, limit, now)
     if wait is None:

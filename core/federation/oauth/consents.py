@@ -7,9 +7,10 @@ from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.consents import Agreement, Consent, ConsentNotFound
+from core.federation.oauth.model.consents import Consent, ConsentNotFound
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from ports import Ports
@@ -26,8 +27,9 @@ async def compare(
     *,
     is_asked: bool,
     counts_trust: bool,
-) -> tuple[OpenIdGrant, bool]:
-    """Return the grant that the user can give, and whether they need not be asked for anything in it.
+    client: ClientFacts | None = None,
+) -> tuple[OpenIdGrant, Agreement, bool]:
+    """Return the grant that the user can give, what they agreed to before, and whether they need not be asked for anything in it.
 
     They agree once to each scope. Confirmed members of the organization of a trusted application are asked for none, if
     trust counts. `offline_access` is left out, unless they agreed to it before or the request `is_asked`, with `prompt=consent`.
@@ -35,12 +37,12 @@ async def compare(
     agreement = await _load_agreement(read, service, user_id, grant, counts_trust=counts_trust)
     if Scope.OFFLINE_ACCESS not in agreement.scope and not is_asked:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
-    return grant, agreement.covers(grant)
+    return grant, agreement, agreement.covers(grant, client)
 
 
-async def are_given(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant) -> bool:
+async def are_given(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
     """Return whether the user still need not be asked for anything in this grant."""
-    return (await _load_agreement(tx, service, user_id, grant, counts_trust=True)).covers(grant)
+    return (await _load_agreement(tx, service, user_id, grant, counts_trust=True)).covers(grant, client)
 
 
 async def _load_agreement(
@@ -51,10 +53,10 @@ async def _load_agreement(
     return await read.consents.agreement(service.org_id, service.id, user_id, None if grant.api is None else grant.api.id)
 
 
-async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, now: datetime) -> None:
+async def remember(tx: Transaction, service: Service, user_id: UUID, grant: OpenIdGrant, client: ClientFacts | None, now: datetime) -> None:
     """Store the consent of the user to this grant, and record an event if a scope is new. The caller has locked the account."""
     scope = in_order(grant.consent_scopes)
-    is_new = await tx.consents.add(service.org_id, service.id, user_id, scope, now)
+    is_new = await tx.consents.add(service.org_id, service.id, user_id, scope, now, client)
     if grant.api is not None:
         is_new = await tx.consents.add_api(service.org_id, service.id, user_id, grant.api, now) or is_new
     if is_new:

@@ -16,12 +16,12 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.methods import record_failure
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
-from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes
 from core.authentication.model.policy import GrantBelowPolicy, PolicyPath
 from core.authentication.model.sessions import Grant, TokenPair
 from core.authentication.policy_checks import judge_grant, require_in_transaction
@@ -29,10 +29,11 @@ from core.authentication.service_access import enroll_end_user, require_service_
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import consents, requests
+from core.federation.oauth import consents, external_clients, requests
 from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
+from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
     USER_CODE_ALPHABET,
@@ -55,6 +56,7 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     normalize_user_code,
 )
+from core.federation.oauth.model.external_clients import facts_of, narrow
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
 from core.kernel.access import BlockedByDirectory, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
@@ -78,10 +80,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     ResourceScopeUnknown, CodeChallengeMissing, CodeChallengeInvalid.
     """
     async with ports.storage.reading() as read:
-        try:
-            service, context = await requests.find_service(read, request) or refuse(ApplicationMissing)
-        except ServiceNotFound:
-            raise ClientInvalid if request.org is None else ServiceNotFound from None
+        service, context = await _find_client(ports, read, request)
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
@@ -107,6 +106,16 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     raise ServiceNotFound
 
 
+async def _find_client(ports: Ports, read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext]:
+    """Return the application that the device runs. An external client must be stored: a device shows no page that could introduce it."""
+    if is_address(request.client_id):
+        return await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
+    try:
+        return await requests.find_service(read, request) or refuse(ApplicationMissing)
+    except ServiceNotFound:
+        raise ClientInvalid if request.org is None else ServiceNotFound from None
+
+
 async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, request: AuthorizationRequest) -> OpenIdGrant | None:
     """Return the grant that a device asks for: OpenID Connect, an API resource, or both.
 
@@ -114,9 +123,11 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
 
     Raises: ResourceUnknown, ResourceScopeUnknown.
     """
-    scope = parse_scope(request.scope)
+    scope = openid_requests.parse_openid_scope(request.scope, service)
     openid_scope = scope if Scope.OPENID in scope else ()
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
+    if api is not None and service.client_uri is not None:
+        api = narrow(api)
     if api is not None:
         access = parse_resource_scope(request.scope, api, is_openid=bool(openid_scope))
         return OpenIdGrant(openid_scope, resource=api.identifier, api=access)
@@ -323,4 +334,4 @@ async def _store_decision(ports: Ports, caller: Person, request: DeviceRequest, 
         await tx.device_codes.decide(user_code_hash, decision.status, caller.session_id, now) or refuse(UserCodeUnknown)
         if request.openid is not None:
             service = await tx.services.by_id(request.org_id, request.service_id) or refuse(UserCodeUnknown)
-            await consents.remember(tx, service, caller.user_id, request.openid, now)
+            await consents.remember(tx, service, caller.user_id, request.openid, facts_of(service, None), now)

@@ -12,6 +12,7 @@ from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, U
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication.model.openid import IdTokenHint
 from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
+from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.end_session import (
     END_SESSION_PATH,
     ApplicationReturn,
@@ -23,7 +24,7 @@ from core.federation.oauth.model.end_session import (
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import Refusal
 from core.kernel.values import digest, is_printable, parse_id
 from ports import Ports
 from ports.storage import Reading
@@ -50,7 +51,9 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     async with ports.storage.reading() as read:
         client = None if client_id in (None, FRONTEND_CLIENT_ID) else await _find_client(read, client_id or "")
         is_proven = hint is not None and session_cookie is not None and await _is_of_browser(read, hint, session_cookie)
-    if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None:
+    # An external client has no page after a sign-out, so its hint alone says who asks.
+    is_external = hint is not None and is_address(hint.client_id)
+    if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None and not is_external:
         raise ServiceNotFound
     service = None if client is None else client[0]
     target = refusal = None
@@ -87,5 +90,5 @@ async def _find_client(read: Reading, client_id: str) -> tuple[Service, ServiceC
 
 
 async def _is_of_browser(read: Reading, hint: IdTokenHint, session_cookie: str) -> bool:
-    client_id = None if hint.client_id == FRONTEND_CLIENT_ID else parse_id(hint.client_id) or refuse(ServiceNotFound)
-    return await read.session_sign_ins.is_of_browser(hint.session_id, hint.user_id, client_id, digest(session_cookie))
+    client_name = None if hint.client_id == FRONTEND_CLIENT_ID else hint.client_id
+    return await read.session_sign_ins.is_of_browser(hint.session_id, hint.user_id, client_name, digest(session_cookie))

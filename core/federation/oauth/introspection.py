@@ -38,7 +38,7 @@ async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, t
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         session = await read.refresh_tokens.introspect(client.service.id, claims.session_id if claims else None, digest(token), now)
-    return INACTIVE if session is None else _describe(session, claims, str(client.client_id), base_url, now)
+    return INACTIVE if session is None else _describe(session, claims, client.service.client_name, base_url, now)
 
 
 async def _introspect_for_program(
@@ -54,7 +54,7 @@ async def _introspect_for_program(
         return INACTIVE
     async with ports.storage.reading() as read:
         session = await read.refresh_tokens.introspect(None, claims.session_id, digest(token), now, api_resource_id=program.client_id)
-    return INACTIVE if session is None else _describe(session, claims, str(claims.client_id), base_url, now)
+    return INACTIVE if session is None else _describe(session, claims, claims.client_name, base_url, now)
 
 
 def _describe(session: IntrospectedSession, claims: Claims | None, client_id: str, base_url: str, now: datetime) -> dict[str, Any]:

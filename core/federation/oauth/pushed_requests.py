@@ -56,7 +56,7 @@ async def push(
     secret, now = new_secret(), ports.clock.now()
     own = replace(request, client_id=client_id_text(client))
     pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
-    if (refusal := (await requests.check(ports, pushed, base_url)).refusal) is not None:
+    if (refusal := (await requests.check(ports, pushed, base_url, pushed_by=client.service)).refusal) is not None:
         raise refusal
     stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
     async with ports.storage.autocommit() as statements:

@@ -15,7 +15,10 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.steps import Needs
+from core.authentication.model.agreements import ClientFacts
 from core.federation.destination import Destination
+from core.federation.oauth import external_clients
+from core.federation.oauth.external_clients import ExternalClient
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -27,6 +30,9 @@ from core.federation.oauth.model.authorization import (
     RedirectUriNotRegistered,
     choose_redirect_uri,
 )
+from core.federation.oauth.model.client_documents import ClientDocumentUnavailable, is_address
+from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of
+from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
 from core.federation.oauth.model.pushed_requests import (
     PushedRequest,
@@ -57,6 +63,13 @@ class WaitingRequest:
     openid: OpenIdRequest = field(default_factory=OpenIdRequest)
     needs: Needs = field(default_factory=Needs)
     refusal: AuthorizationRefused | None = None
+    document_failure: Refusal | None = None  # of an external client: its stored document is good only for users who agreed before
+
+    @property
+    def client_facts(self) -> ClientFacts | None:
+        """What a consent covers of an external client, or None for others."""
+        authorization = self.authorization
+        return None if authorization.service is None else facts_of(authorization.service, authorization.redirect_uri)
 
     @property
     def destination(self) -> Destination:
@@ -74,22 +87,33 @@ class WaitingRequest:
         )
 
 
-async def check(ports: Ports, request: AuthorizationRequest, base_url: str) -> WaitingRequest:
+async def check(
+    ports: Ports, request: AuthorizationRequest, base_url: str, visitor: Visitor | None = None, pushed_by: Service | None = None
+) -> WaitingRequest:
     """Return the request with its application and redirect URI, which are valid, and its parameters.
 
     The errors that are raised are shown on an error page, because the browser must not be redirected to an
     unvalidated redirect URI. If the request refers to one that its client has pushed, the pushed request is returned.
 
-    Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
+    The document of an external client is loaded for a `visitor` only. Until then its redirect URI is missing. `pushed_by` is
+    the client that pushes this request.
+
+    Raises: the errors of `external_clients`; RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
     """
     async with ports.storage.reading() as read:
         if request.request_uri is not None and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)
-        client = await find_service(read, request)
+        if is_address(request.client_id):
+            external = await external_clients.find(ports, read, _address_of(request), request.resource)
+            client = None
+        else:
+            external, client = None, await find_service(read, request)
         api = None
         if client is not None and request.resource is not None:
             api = await api_resources.find_requested(ports, read, client[0].id, request.resource)
+    if external is not None:
+        return await _check_external(ports, request, base_url, external, visitor, pushed_by)
     if client is None:
         callback = frontend_callback(ports)
         if request.redirect_uri is not None and uris.find_registered((callback,), request.redirect_uri) is None:
@@ -98,6 +122,27 @@ async def check(ports: Ports, request: AuthorizationRequest, base_url: str) -> W
     service, context = client
     authorization = Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri), api)
     return check_parameters(ports, authorization, base_url)
+
+
+async def _check_external(
+    ports: Ports, request: AuthorizationRequest, base_url: str, client: ExternalClient, visitor: Visitor | None, pushed_by: Service | None
+) -> WaitingRequest:
+    redirect_uri = None
+    if pushed_by is not None:
+        client = replace(client, service=pushed_by)
+    elif visitor is not None:
+        client = await external_clients.load(ports, visitor, client)
+    if pushed_by is not None or visitor is not None:
+        redirect_uri = choose_published_uri(client.service, request.redirect_uri)
+    authorization = Authorization(request, client.service, client.context, redirect_uri, client.api)
+    return replace(check_parameters(ports, authorization, base_url), document_failure=client.failure)
+
+
+def _address_of(request: AuthorizationRequest) -> str:
+    """Return the address of the external client of a request. Raises: ClientIdMismatch."""
+    if request.org is not None or request.service is not None:
+        raise ClientIdMismatch
+    return request.client_id or ""
 
 
 async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> AuthorizationRequest:
@@ -110,12 +155,14 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     request_uri = request.request_uri or ""
     if not is_pushed(request_uri):
         return request
-    parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
+    client_uri = request.client_id if is_address(request.client_id) else None
+    client_id = None if client_uri is not None else parse_client_id(request.client_id)
+    parameters = await read.pushed_requests.load(hash_of(request_uri), client_id, ports.clock.now(), client_uri)
     return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
 
 
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
-    """Return the service that the request names, or None for the platform itself.
+    """Return the registered service that the request names, or None for the platform itself.
 
     Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
     ClientIdMismatch.
@@ -134,7 +181,7 @@ async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Se
         org_slug = client[1].org_slug
     await services.require_open(read, org_slug, client[1] if client else None)
     service, context = client or refuse(ServiceNotFound)
-    if request.client_id not in (None, str(service.client_id)):
+    if request.client_id not in (None, service.client_name):
         raise ClientIdMismatch
     return service, context
 
@@ -153,7 +200,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
         hint = None
         if request.id_token_hint is not None:
             hint = ports.tokens.read_id_token_hint(request.id_token_hint) or refuse(IdTokenHintInvalid)
-            client_id = FRONTEND_CLIENT_ID if context is None else str(context.client_id)
+            client_id = FRONTEND_CLIENT_ID if context is None else context.client_name
             if hint.client_id != client_id:
                 raise IdTokenHintInvalid
         openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
@@ -214,7 +261,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
         browser_hash,
         secret_hash=None if pushed is None else pushed.hash,
         org_id=None if context is None else context.org_id,
-        service_id=None if context is None else context.id,
+        service_id=None if context is None or context.client_uri is not None else context.id,  # it may not be stored yet
         wants_fresh=waiting.needs.needs_fresh_sign_in,
         keeps_trust=waiting.needs.keeps_trust,
         first_session_id=None if visitor is None else visitor.session_id,
@@ -234,15 +281,18 @@ async def find_begun(ports: Ports, request: AuthorizationRequest, browser_hash: 
         return await read.flows.by_secret(hash_of(request.request_uri or ""), browser_hash, ports.clock.now())
 
 
-async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
-    """Return the request of a flow, checked again: the application may have changed.
+async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None = None) -> WaitingRequest:
+    """Return the request of a flow, checked again for this visitor: the application may have changed.
 
     If it has more requirements than when the flow began, a trusted device no longer skips the second factor.
 
-    Raises: FlowEnded if the application no longer accepts the request.
+    Raises: FlowEnded if the application no longer accepts the request; ClientDocumentUnavailable, ClientDocumentsLimited,
+    ClientRedirectUnknown, which the user must see, because the sign-in was right.
     """
     try:
-        waiting = await check(ports, _request_of(flow), base_url)
+        waiting = await check(ports, _request_of(flow), base_url, visitor)
+    except (ClientDocumentUnavailable, ClientDocumentsLimited, ClientRedirectUnknown):
+        raise
     except Refusal:
         raise FlowEnded from None
     if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:

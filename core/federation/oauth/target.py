@@ -10,6 +10,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
+from core.authentication.model.agreements import Agreement
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.policy import PolicyPath
@@ -52,10 +53,10 @@ async def advance(
     found = await find_step(ports, visitor, waiting, flow, reply)
     authorization, grant = waiting.authorization, found.grant
     if found.step is not Step.DONE or visitor is None:
-        return Asked(found.step, waiting.destination, grant, found.admission)
+        return Asked(found.step, waiting.destination, grant, found.admission, waiting.client_facts, found.agreement)
     if authorization.redirect_uri is None:
         return Answered(None)
-    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant).question
+    agreed = reply is not None and reply.question == Asked(Step.CONSENT, grant=grant, client=waiting.client_facts).question
     code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=agreed)
     return Answered(respond(authorization, base_url, code=code))
 
@@ -67,6 +68,7 @@ class FoundStep:
     step: Step
     grant: OpenIdGrant | None
     admission: Admission
+    agreement: Agreement | None = None  # what the user agreed to before
 
 
 async def find_step(
@@ -82,7 +84,8 @@ async def find_step(
 
     `reply` says yes. It counts if it answers the question of the step.
 
-    Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request.
+    Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request, and of the document
+    of an external client to which the user has not agreed before.
     """
     if waiting.refusal is not None:
         raise waiting.refusal
@@ -98,16 +101,18 @@ async def find_step(
         decision=admission.decision,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
-    step, grant = next_step(facts), None
+    step, grant, before = next_step(facts), None, None
     if step is Step.CHECK_ACCESS:
         assert visitor is not None, "the access of a user is checked"
         await _require_access(ports, visitor, waiting)
-        grant, agreement = await _grant(ports, visitor, waiting)
+        grant, agreement, before = await _grant(ports, visitor, waiting)
         facts = replace(facts, agreement=agreement)
         step = next_step(facts)
+        if step is Step.CONSENT and waiting.document_failure is not None:
+            raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
             raise AccessDenied
-        if reply is not None and reply.question == Asked(step, grant=grant).question:
+        if reply is not None and reply.question == Asked(step, grant=grant, client=waiting.client_facts).question:
             step = next_step(replace(facts, has_agreed=step is not Step.SELECT, has_selected=step is Step.SELECT))
     if step is Step.OTHER_USER:
         raise SignInRequired("Another user has signed in.")
@@ -115,7 +120,7 @@ async def find_step(
         raise AuthenticationUnmet(refusal_of(ports, path, admission.subject, admission.decision).message)
     if step in _REFUSALS:
         raise _REFUSALS[step]
-    return FoundStep(step, grant, admission)
+    return FoundStep(step, grant, admission, before)
 
 
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:
@@ -133,20 +138,21 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None:
         return
+    is_external = context.client_uri is not None  # the API resource alone decides, and the client may not be stored yet
     async with ports.storage.reading() as read:
-        may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
+        may_use = is_external or await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
         refusal = None if may_use else await find_refusal(read, context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
-        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, context.id))
+        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, None if is_external else context.id))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 
 
-async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents]:
-    """Return the grant, and what the user must agree to first.
+async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:
+    """Return the grant, what the user must agree to first, and what they agreed to before.
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
     user or a confirmed member. Otherwise any web page could send the user here, and the organization
@@ -165,17 +171,19 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     authorization, grant = waiting.authorization, waiting.openid.grant
     context, service = authorization.context, authorization.service
     if context is None or service is None:
-        return grant, Consents.COVERED
+        return grant, Consents.COVERED, None
     is_https = (authorization.redirect_uri or "").startswith("https:")
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
     always = service.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
             is_asked = always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
-            return None, Consents.FIRST_TIME if is_asked else Consents.COVERED
+            return None, Consents.FIRST_TIME if is_asked else Consents.COVERED, None
         is_asked = Prompt.CONSENT in waiting.openid.prompt
-        grant, is_covered = await consents.compare(read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https)
-    return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES
+        grant, agreement, is_covered = await consents.compare(
+            read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https, client=waiting.client_facts
+        )
+    return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES, agreement
 
 
 async def finish(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:

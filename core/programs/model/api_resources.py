@@ -7,7 +7,7 @@ organizations owns its host.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,7 @@ from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import Email
+from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ExternalClientPolicy
 
 MAX_RESOURCES: Final = 100  # of an organization
 MAX_SCOPES: Final = 50  # of a resource
@@ -76,6 +77,10 @@ class ResourceScopeReserved(Invalid):
     """A scope has a name of OpenID Connect or of Gatehouse's own API. Choose another name."""
 
 
+class ImpliedScopeInvalid(Invalid):
+    """A scope may imply other scopes of the same API resource, each once, but not itself, also not through others."""
+
+
 class ResourceTokenSecondsInvalid(Invalid):
     """The lifetime of tokens for an API resource must be 60 to 3,600 seconds."""
 
@@ -106,10 +111,11 @@ class NoAccessToResource(NoAccessToService):
 
 @dataclass(frozen=True, slots=True)
 class ResourceScope:
-    """A scope of an API resource. The description tells users what it allows."""
+    """A scope of an API resource. The description tells users what it allows. Access with it includes the scopes that it implies."""
 
     name: str
     description: str
+    implies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class ApiResource:
     scopes: tuple[ResourceScope, ...]
     token_seconds: int  # the lifetime of access tokens
     policy: AccessPolicy = AccessPolicy.ANYONE  # the users that applications get tokens for
+    external_clients: ExternalClientPolicy = NO_EXTERNAL_CLIENTS
     created_at: datetime
     updated_at: datetime
     is_active: bool = True  # False while the organization does not have the host of the identifier
@@ -140,6 +147,16 @@ class ApiResource:
     def scope_names(self) -> tuple[str, ...]:
         return tuple(scope.name for scope in self.scopes)
 
+    @property
+    def implications(self) -> Mapping[str, Collection[str]]:
+        """The scopes that scopes imply, by the names of those that imply any."""
+        return {scope.name: scope.implies for scope in self.scopes if scope.implies}
+
+    @property
+    def external_scopes(self) -> tuple[str, ...]:
+        """The scopes that external clients may ask for, and those that these imply."""
+        return self.granted_scopes(self.external_clients.known_scopes(self.scope_names))
+
     def access(self, names: Collection[str]) -> "ResourceAccess":
         """Return the access that these scopes give."""
         return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
@@ -147,6 +164,19 @@ class ApiResource:
     def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names among these that are scopes of the resource, in its order."""
         return tuple(name for name in self.scope_names if name in names)
+
+    def granted_scopes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the names among these that are scopes of the resource, and those that they imply, in its order."""
+        return self.known_scopes(add_implied(self.known_scopes(names), self.implications))
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTarget:
+    """An API resource that an external client asks for, and what must be known of its organization, which is active."""
+
+    resource: ApiResource
+    org_slug: str
+    has_sign_in_policy: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,13 +241,28 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
     return ResourceIdentifier(text, canonical, host)
 
 
+def add_implied(names: Collection[str], implications: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return these scopes, and those that they imply, directly or through others."""
+    found, unread = {*names}, [*names]
+    while unread:
+        new = {*implications.get(unread.pop(), ())} - found
+        found |= new
+        unread += new
+    return frozenset(found)
+
+
 def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
-    """Return the scopes of an API resource. Raises: ResourceScopesInvalid, ResourceScopeReserved."""
+    """Return the scopes of an API resource. Raises: ResourceScopesInvalid, ResourceScopeReserved, ImpliedScopeInvalid."""
     names = [scope.name for scope in scopes]
     if len(names) > MAX_SCOPES or len(set(names)) < len(names) or not all(map(is_scope, names)) or len(" ".join(names)) > MAX_SCOPE_TEXT:
         raise ResourceScopesInvalid
     if not RESERVED_SCOPES.isdisjoint(name.lower() for name in names):
         raise ResourceScopeReserved
+    implications = {scope.name: scope.implies for scope in scopes}
+    for scope in scopes:
+        is_known = set(scope.implies) <= set(names) and len(set(scope.implies)) == len(scope.implies)
+        if not is_known or scope.name in add_implied(scope.implies, implications):
+            raise ImpliedScopeInvalid
     return tuple(scopes)
 
 

@@ -120,6 +120,8 @@ NOTICES: Final = {
     "resource-created": "API resource created. Choose the applications that may ask for it.",
     "resource-saved": "API resource saved.",
     "resource-deleted": "API resource deleted.",
+    "external-grant-ended": "Access ended.",
+    "external-clients-saved": "External clients saved.",
     "resource-client-saved": "Application saved.",
     "service-account-created": "Service account created. Create a credential for it.",
     "service-account-saved": "Service account saved.",

@@ -143,10 +143,10 @@ class SessionSignInsRead(Protocol):
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
         """Return the browser session that this session is or that authorized it, or None if it belongs to no browser."""
 
-    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
+    async def is_of_browser(self, session_id: UUID, user_id: UUID, client_name: str | None, browser_hash: bytes) -> bool:
         """Return whether the user authorized this session of the client in the browser with this cookie. Either session may have ended.
 
-        `client_id` is None for the platform's own frontend.
+        `client_name` is None for the platform's own frontend.
         """
 
 
@@ -258,10 +258,11 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
         sign-ons.
         """
 
-    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime, resource_id: UUID | None = None) -> None:
         """End the sessions that this user has at this service of this organization, if they have a scope that the user agreed to.
 
-        This also ends authorization codes and device approvals that would start such sessions.
+        This also ends authorization codes and device approvals that would start such sessions. With `resource_id`, only those for
+        this API resource end.
         """
 
     async def end_without_access(

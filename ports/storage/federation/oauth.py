@@ -6,15 +6,19 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.applications.model.services import Service
 from core.applications.model.users import DeferredEnrollment
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
-from core.federation.oauth.model.consents import Agreement, Consent
+from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
+from core.kernel.values import Page, PageResult
 
 
 class AuthorizationCodeUse(Protocol):
@@ -70,9 +74,12 @@ class AuthorizationCodes(Protocol):
 
 
 class PushedRequestsRead(Protocol):
-    """Read access to pushed authorization requests. `client_id` is that of the service, or None for the platform's frontend."""
+    """Read access to pushed authorization requests.
 
-    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
+    An external client has a `client_uri`, and another service a `client_id`. Without both, it is the platform's frontend.
+    """
+
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime, client_uri: str | None = None) -> str | None:
         """Return the parameters of a request of this client that is neither used nor expired, as a query string."""
 
 
@@ -112,8 +119,13 @@ class ConsentsRead(Protocol):
 class Consents(ConsentsRead, Protocol):
     """Write access to consents. Callers lock the account before calling any method."""
 
-    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
-        """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
+    async def add(
+        self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
+    ) -> bool:
+        """Add these scopes to the consent, and the facts about an external client. Return whether any is new.
+
+        If the service was deleted, add nothing.
+        """
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
         """Add this access to an API resource to the consent, which exists.
@@ -123,6 +135,66 @@ class Consents(ConsentsRead, Protocol):
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Delete the consent of this user to an application of any organization, and return it, if there is one."""
+
+
+class ExternalGrantsRead(Protocol):
+    """Read access to the grants of users to external clients at API resources."""
+
+    async def page(self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None) -> PageResult[ExternalGrant]:
+        """Return a page of the grants at this API resource, by email address and client.
+
+        `search` is a part of an email address in lower case.
+        """
+
+    async def find(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None: ...
+
+
+class ExternalGrants(ExternalGrantsRead, Protocol):
+    """Write access to grants of users to external clients. Callers lock the account before calling any method."""
+
+    async def remove(self, org_id: UUID, resource_id: UUID, user_id: UUID, client_id: UUID) -> ExternalGrant | None:
+        """Delete this grant, and return it, if there is one. The last one of the client takes the whole consent to it along.
+
+        This is two statements.
+        """
+
+
+class ExternalClientsRead(Protocol):
+    """External clients that users have agreed to. Each is an application of the organization of its API resource."""
+
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
+        """Return the client with this address that got this code or refresh token, and whether that is live.
+
+        Used ones count, so that a second use is noticed.
+        """
+
+    async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
+        """Return whether a user agrees to the client now."""
+
+    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
+        """Return whether an API resource of the client lets its assertions name the token endpoint."""
+
+
+class ExternalClients(ExternalClientsRead, Protocol):
+    """Write access to external clients. Callers of `save` lock the API resource first."""
+
+    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
+        """Return organization and id of a client whose document was last fetched before that time, and that no user agrees to.
+
+        It has no live session and no live code.
+        """
+
+    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+        """Lock the client if that is still so. The organization is locked."""
+
+    def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
+        """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
+
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
+        """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
+
+        Return whether it could not ask for it before. Of several parallel calls, one returns True.
+        """
 
 
 class UsedAssertions(Protocol):

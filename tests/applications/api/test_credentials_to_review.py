@@ -1,6 +1,5 @@
 """API keys and SCIM tokens remain when their creator loses the rights to create them. The overview and the lists say so (security J-12)."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -141,6 +140,4 @@ async def test_beyond_five_credentials_the_overview_has_a_number(acme: Tenant, a
     browser = await browser_of(app, acme, "admin")
     page = main_of(await browser.open("/app/organizations/acme"))
     assert page.count("its creator (a former user)") == 2 * 5
-    # All are of one moment, so any of them can be the first five.
-    counted = re.findall(r"The creators? of (an?|\d) (?:API key|SCIM token)s? ha(?:s|ve) left", page)
-    assert sum(int(number) if number.isdigit() else 1 for number in counted) == 2 * 3
+    assert ("The creator of an API key has left" in page, "The creators of 2 SCIM tokens have left" in page) == (True, True)

@@ -261,6 +261,9 @@ async def test_programs_get_tokens_for_an_api_resource(acme: Tenant, robot: Prog
         assert refused(await acme.api.get(f"{acme.path}/members", token=token))[0] == 401, "it is not for our API"
         assert (await acme.api.get("/auth/userinfo", token=token)).status == 401
     assert error(await shop.ask(resource=urn, scope="write")) == (400, "invalid_scope")
+    await run_sql(pool, """update api_resources set scope_implications = '{"read": ["write"]}'""")
+    for asked, granted in ((None, "read write"), ("read", "read write"), ("write", "write")):
+        assert (await shop.ask(resource=urn, scope=asked)).json["scope"] == granted
     await run_sql(pool, "update services set access_token_seconds = 120")
     assert (await shop.ask(resource=urn)).json["expires_in"] == 120
     assert error(await shop.ask()) == (400, "invalid_target"), "our own API is for service accounts"

@@ -1,5 +1,7 @@
 """Identifiers and scopes of API resources (RFC 8707 section 2, RFC 3986 section 6.2)."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
@@ -11,9 +13,11 @@ from core.programs.model.api_resources import (
     MAX_IDENTIFIER_LENGTH,
     MAX_SCOPES,
     RESERVED_SCOPES,
+    ApiResource,
     IdentifierInvalid,
     IdentifierReserved,
     IdentifierUrnInvalid,
+    ImpliedScopeInvalid,
     ResourceIdentifier,
     ResourceScope,
     ResourceScopeReserved,
@@ -24,6 +28,16 @@ from core.programs.model.api_resources import (
 
 ORG = UUID("6f1c24a5-32f0-4a62-a5c4-6f7a3ed1a1a1")
 URN = f"urn:gatehouse:{ORG}:orders"
+RESOURCE = ApiResource(
+    id=ORG,
+    org_id=ORG,
+    identifier=URN,
+    name="Orders API",
+    scopes=(),
+    token_seconds=900,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    updated_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
 ISSUER, LOCAL = "https://login.example.com", "http://127.0.0.1:8080"
 
 
@@ -142,6 +156,25 @@ def test_scopes_are_names_of_rfc_6749_and_each_once() -> None:
     for names in (("a b",), ('a"',), ("",), ("ä",), ("a", "a"), map(str, range(MAX_SCOPES + 1)), (str(n) * 50 for n in range(40))):
         with pytest.raises(ResourceScopesInvalid):
             check_scopes(scopes(*names))
+
+
+def test_implied_scopes_form_no_circle() -> None:
+    def chain(**implied: str) -> list[ResourceScope]:
+        return [ResourceScope(name, "A scope", tuple(names.split())) for name, names in implied.items()]
+
+    checked = check_scopes(chain(admin="write delete", write="read", delete="read", read=""))
+    resource = replace(RESOURCE, scopes=checked)
+    for names, expected in (
+        (["admin"], ("admin", "write", "delete", "read")),
+        (["read", "write"], ("write", "read")),
+        (["read"], ("read",)),
+        (["unknown"], ()),
+        ([], ()),
+    ):
+        assert resource.granted_scopes(names) == expected
+    for wrong in (chain(a="a"), chain(a="b", b="a"), chain(a="b", b="c", c="a"), chain(a="x"), chain(a="b b", b="")):
+        with pytest.raises(ImpliedScopeInvalid):
+            check_scopes(wrong)
 
 
 @pytest.mark.parametrize("name", ["openid", "OpenID", "phone", *Scope, "members:read", "Members:Write"])

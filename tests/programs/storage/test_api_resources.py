@@ -9,8 +9,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import AccessPolicy
+from core.authentication.model.agreements import Agreement
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
-from core.federation.oauth.model.consents import Agreement
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest
@@ -24,6 +24,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
+from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.groups import AssignedGroup
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin, within
@@ -43,6 +44,9 @@ def resource(org: UUID, identifier: str = "https://api.example.com/", **changes:
         scopes=(READ, WRITE),
         token_seconds=600,
         policy=AccessPolicy.ANYONE,
+        external_clients=ExternalClientPolicy(
+            admit=ClientAdmission.LISTED, hosts=("b.example", "a.example"), scopes=(WRITE.name,), accepts_token_endpoint_audience=True
+        ),
         created_at=NOW,
         updated_at=NOW,
         is_active=False,
@@ -66,7 +70,7 @@ async def user_id(storage: Postgres) -> UUID:
 
 
 async def test_all_fields_are_stored_and_returned(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
-    first = resource(acme)
+    first = resource(acme, scopes=(READ, replace(WRITE, implies=(READ.name,))))
     second = resource(acme, f"urn:gatehouse:{acme}:x", scopes=(), policy=AccessPolicy.ASSIGNED, created_at=NOW + HOUR, is_active=True)
     await store(storage, second, first, resource(other_tenant))
     async with storage.reading() as read:
@@ -75,6 +79,7 @@ async def test_all_fields_are_stored_and_returned(storage: Postgres, pool: Pool,
         assert await read.api_resources.by_id(acme, first.id) == first
         assert await read.api_resources.by_id(other_tenant, first.id) is None
     changed = replace(first, name="Orders", scopes=(WRITE,), token_seconds=60, policy=AccessPolicy.MEMBERS, updated_at=NOW + DAY)
+    changed = replace(changed, external_clients=ExternalClientPolicy(admit=ClientAdmission.ANY, registration=True))
     await within(storage, lambda tx: tx.api_resources.save(changed))
     await within(storage, lambda tx: tx.api_resources.save(replace(changed, org_id=other_tenant, name="Stolen")))
     await verify_domain(pool, acme)
@@ -125,6 +130,38 @@ async def test_an_identifier_is_found_for_its_clients_while_the_host_is_verified
     assert await requested(shop) is None, "the closest verified domain decides"
     await run_sql(pool, "update domains set verified_at = null where org_id = %s", other_tenant)
     assert await requested(shop) == orders, "an unverified claim changes nothing"
+
+
+async def test_external_clients_find_a_resource_of_any_active_organization(
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID
+) -> None:
+    orders, local = resource(acme, is_active=True), "http://localhost:8000/"
+    await store(storage, orders, resource(other_tenant))
+    await within(storage, lambda tx: tx.api_resources.add(replace(orders, id=uuid4()), ResourceIdentifier(local, local, None)))
+
+    async def find(canonical: str = "https://api.example.com/") -> ApiResource | None:
+        async with storage.reading() as read:
+            target = await read.api_resources.find_for_external(canonical)
+            return None if target is None else target.resource
+
+    assert await find() is None, "not verified"
+    await verify_domain(pool, acme)
+    assert await find() == orders
+    assert (await find(local)) is not None
+    for other in ("https://api.example.com", "https://api.example.com/x", "https://API.example.com/", "https://example.com/"):
+        assert await find(other) is None
+    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", acme)
+    assert await find() is None
+    assert await find(local) is None
+
+
+async def test_a_lock_waits_for_changes_of_the_resource(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+    orders = resource(acme)
+    await store(storage, orders)
+    assert await within(storage, lambda tx: tx.api_resources.lock(other_tenant, orders.id)) is None
+    changes = [("update api_resources set external_admit = 'none' where id = %s", (orders.id,))]
+    locked = await run_during(pool, changes, lambda: within(storage, lambda tx: tx.api_resources.lock(acme, orders.id)))
+    assert locked == replace(orders, external_clients=replace(orders.external_clients, admit=ClientAdmission.NONE))
 
 
 async def test_clients_are_listed_with_the_scopes_that_the_resource_still_has(

@@ -144,6 +144,10 @@ GET    {resource}                             200  200  200  200  403  403*
 PATCH  {resource}                             403  403  403  200  403  403*
 GET    {resource}/access                      200  200  200  200  403  403*
 PUT    {resource}/access                      403  403  403  200  403  403*
+GET    {resource}/external-clients            200  200  200  200  403  403*
+PUT    {resource}/external-clients            403  403  403  200  403  403*
+GET    {grants}                               200  200  200  200  403  403*
+DELETE {grants}/<user_id>/<client_id>         403  403  403  204  403  403*
 GET    {resource}/assignments                 200  200  200  200  403  403*
 POST   {resource}/assignments                 403  403  403  200  403  403*
 PUT    {resource}/assignments/<user_id>       403  403  403  204  403  403*

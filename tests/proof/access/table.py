@@ -292,6 +292,10 @@ GET    {resource}                             401  403  403  403  200  200  200 
 PATCH  {resource}                             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/access                      401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PUT    {resource}/access                      401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {resource}/external-clients            401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+PUT    {resource}/external-clients            401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {grants}                               401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {grants}/<user_id>/<client_id>         401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {resource}/assignments                 401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 POST   {resource}/assignments                 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 PUT    {resource}/assignments/<user_id>       401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -779,6 +783,7 @@ SHORT: Final = {
     "{group}": "/api/organizations/<org_slug>/groups/<group_id>",
     "{service}": SERVICE,
     "{resource}": RESOURCE,
+    "{grants}": f"{RESOURCE}/external-clients/grants",
     "{account}": ACCOUNT,
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
@@ -849,6 +854,17 @@ AUTHORIZATION: Final = {"org": "{org_slug}", "service": "{service_slug}"}
 HAS_CONSENT: Final = """
     insert into consents (user_id, org_id, service_id, scope, granted_at)
     select '{own_id}', org_id, id, array['openid'], now() from services where id = '{service_id}' on conflict do nothing"""
+
+# The application of the caller's organization is an external client in this request.
+HAS_EXTERNAL_GRANT: Final = """
+    with external as (
+        update services set client_uri = 'https://claude.ai/oauth/client', service_type = 'spa', client_secret_hash = null
+        where id = '{service_id}' returning id, org_id),
+    consent as (
+        insert into consents (user_id, org_id, service_id, scope, granted_at)
+        select '{end_user_id}', org_id, id, '{{}}', '2026-01-01' from external on conflict do nothing)
+    insert into api_consents (user_id, org_id, service_id, resource_id, scope, granted_at)
+    select '{end_user_id}', org_id, id, '{resource_id}', array['{org_slug}:orders'], '2026-01-01' from external on conflict do nothing"""
 
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
@@ -965,6 +981,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
+    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"]}),
+    f"GET {RESOURCE}/external-clients/grants": Request(setup_sql=HAS_EXTERNAL_GRANT),
+    f"DELETE {RESOURCE}/external-clients/grants/<user_id>/<client_id>": Request(
+        things={"user_id": "{end_user_id}"}, setup_sql=HAS_EXTERNAL_GRANT
+    ),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
@@ -1376,6 +1397,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "preset:claude": "yes"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients/grants/<user_id>/<client_id>/end": Request(
+        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=HAS_EXTERNAL_GRANT
+    ),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/groups/<group_id>/remove": Request(form=OF_THE_SESSION),

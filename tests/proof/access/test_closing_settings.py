@@ -25,6 +25,7 @@ FURTHER = {
     "GET /api/organizations/<org_slug>/analytics/recent-logins",
     "GET /api/organizations/<org_slug>/api-resources/<resource_id>/assignments",
     "GET /api/organizations/<org_slug>/api-resources/<resource_id>/groups",
+    "GET /api/organizations/<org_slug>/api-resources/<resource_id>/external-clients/grants",
 }
 HIDE = "update organizations set members_see_end_users = false where id = %s"
 
@@ -75,7 +76,11 @@ async def test_pages_that_name_them_beside_other_things_leave_them_out(app: Quar
     caller = world.callers["browser-with-mfa"]
     if hidden:
         await run_sql(pool, HIDE, world.home.organization.id)
-    for page, part in (("api-resources/<resource_id>/access", "Assigned users"), ("analytics", "Latest sign-ins")):
+    for page, part in (
+        ("api-resources/<resource_id>/access", "Assigned users"),
+        ("api-resources/<resource_id>/external-clients", "Users who connected a client"),
+        ("analytics", "Latest sign-ins"),
+    ):
         answer = await call(app, f"GET /app/organizations/<org_slug>/{page}", Request(), caller)
         assert (answer.status, part in answer.text) == (200, not hidden), page
     await undo(pool)

@@ -8,8 +8,10 @@ from uuid import UUID
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
+from core.authentication.model.agreements import Agreement, ClientFacts
 from core.authentication.model.openid import FURTHER_SCOPES, ResourceGrant, Scope, in_order
-from core.federation.oauth.model.consents import Agreement, Consent
+from core.federation.oauth.model.consents import Consent
+from core.programs.model.api_resources import add_implied
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
 API_ACCESS: Final = f"""
@@ -35,6 +37,10 @@ CONSENT: Final = Record(
         greatest(c.granted_at, (
             select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
     last_sign_in_at="u.last_login_at",
+    last_used_at="""
+        (select max(t.created_at) from sessions s join refresh_tokens t on t.session_id = s.id
+         where s.user_id = c.user_id and s.service_id = c.service_id)""",
+    client_uri="v.client_uri",
     apis=Columns(API_ACCESS, 1, lambda row: tuple(map(to_resource_access, row[0] or ()))),
 )
 
@@ -52,10 +58,13 @@ class Consents(Repository):
 
     async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
         agreement = await self._one(
-            lambda row: Agreement(frozenset(Scope(name) for name in row[0]), None if row[1] is None else frozenset(row[1])),
+            lambda row: Agreement(
+                frozenset(map(Scope, row[0])), None if row[1] is None else add_implied(row[1], row[2]), frozenset(row[3]), row[4]
+            ),
             f"""
-            select {SCOPE}, a.scope from consents c
+            select {SCOPE}, a.scope, r.scope_implications, c.redirect_uris, c.client_authentication from consents c
             left join api_consents a on a.user_id = c.user_id and a.service_id = c.service_id and a.resource_id = %(resource_id)s
+            left join api_resources r on r.id = a.resource_id
             where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = %(user_id)s""",
             org_id=org_id,
             service_id=service_id,
@@ -72,17 +81,23 @@ class Consents(Repository):
         sql = f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s"
         return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
-    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
+    async def add(
+        self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime, client: ClientFacts | None = None
+    ) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.
         sql = """
-            insert into consents as c (user_id, org_id, service_id, scope, further_scope, granted_at)
-            select %(user_id)s, org_id, id, %(scope)s::text[], %(further_scope)s::text[], %(now)s from services
+            insert into consents as c (user_id, org_id, service_id, scope, further_scope, redirect_uris, client_authentication, granted_at)
+            select %(user_id)s, org_id, id, %(scope)s::text[], %(further_scope)s::text[], %(redirect_uris)s::text[],
+                   %(client_authentication)s, %(now)s from services
             where org_id = %(org_id)s and id = %(service_id)s for key share
             on conflict (user_id, service_id) do update set
                 scope = array(select unnest(c.scope) union select unnest(excluded.scope)),
                 further_scope = array(select unnest(c.further_scope) union select unnest(excluded.further_scope)),
-                granted_at = excluded.granted_at
-            where not (c.scope @> excluded.scope and c.further_scope @> excluded.further_scope)
+                redirect_uris = array(select unnest(c.redirect_uris) union select unnest(excluded.redirect_uris)),
+                client_authentication = excluded.client_authentication, granted_at = excluded.granted_at
+            where not (c.scope @> excluded.scope and c.further_scope @> excluded.further_scope
+                       and c.redirect_uris @> excluded.redirect_uris
+                       and c.client_authentication is not distinct from excluded.client_authentication)
             returning 1"""
         return await self._exists(
             sql,
@@ -91,6 +106,8 @@ class Consents(Repository):
             user_id=user_id,
             scope=sorted({*scope} - FURTHER_SCOPES),
             further_scope=sorted({*scope} & FURTHER_SCOPES),
+            redirect_uris=[] if client is None or client.redirect_uri is None else [client.redirect_uri],
+            client_authentication=None if client is None else client.authentication,
             now=now,
         )
 

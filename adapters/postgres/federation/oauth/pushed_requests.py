@@ -12,8 +12,9 @@ from core.federation.oauth.model.pushed_requests import StoredRequest
 # platform's frontend, where all three ids are null.
 LIVE: Final = """
     p.request_hash = %(request_hash)s and p.used_at is null and p.expires_at > %(now)s
-    and case when %(client_id)s::uuid is null then p.service_id is null
-        else exists (select 1 from services v where v.id = p.service_id and v.org_id = p.org_id and v.client_id = %(client_id)s) end"""
+    and case when %(client_id)s::uuid is null and %(client_uri)s::text is null then p.service_id is null
+        else exists (select 1 from services v where v.id = p.service_id and v.org_id = p.org_id
+                       and (v.client_id = %(client_id)s or v.client_uri = %(client_uri)s)) end"""
 
 
 class PushedRequests(Repository):
@@ -36,9 +37,9 @@ class PushedRequests(Repository):
             **client_parameters(request.service),
         )
 
-    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime, client_uri: str | None = None) -> str | None:
         sql = f"select p.parameters from pushed_requests p where {LIVE}"
-        return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, now=now)
+        return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, client_uri=client_uri, now=now)
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         # The caller has loaded the request of its client.

@@ -25,12 +25,17 @@ TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
 
 @dataclass(frozen=True, slots=True)
 class ClientCredentials:
-    """The credentials of the client in a request. At most one of `secrets` and `assertion` is present."""
+    """The credentials of the client in a request. At most one of `secrets` and `assertion` is present.
+
+    An external client is found by the code or token in the request (`grant`), or without one by the API resource that it names.
+    """
 
     client_id: str | None
     # The client secret as sent, and form-decoded: some clients encode it and others do not.
     secrets: tuple[str, ...] = field(default=(), repr=False)
     assertion: str | None = field(default=None, repr=False)  # a JWT (RFC 7523)
+    grant: str | None = field(default=None, repr=False)
+    resource: str | None = None
 
     @property
     def are_proof(self) -> bool:
@@ -73,8 +78,8 @@ class OAuthClient:
 
 
 def client_id_text(client: OAuthClient) -> str:
-    """Return the client id as in requests: that of the service, or of the platform's frontend."""
-    return FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+    """Return the client id as in requests: the name of the client, or of the platform's frontend."""
+    return FRONTEND_CLIENT_ID if client.context is None else client.context.client_name
 
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2

@@ -4,30 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from core.authentication.model.openid import OpenIdGrant, Scope
+from core.authentication.model.openid import Scope
 from core.kernel.errors import NotFound
 from core.programs.model.api_resources import ResourceAccess
+from core.programs.model.external_clients import client_host
 
 
 class ConsentNotFound(NotFound):
     """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
-
-    `api` is None if the user has not agreed to the API resource at all. It can be empty.
-    """
-
-    scope: frozenset[Scope]
-    api: frozenset[str] | None = None
-
-    def covers(self, grant: OpenIdGrant) -> bool:
-        """Return whether the user need not be asked for anything in this grant."""
-        if not self.scope >= grant.consent_scopes:
-            return False
-        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,4 +28,11 @@ class Consent:
     scope: tuple[Scope, ...]
     granted_at: datetime  # UTC; when the user last agreed to a new scope
     last_sign_in_at: datetime | None = None  # UTC; at the application
+    last_used_at: datetime | None = None  # UTC; when the application last got a token; None if its sessions have ended long ago
+    client_uri: str | None = None  # the address of an external client
     apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
+
+    @property
+    def client_host(self) -> str | None:
+        """The host of an external client, or None for an application, and for a client that registered itself."""
+        return None if self.client_uri is None else client_host(self.client_uri)

@@ -70,7 +70,7 @@ class LogoutRequestFacts:
         """Our path that leads back to the application when the user is signed out everywhere, if any."""
         if self.return_url is None or self.service is None:
             return None
-        request, client_id = self.request, str(self.service.client_id)
+        request, client_id = self.request, self.service.client_name
         return EndSessionRequest(client_id=client_id, post_logout_redirect_uri=request.post_logout_redirect_uri, state=request.state).path
 
 

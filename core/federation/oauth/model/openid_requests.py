@@ -48,6 +48,8 @@ RESPONSE_TYPE: Final = "code"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded again
 _MAX_AGE: Final = timedelta(days=3650)
+# The scopes that external clients can get. Roles and groups are for applications that the organization knows.
+EXTERNAL_SCOPES: Final = frozenset({Scope.OPENID, Scope.PROFILE, Scope.EMAIL, Scope.OFFLINE_ACCESS})
 _KNOWN_CLAIMS: Final = USER_CLAIMS | {SESSION_EXPIRY, "acr", "sub"}
 
 
@@ -205,15 +207,16 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
         raise ResponseModeRefused
     if request.response_type not in (None, RESPONSE_TYPE):
         raise ResponseTypeRefused
-    scope = parse_scope(request.scope)
+    service = authorization.service
+    is_external = service is not None and service.client_uri is not None
+    scope = parse_openid_scope(request.scope, authorization.context)
     is_openid = Scope.OPENID in scope
     if is_openid and request.response_type is None:
         raise ResponseTypeRefused("Send response_type=code.")
     if request.nonce is not None and (len(request.nonce) > MAX_NONCE_LENGTH or not is_printable(request.nonce)):
         raise NonceInvalid
-    id_token, userinfo = _parse_claims(request.claims if is_openid else None)
+    id_token, userinfo = _parse_claims(request.claims if is_openid and not is_external else None)
     asked_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
-    service = authorization.service
     required_acr = _above_password(asked_acr[:1])
     if service is not None and service.required_acr is not None:
         required_acr = max((Acr(service.required_acr), required_acr or Acr.PASSWORD), key=lambda acr: acr.strength)
@@ -238,6 +241,12 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
     return openid
 
 
+def parse_openid_scope(text: str | None, service: ServiceContext | None) -> tuple[Scope, ...]:
+    """Return the known scopes in a scope parameter that the application can get."""
+    is_external = service is not None and service.client_uri is not None
+    return tuple(scope for scope in parse_scope(text) if not is_external or scope in EXTERNAL_SCOPES)
+
+
 def check_request(authorization: Authorization) -> None:
     """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
 
@@ -252,7 +261,7 @@ def check_request(authorization: Authorization) -> None:
     if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
         raise AuthorizationRequestTooLong
     if authorization.redirect_uri is not None:
-        is_required = service is not None and service.enterprise
+        is_required = service is not None and (service.enterprise or service.client_uri is not None)
         check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
 
 
@@ -303,12 +312,14 @@ def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> s
 
 
 def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
-    """Return the requested access to an API resource. Scopes that it does not have are ignored, also scopes of OpenID Connect.
+    """Return the requested access to an API resource, with the scopes that requested ones imply.
+
+    Scopes that it does not have are ignored, also scopes of OpenID Connect.
 
     Raises: ResourceScopeUnknown if no requested scope is known.
     """
     names = split_scope(text)
-    scope = api.known_scopes(names)
+    scope = api.granted_scopes(names)
     if names and not scope and not is_openid:
         raise ResourceScopeUnknown
     return ResourceGrant(api.id, scope, api.token_seconds)

@@ -53,6 +53,7 @@ class ResourceScopeRequest(RequestModel):
 
     name: Text = Field(description="The scope, as applications ask for it. It must not be one of OpenID Connect.", examples=["orders:read"])
     description: Description = Field(description="What it allows. Users read this before they agree.", examples=["Read your orders"])
+    implies: Texts = Field(default=[], description="Other scopes that are granted with this one.", examples=[[]])
 
 
 Scopes = Annotated[list[ResourceScopeRequest], Field(max_length=100)]
@@ -89,6 +90,7 @@ class ResourceScopeResponse(ResponseModel):
 
     name: str = Field(description="The scope, as applications ask for it.")
     description: str = Field(description="What it allows.")
+    implies: list[str] = Field(description="Other scopes that are granted with this one.")
 
 
 class ApiResourceResponse(ResponseModel):
@@ -114,7 +116,7 @@ class ApiResourceListResponse(ResponseModel):
 
 def to_scopes(scopes: list[ResourceScopeRequest]) -> list[ResourceScope]:
     """Return the scopes in a request."""
-    return [ResourceScope(scope.name, scope.description) for scope in scopes]
+    return [ResourceScope(scope.name, scope.description, tuple(scope.implies)) for scope in scopes]
 
 
 def to_changes(data: ApiResourceUpdateRequest) -> ApiResourceChanges:

@@ -44,6 +44,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "tenancy/roles.html": "guides/roles",
         "programs/api_resource.html": "guides/api-resources",
         "programs/api_resources.html": "guides/api-resources",
+        "programs/external_clients.html": "guides/assistants",
         "programs/service_account.html": "guides/service-accounts",
         "programs/service_accounts.html": "guides/service-accounts",
         "provisioning/blocks.html": "guides/scim",

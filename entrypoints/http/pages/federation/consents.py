@@ -27,6 +27,9 @@ def _values(consent: Consent) -> dict[str, Any]:
         "organization": consent.organization,
         "since": consent.granted_at,
         "last_sign_in": consent.last_sign_in_at,
+        "last_used": consent.last_used_at,
+        "is_external": consent.client_uri is not None,
+        "host": consent.client_host,
         "scopes": [scope.value for scope in consent.scope],
         "apis": consent.apis,
     }

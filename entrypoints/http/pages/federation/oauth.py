@@ -47,7 +47,8 @@ routes = Blueprint("oauth_pages", __name__)
 REQUEST_PARAMETERS: Final = {
     "org": "The slug of the organization, together with `service`.",
     "service": "The slug of the application, together with `org`.",
-    "client_id": "The client id of the application, instead of `org` and `service`.",
+    "client_id": "The client id of the application, instead of `org` and `service`. Or the https address of the metadata of an external "
+    "client, together with the `resource` of an API that admits it.",
     "redirect_uri": "The registered redirect URI that receives the code. Optional if only one is registered.",
     "state": "Returned unchanged with the code. At most 4096 characters.",
     "code_challenge": "The PKCE challenge. Required for applications without a client secret.",
@@ -105,7 +106,7 @@ async def authorize() -> Response:
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
         try:
-            waiting = await requests.check(ports(), request_of_application, app_context().base_url)
+            waiting = await requests.check(ports(), request_of_application, app_context().base_url, user)
             return await _answer(waiting, user, request.args.get("provider"), browser)
         except RequestUriInvalid:
             if (begun := await requests.find_begun(ports(), request_of_application, browser)) is None:
@@ -135,7 +136,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
 
 async def resume(flow: Flow, user: Visitor | None, reply: PageAnswer | None) -> Asked | Response:
     """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
-    waiting = await requests.load(ports(), flow, app_context().base_url)
+    waiting = await requests.load(ports(), flow, app_context().base_url, user)
     _record(waiting.authorization)
     outcome = await _advance(user, waiting, flow, reply)
     if reply is not None and reply.is_yes and not isinstance(outcome, Asked):

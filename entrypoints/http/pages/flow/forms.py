@@ -14,8 +14,10 @@ from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
+from core.federation.oauth.model.client_documents import host_of
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
+from core.programs.model.external_clients import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT
@@ -111,9 +113,38 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "selects_account": asked.step is Step.SELECT,
         **links(flow),
     }
+    template = "federation/authorize.html"
+    if service is not None and service.client_uri is not None:
+        if asked.step is Step.SELECT:
+            values |= {"service": host_of(service.client_uri), "organization": ""}
+        else:
+            template, values = "federation/external_consent.html", values | _external_client_values(asked, host_of(service.client_uri))
     if problem is not None:
-        return refused_page(problem, "federation/authorize.html", **values)
-    return page_response(render("federation/authorize.html", problem=None, **values))
+        return refused_page(problem, template, **values)
+    return page_response(render(template, problem=None, **values))
+
+
+def _external_client_values(asked: Asked, host: str) -> dict[str, Any]:
+    """Return the further values of the consent page of an external client, with what is new since the user agreed to it."""
+    agreement, grant, client = asked.agreement, asked.grant, asked.client
+    api = None if asked.destination is None else asked.destination.api
+    redirect_uri = None if asked.destination is None else asked.destination.redirect_uri
+    news: list[str] = []
+    if agreement is not None and not agreement.is_first and grant is not None and client is not None:
+        if api is not None and grant.api is not None:
+            news += [scope.description for scope in api.scopes if scope.name in {*grant.api.scope} - (agreement.api or set())]
+        if not agreement.scope >= grant.consent_scopes:
+            news.append("It asks for more about you.")
+        if client.redirect_uri not in agreement.redirect_uris:
+            news.append("You continue at an address that is new.")
+        if client.authentication != agreement.authentication:
+            news.append("It proves in another way that it is this application.")
+    return {
+        "host": host,
+        "is_local": not (redirect_uri or "").startswith("https://"),
+        "is_open": api is not None and api.external_clients.admit is ClientAdmission.ANY,
+        "news": news,
+    }
 
 
 FORMS: Final[Mapping[Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {

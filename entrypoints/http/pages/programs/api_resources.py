@@ -45,6 +45,7 @@ FIELDS: Final[Fields] = {
     model.IdentifierTaken: "identifier",
     model.ResourceScopesInvalid: "scopes",
     model.ResourceScopeReserved: "scopes",
+    model.ImpliedScopeInvalid: "implied",
     model.ResourceTokenSecondsInvalid: "token_seconds",
     AssigneeNotFound: "email",
     OrganizationGroupNotFound: "group",
@@ -65,14 +66,23 @@ def resource_values(resource: ApiResource) -> dict[str, Any]:
     return {"resource": resource, "path": _path(resource.id), "list_path": organization_path("/api-resources")}
 
 
-def _to_scopes(text: str) -> list[dict[str, str]]:
-    """Return the scopes in the lines of a form: a name, and after a space its description. Raises: FieldInvalid."""
-    scopes = []
+def _to_scopes(form: Form) -> list[dict[str, Any]]:
+    """Return the scopes in the lines of a form: a name, and after a space its description.
+
+    In the lines of another field, a name is followed by the scopes that it implies.
+
+    Raises: FieldInvalid.
+    """
+    implications = {name: names for name, *names in (line.split() for line in to_lines(form.get("implied", "")))}
+    scopes: list[dict[str, Any]] = []
+    text = form.get("scopes", "")
     for line in to_lines(text):
         name, _, description = line.partition(" ")
         if not description.strip():
             raise FieldInvalid(f"Say what the scope {name} allows, after a space.", "scopes")
-        scopes.append({"name": name, "description": description.strip()})
+        scopes.append({"name": name, "description": description.strip(), "implies": implications.pop(name, [])})
+    if implications:
+        raise FieldInvalid(f"The API has no scope {next(iter(implications))}. Begin each line with one of its scopes.", "implied")
     return scopes
 
 
@@ -96,7 +106,13 @@ async def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stored(resource: ApiResource) -> dict[str, Any]:
     lines = [f"{scope.name} {scope.description}" for scope in resource.scopes]
-    return {"name": resource.name, "scopes": "\n".join(lines), "token_seconds": str(resource.token_seconds)}
+    implied = [" ".join((name, *names)) for name, names in resource.implications.items()]
+    return {
+        "name": resource.name,
+        "scopes": "\n".join(lines),
+        "implied": "\n".join(implied),
+        "token_seconds": str(resource.token_seconds),
+    }
 
 
 @routes.get(LIST)
@@ -123,7 +139,7 @@ async def show_form(org_slug: str) -> Response:
 @on_refusal("programs/new_api_resource.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
     """Create an API resource."""
-    data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+    data = to_model(ApiResourceRequest, form, {"scopes": lambda _: _to_scopes(form), "token_seconds": to_number})
     scopes = to_scopes(data.scopes)
     resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
     return redirect_with_notice("resource-created", _path(resource.id, "/applications"))
@@ -152,7 +168,7 @@ async def show_resource(org_slug: str, resource_id: UUID) -> Response:
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
 async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change an API resource."""
-    data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+    data = to_model(ApiResourceUpdateRequest, form, {"scopes": lambda _: _to_scopes(form), "token_seconds": to_number})
     await api_resources.update(ports(), acting_member(), resource_id, to_changes(data))
     return redirect_with_notice("resource-saved", _path(resource_id))
 

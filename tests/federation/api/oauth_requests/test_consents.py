@@ -92,6 +92,8 @@ async def test_a_user_sees_and_withdraws_a_consent(
         "api_resources": [],
         "granted_at": own_consents[0]["granted_at"],
         "last_sign_in_at": own_consents[0]["granted_at"],  # the clock stands still
+        "last_used_at": own_consents[0]["granted_at"],
+        "client_uri": None,
     }
     assert (await api.delete(f"{CONSENTS}/{relying_party.service}", token=token)).status == 204
     assert [consent["slug"] for consent in (await api.get(CONSENTS, token=token)).json["consents"]] == ["elsewhere"]

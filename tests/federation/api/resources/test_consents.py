@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from core.accounts.model.accounts import Account
-from tests.federation.api.relying import add_relying_party, answer_fields
-from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error
+from tests.federation.api.relying import add_relying_party, answer_fields, claims
+from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error, seen
 from tests.support.browser import action_of, hidden_fields, leads_to, step_of
 from tests.support.builders import add_member, run_sql, sign_in
 from tests.support.services import add_api_resource
@@ -41,6 +41,21 @@ async def test_a_user_agrees_once_to_each_scope_by_its_description(orders: Order
     await orders.authorize(scope=WRITE)
     assert not await asks(orders, scope=f"{READ} {WRITE}")
     assert await asks(orders, prompt="consent")
+
+
+async def test_a_scope_is_granted_with_those_that_it_implies(orders: OrdersClient) -> None:
+    """A consent counts for scopes that an admin lets it imply later. A token that was issued before does not get them."""
+    before = await orders.tokens(scope=WRITE)
+    assert claims(before)["scope"] == WRITE
+    await orders.change("""update api_resources set scope_implications = '{"orders:write": ["orders:read"]}' where id = %s""")
+    assert not await asks(orders, scope=READ)
+    assert seen(await orders.refreshed(before))[1] == WRITE
+    assert seen(await orders.tokens(scope=WRITE))[1:3] == (f"{READ} {WRITE}", f"{READ} {WRITE}")
+    assert seen(await orders.tokens(scope=READ))[1] == READ
+    await orders.change("update api_consents set scope = '{orders:read}' where resource_id = %s")
+    page = await orders.open(scope=WRITE)
+    for text in ("Read your orders", "Change your orders"):
+        assert text in page.text, text
 
 
 async def test_a_request_without_scopes_asks_for_the_api_itself(orders: OrdersClient) -> None:

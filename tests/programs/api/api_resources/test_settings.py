@@ -13,6 +13,7 @@ from core.programs.model.api_resources import (
     IdentifierInvalid,
     IdentifierTaken,
     IdentifierUrnInvalid,
+    ImpliedScopeInvalid,
     NoApiResourceChanges,
     ResourceScopeReserved,
     ResourceScopesInvalid,
@@ -22,7 +23,7 @@ from tests.support.builders import BASE_URL, Answer, run_concurrently, run_sql
 from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
 
-READ, WRITE = ({"name": f"orders:{name}", "description": f"{name.title()} your orders"} for name in ("read", "write"))
+READ, WRITE = ({"name": f"orders:{name}", "description": f"{name.title()} your orders", "implies": []} for name in ("read", "write"))
 ORDERS = {"identifier": "https://API.example.com", "name": "Orders API", "scopes": [READ, WRITE], "token_seconds": 600}
 
 
@@ -94,6 +95,15 @@ async def test_an_admin_creates_changes_and_deletes_a_resource(acme: Tenant) -> 
     await acme.actions()
 
 
+async def test_a_scope_implies_others(acme: Tenant) -> None:
+    path = await created(acme, scopes=[READ, WRITE | {"implies": ["orders:read"]}])
+    await acme.recorded()
+    assert (await acme.api.get(path, token=acme.token("member"))).json["scopes"][1]["implies"] == ["orders:read"]
+    await acme.api.patch(path, {"scopes": [READ, WRITE]}, token=acme.token("admin"))
+    event = (await acme.recorded())[-1]
+    assert event[4]["changes"] == {"implied_scopes": {"old": {"orders:write": ["orders:read"]}, "new": {}}}
+
+
 async def test_defaults(acme: Tenant) -> None:
     answer = await acme.api.post(resources(acme), {"identifier": "https://example.com/v1", "name": "API"}, token=acme.token("owner"))
     assert (answer.json["scopes"], answer.json["token_seconds"]) == ([], 900)
@@ -113,6 +123,7 @@ async def test_defaults(acme: Tenant) -> None:
         ({"identifier": "https://192.0.2.1/"}, IdentifierHostNotVerified),
         ({"scopes": [READ, READ]}, ResourceScopesInvalid),
         ({"scopes": [{"name": "orders read", "description": "Read"}]}, ResourceScopesInvalid),
+        ({"scopes": [READ | {"implies": ["orders:read"]}]}, ImpliedScopeInvalid),
         ({"scopes": [{"name": "openid", "description": "Sign in"}]}, ResourceScopeReserved),
     ],
 )

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +21,8 @@ import pytest
 
 from entrypoints.http.base.rendering.form_targets import POSTING_AWAY
 from tests.edge.test_pages import LEADING_AWAY
+from tests.fakes.client_documents import ClientServer
+from tests.federation.api.relying import PKCE
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
@@ -26,14 +30,19 @@ from tests.proof.e2e.test_account import STEP, code_of
 
 pytestmark = pytest.mark.slow
 
+FOLDER: Final = TemporaryDirectory(prefix="clients-")  # until the process ends
+CLIENTS: Final = ClientServer(Path(FOLDER.name))
 OWNER, PASSWORD = "grace@example.com", "nine lions at the river"
 SETTINGS: Final = {
     "SSO_PLATFORM_OWNER_EMAIL": OWNER,
     "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
     "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
     "SSO_EMAIL_SIGN_IN": "true",
+    "SSO_OUTBOUND_CA_FILE": str(CLIENTS.certificate),
 }
 SHOP: Final = "/api/organizations/acme/services/shop"
+RESOURCES: Final = "/api/organizations/acme/api-resources"
+MCP: Final = "http://127.0.0.1:8000/mcp"
 
 
 class Application(ThreadingHTTPServer):
@@ -132,7 +141,14 @@ def application() -> Iterator[Application]:
 
 
 @pytest.fixture(scope="module")
-def client_id(shared: SharedService, application: Application) -> str:
+def clients() -> Iterator[ClientServer]:
+    """The server of external clients, on this machine as the issuer is."""
+    with CLIENTS:
+        yield CLIENTS
+
+
+@pytest.fixture(scope="module")
+def client_id(shared: SharedService, application: Application, clients: ClientServer) -> str:
     service, origin = shared.serving(), application.origin
     post = partial(service.post, token=service.login(OWNER, PASSWORD)["access_token"])
     shop = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [f"{origin}/callback"]}
@@ -141,12 +157,17 @@ def client_id(shared: SharedService, application: Application) -> str:
     created = post("/api/organizations/acme/services", {**shop, "post_logout_redirect_uris": [f"{origin}/bye"]})
     assert created.status_code == 200, created.text
     access = {"policy": "anyone", "launch_url": f"{origin}/start"}
+    resource = post(
+        RESOURCES, {"identifier": MCP, "name": "Orders", "scopes": [{"name": "orders:read", "description": "Read your orders"}]}
+    )
+    policy = f"{RESOURCES}/{resource.json()['id']}/external-clients"
     answers = [
+        service.call("PUT", policy, {"admit": "any"}, token=service.login(OWNER, PASSWORD)["access_token"]),
         post(f"{SHOP}/saml", saml),
         post(f"{SHOP}/saml/certificate"),
         service.call("PUT", f"{SHOP}/access", access, token=service.login(OWNER, PASSWORD)["access_token"]),
     ]
-    assert [answer.status_code for answer in answers] == [200, 200, 200], [answer.text for answer in answers]
+    assert [answer.status_code for answer in answers] == [200] * 4, [answer.text for answer in answers]
     return str(created.json()["service"]["client_id"])
 
 
@@ -213,6 +234,16 @@ def by_consent(world: World) -> None:
     world.add_user(agrees=False)
     world.open(world.request())
     world.sign_in()
+    world.browser.press("Continue")
+
+
+def by_consent_to_an_external_client(world: World) -> None:
+    """The service fetches its document over TLS."""
+    address = CLIENTS.publish("/assistant", "127.0.0.1", redirect_uris=[f"{world.application.origin}/callback"])
+    world.add_user(agrees=False)
+    world.open(world.request(client_id=address, resource=MCP, scope="orders:read", **PKCE))
+    world.sign_in()
+    assert world.browser.heading == f"Give 127.0.0.1:{CLIENTS.port} access?"
     world.browser.press("Continue")
 
 
@@ -283,6 +314,7 @@ WALKS: Final[dict[str, Callable[[World], None]]] = {
     "authentication/sign_in_code.html": by_second_factor,
     "federation/authorize.html": by_consent,
     "federation/end_session.html": by_sign_out,
+    "federation/external_consent.html": by_consent_to_an_external_client,
     "federation/form_post.html": partial(by_password, response_mode="form_post"),
     "federation/saml_response.html": by_saml,
     "tenancy/invitation.html": by_invitation,

@@ -9,8 +9,7 @@ from pydantic import Field
 from quart import request
 
 from core.federation.oauth import clients
-from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
-from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
@@ -51,7 +50,9 @@ def client_credentials(body: ClientRequest) -> ClientCredentials:
     if sum((header is not None, *in_body)) > 1 or (header is not None and body.client_id not in (None, header.client_id)):
         raise CredentialsRepeated
     secrets = () if body.client_secret is None else (body.client_secret,)
-    return header or ClientCredentials(body.client_id, secrets, body.client_assertion)
+    presented = [getattr(body, name, None) for name in ("code", "refresh_token", "device_code", "token")]
+    grant = next((text for text in presented if text is not None), None)
+    return header or ClientCredentials(body.client_id, secrets, body.client_assertion, grant, getattr(body, "resource", None))
 
 
 def _basic_credentials() -> ClientCredentials | None:
@@ -96,7 +97,7 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
 
 
 def _record(client: OAuthClient) -> None:
-    request_record().caller = FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+    request_record().caller = client_id_text(client)
     request_record().organization = client.context.org_slug if client.context else None
 
 

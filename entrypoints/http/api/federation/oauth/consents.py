@@ -46,6 +46,12 @@ class ConsentResponse(ResponseModel):
     api_resources: list[ConsentedResourceResponse] = Field(description="The API resources that you agreed to, by name.")
     granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
     last_sign_in_at: Timestamp | None = Field(description="When you last signed in to the application, or null.")
+    last_used_at: Timestamp | None = Field(
+        description="When the application last got a token, or null if its sessions have ended long ago."
+    )
+    client_uri: str | None = Field(
+        description="The address of an external client, which the organization did not register, or null for an application."
+    )
 
 
 class ConsentListResponse(ResponseModel):

@@ -9,6 +9,7 @@ from quart import Blueprint
 from core.federation.oauth import clients, device_flow
 from core.federation.oauth.model import device_flow as device_flow_model
 from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.clients import client_id_text
 from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceAuthorization
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
@@ -82,7 +83,7 @@ async def _client_id(body: DeviceCodeRequest) -> str | None:
     if not credentials.are_proof:
         return credentials.client_id
     client = await clients.identify_client(ports(), credentials, app_context().base_url)
-    return None if client is None else str(client.client_id)
+    return None if client is None else client_id_text(client)
 
 
 def _to_response(codes: DeviceAuthorization) -> DeviceCodeResponse:

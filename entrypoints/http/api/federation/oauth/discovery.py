@@ -62,6 +62,9 @@ class ProviderMetadataResponse(ResponseModel):
     ui_locales_supported: list[str] = Field(description="The languages of the pages.")
     dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs (RFC 9449).")
     code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
+    client_id_metadata_document_supported: bool = Field(
+        description="Whether a client that is not registered can send the address of its metadata as client_id."
+    )
     authorization_response_iss_parameter_supported: bool = Field(description="Whether redirects have the parameter `iss`.")
     service_documentation: str = Field(description="The URL of this documentation.")
 
@@ -106,6 +109,7 @@ def _metadata() -> ProviderMetadataResponse:
         ui_locales_supported=["en"],
         dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         code_challenge_methods_supported=["S256"],
+        client_id_metadata_document_supported=True,
         authorization_response_iss_parameter_supported=True,
         service_documentation=f"{base}/docs/",
     )

@@ -4,6 +4,7 @@ Sources: RFC 6749, RFC 7009 and RFC 7662.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -18,6 +19,7 @@ from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
 from core.federation.oauth.model.authorization import RequestedAccess
 from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
+from core.federation.oauth.model.external_clients import ExternalGrantUnknown
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
@@ -211,9 +213,12 @@ async def revoke() -> Response:
     """
     async with limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await identify_client_or_program(body, app_context().limits.of_client)
-    await count_request(client)
-    await oauth.revoke_token(ports(), caller(), client, body.token)
+        with suppress(ExternalGrantUnknown):  # an unknown token is not an error (RFC 7009 section 2.2)
+            client = await identify_client_or_program(body, app_context().limits.of_client)
+            await count_request(client)
+            await oauth.revoke_token(ports(), caller(), client, body.token)
+            return Response(b"", 200, {"Cache-Control": "no-store"})
+    await count_request(None)
     return Response(b"", 200, {"Cache-Control": "no-store"})
 
 

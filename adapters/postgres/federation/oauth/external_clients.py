@@ -1,0 +1,82 @@
+"""External clients, which are rows of `services` with an address."""
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.applications.services import CLIENT, INSERT, STORED, to_client
+from adapters.postgres.engine.statements import DeferredRow, Repository
+from core.applications.model.services import Service
+from core.kernel.callers import ServiceContext
+
+# Of an external client `v`
+UNUSED: Final = """
+    v.client_uri is not null and v.document_fetched_at < %(before)s
+    and not exists (select from consents c where c.org_id = v.org_id and c.service_id = v.id)
+    and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
+    and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
+                    where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
+
+
+class ExternalClients(Repository):
+    """Implements `ports.storage.federation.oauth.ExternalClients`."""
+
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
+        sql = f"""
+            with granted as (
+                select service_id, expires_at > %(now)s as is_live from authorization_codes where code_hash = %(secret_hash)s
+                union all select s.service_id, s.ended_at is null from refresh_tokens t join sessions s on s.id = t.session_id
+                where t.token_hash = %(secret_hash)s
+                union all select service_id, expires_at > %(now)s from device_codes where device_code_hash = %(secret_hash)s)
+            select client.*, granted.is_live from granted
+            join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true"""
+        return await self._one(lambda row: (*to_client(row), row[-1]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now)
+
+    async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
+        sql = "select 1 from consents where org_id = %(org_id)s and service_id = %(service_id)s limit 1"
+        return await self._exists(sql, org_id=org_id, service_id=service_id)
+
+    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
+        sql = """
+            select 1 from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
+            where c.org_id = %(org_id)s and c.service_id = %(service_id)s and r.external_token_endpoint_audience limit 1"""
+        return await self._exists(sql, org_id=org_id, service_id=service_id)
+
+    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
+        sql = f"select v.org_id, v.id from services v where {UNUSED} order by v.document_fetched_at limit 1"
+        return await self._one(lambda row: (row[0], row[1]), sql, before=before, now=now)
+
+    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
+        sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
+        return await self._exists(sql, org_id=org_id, service_id=service_id, before=before, now=now)
+
+    def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
+        sql = """
+            select 1 from services v join api_resource_clients c on c.service_id = v.id and c.resource_id = %(resource_id)s
+            where v.org_id = %(org_id)s and v.id = %(id)s and v.document_fetched_at >= %(fetched_at)s"""
+        return self._one_deferred(
+            lambda _: True, sql, org_id=service.org_id, id=service.id, resource_id=resource_id, fetched_at=service.document_fetched_at
+        )
+
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
+        # Users who sign in with the same document change nothing, so they do not wait for each other.
+        await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
+        await self._write(
+            """
+            update services set
+                name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
+                jwks_uri = %(jwks_uri)s, document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
+            where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s""",
+            **STORED.values(service),
+            now=now,
+        )
+        return await self._exists(
+            """
+            insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
+            select org_id, %(resource_id)s, id, '{}', %(now)s from services where org_id = %(org_id)s and id = %(id)s for key share
+            on conflict do nothing returning 1""",
+            org_id=service.org_id,
+            id=service.id,
+            resource_id=resource_id,
+            now=now,
+        )

@@ -1,0 +1,1 @@
+alter table services validate constraint services_check;

@@ -1,0 +1,42 @@
+"""What a user agreed to when they gave an application access."""
+
+from dataclasses import dataclass
+
+from core.authentication.model.openid import OpenIdGrant, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What a consent covers of an external client: the redirect URI, None in the device flow, and how it authenticates."""
+
+    redirect_uri: str | None
+    authentication: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
+
+    `api` is None if the user has not agreed to the API resource at all. It can be empty. The other two are about an external
+    client: the redirect URIs that the user has agreed to, and how the client authenticated then.
+    """
+
+    scope: frozenset[Scope]
+    api: frozenset[str] | None = None
+    redirect_uris: frozenset[str] = frozenset()
+    authentication: str | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the user has agreed to nothing yet."""
+        return not self.scope and self.api is None and self.authentication is None
+
+    def covers(self, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
+        """Return whether the user need not be asked for anything in this grant. `client` are the facts about an external client."""
+        if not self.scope >= grant.consent_scopes:
+            return False
+        if client is not None and client.authentication != self.authentication:
+            return False
+        if client is not None and client.redirect_uri is not None and client.redirect_uri not in self.redirect_uris:
+            return False
+        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))

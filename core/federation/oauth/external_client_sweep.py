@@ -1,0 +1,34 @@
+"""The removal of external clients that no user agrees to any longer."""
+
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from core.applications import services
+from core.maintenance.housekeeping import process_in_batches
+from ports import Ports
+from ports.storage import Transaction
+
+UNUSED_FOR: Final = timedelta(days=90)  # since its document was last fetched
+LEASE_NAME: Final = "external_client_sweeper"
+LEASE: Final = timedelta(minutes=5)
+
+
+async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Delete unused external clients, one in a transaction. Return their number, or None if another process holds the lease.
+
+    A client is unused if it has no consent, no live session and no live code. A user who comes with it again stores it again.
+    """
+
+    async def process(tx: Transaction, now: datetime) -> int:
+        found = await tx.external_clients.find_unused(now - UNUSED_FOR, now)
+        if found is None:
+            return 0
+        org_id, service_id = found
+        # Lock order: the organization, then the client. A code that is issued now waits for the lock on the client.
+        await tx.organizations.lock(org_id)
+        if await tx.external_clients.lock_unused(org_id, service_id, now - UNUSED_FOR, now):
+            await services.remove(tx, org_id, service_id, now)
+        return 1
+
+    return await process_in_batches(ports, holder, LEASE_NAME, LEASE, 1, {"clients": process})

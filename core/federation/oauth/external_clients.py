@@ -1,0 +1,182 @@
+"""External clients: programs that no organization registered, named by the address of their metadata.
+
+The order of the checks is that of issue 58. Before the sign-in, nothing is fetched: the API resource of the request
+decides, and the pages show the host alone. The document is fetched for a signed-in user only, from a bounded cache, and
+stored with the first consent (`store`). From then on the client is an application like others (docs/adr/0043).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from core.applications.model.services import Service
+from core.authentication.model.openid import OpenIdGrant
+from core.authentication.tokens import signing_keys
+from core.federation.oauth.model import client_documents, external_clients
+from core.federation.oauth.model.authorization import Authorization
+from core.federation.oauth.model.client_documents import (
+    USABLE_FOR,
+    ClientAddressInvalid,
+    ClientDocument,
+    ClientDocumentUnavailable,
+    host_of,
+)
+from core.federation.oauth.model.clients import TOKEN_PATH, ClientCredentials
+from core.federation.oauth.model.external_clients import (
+    OF_ORGANIZATION,
+    OF_PERSON,
+    OF_PLATFORM,
+    ClientDocumentsLimited,
+    ClientNotAdmitted,
+    ClientResourceUnknown,
+    ExternalGrantUnknown,
+)
+from core.federation.oauth.model.openid_requests import AccessDenied
+from core.kernel.callers import ServiceContext, Visitor
+from core.kernel.claims import Accepts, Claims
+from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
+from core.kernel.values import digest
+from core.programs import api_resources, events
+from core.programs.model.api_resources import ApiResource
+from core.programs.model.external_clients import admits, client_host
+from ports import Ports
+from ports.storage import Reading, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalClient:
+    """An external client in a request, with the API resource that it asks for.
+
+    With a `failure`, its document is not available now, and the stored one is good only for users who agreed before.
+    """
+
+    service: Service
+    context: ServiceContext
+    api: ApiResource
+    failure: Refusal | None = None
+
+
+async def find(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
+    """Return the client before its document is known, if the API resource admits its host.
+
+    Raises: ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted.
+    """
+    client_documents.check_address(address, ports.policy)
+    target = None if resource is None else await api_resources.find_for_external(ports, read, resource)
+    if target is None:
+        raise ClientResourceUnknown
+    api = target.resource
+    if not admits(api.external_clients, client_host(address)):
+        raise ClientNotAdmitted(host_of(address))
+    service = external_clients.draft_service(address, api, ports.clock.now())
+    context = external_clients.context_of(service, target.org_slug, has_sign_in_policy=target.has_sign_in_policy)
+    return ExternalClient(service, context, external_clients.narrow(api))
+
+
+async def load(ports: Ports, visitor: Visitor, client: ExternalClient) -> ExternalClient:
+    """Return the client with its document, for a user who is signed in.
+
+    If the document is not available, the stored one is used for a while. Then `failure` says why.
+
+    Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
+    """
+    now, cached = ports.clock.now(), ports.client_documents.cached(client.context.client_name)
+    if cached is not None:
+        return _with_service(client, external_clients.to_service(cached, client.api, now))
+    async with ports.storage.reading() as read:
+        found = await read.services.client_by_id(client.api.org_id, client.service.id)
+    stored = None if found is None else found[0]
+    try:
+        document = await _document(ports, visitor, client, stored)
+    except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
+        if stored is None or not _is_usable(stored, now):
+            raise
+        return _with_service(client, stored, failure)
+    return _with_service(client, external_clients.to_service(document, client.api, now))
+
+
+def _with_service(client: ExternalClient, service: Service, failure: Refusal | None = None) -> ExternalClient:
+    old = client.context
+    context = external_clients.context_of(service, old.org_slug, has_sign_in_policy=old.has_sign_in_policy)
+    return ExternalClient(service, context, client.api, failure)
+
+
+async def _document(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> ClientDocument:
+    """Return the cached document, or fetch it. A person is limited only at addresses that no user of the organization agreed to yet.
+
+    Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
+    """
+    now, wait = ports.clock.now(), 0.0
+    person = [(f"user {visitor.user_id}", OF_PERSON)] if stored is None else []
+    async with ports.storage.autocommit() as statements:
+        for key, bucket in (*person, (f"organization {client.api.org_id}", OF_ORGANIZATION), ("platform", OF_PLATFORM)):
+            wait = wait or await statements.rates.charge(key, (bucket,), now)
+    if wait > 0:
+        raise ClientDocumentsLimited(wait)
+    return await ports.client_documents.fetch(client.context.client_name)
+
+
+def _is_usable(stored: Service, now: datetime) -> bool:
+    return stored.document_fetched_at is not None and now < stored.document_fetched_at + USABLE_FOR
+
+
+async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext]:
+    """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
+    try:
+        client = await find(ports, read, address, resource)
+    except (ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted):
+        raise ClientInvalid from None
+    return await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
+
+
+async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
+    """Store an external client with the code that it gets. The policy of the API resource is read again under its lock.
+
+    Raises: AccessDenied if it no longer admits the client with this grant.
+    """
+    service, api = authorization.service, grant.api
+    if service is None or service.client_uri is None or api is None:
+        return
+    is_stored = tx.external_clients.is_stored_deferred(service, api.id)
+    resource = await tx.api_resources.lock(service.org_id, api.id)
+    if resource is None or not admits(resource.external_clients, client_host(service.client_uri)):
+        raise AccessDenied("The organization no longer admits this application.")
+    if not set(api.scope) <= set(resource.external_scopes):
+        raise AccessDenied("The organization no longer gives this application these scopes.")
+    if not is_stored.value and await tx.external_clients.save(service, api.id, ports.clock.now()):
+        tx.record(events.external_client_added(resource, service.client_uri, service.id))
+
+
+async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Service, ServiceContext, bool]:
+    """Return the stored client with this address that got the code or token in the request, and whether that is live.
+
+    A request without a code or token names the API resource instead, and then the consent of any user counts.
+
+    Raises: ExternalGrantUnknown; ClientInvalid if the client is not stored.
+    """
+    address, now = credentials.client_id or "", ports.clock.now()
+    async with ports.storage.reading() as read:
+        if credentials.grant is None:
+            service, context = await find_stored(ports, read, address, credentials.resource)
+            return service, context, await read.external_clients.has_consents(service.org_id, service.id)
+        found = await read.external_clients.of_secret(address, digest(credentials.grant), now)
+    return found or await _identify_by_token(ports, address, credentials.grant)
+
+
+async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool]:
+    """Return the client with this address that got this access token. Raises: ExternalGrantUnknown."""
+    try:
+        claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
+    except Unauthenticated:
+        raise ExternalGrantUnknown from None
+    if not isinstance(claims, Claims) or claims.client_uri != address or claims.org_id is None or claims.client_id is None:
+        raise ExternalGrantUnknown
+    async with ports.storage.reading() as read:
+        client = await read.services.client_by_id(claims.org_id, claims.client_id) or refuse(ExternalGrantUnknown)
+    return *client, True
+
+
+async def assertion_audiences(ports: Ports, service: Service, issuer: str) -> frozenset[str]:
+    """Return the audiences that an assertion of the client may name: the issuer, and the token endpoint if a policy allows it."""
+    async with ports.storage.reading() as read:
+        accepts_endpoint = await read.external_clients.accepts_token_endpoint(service.org_id, service.id)
+    return frozenset({issuer, f"{issuer}{TOKEN_PATH}"} if accepts_endpoint else {issuer})

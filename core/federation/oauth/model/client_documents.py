@@ -1,0 +1,271 @@
+"""Client ID metadata documents: the address that names a client, and the metadata that is published there.
+
+Source: draft-ietf-oauth-client-id-metadata-document. The Model Context Protocol names version -00, and the rules
+of -01 and later that are stricter hold, too. This module alone knows the draft (docs/adr/0044).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from core.applications.model import client_settings
+from core.applications.model.client_settings import Jwk
+from core.kernel import uris
+from core.kernel.errors import Invalid, Refusal
+from core.kernel.outbound import KeyPortNotAllowed
+from core.kernel.policy import Policy
+from core.kernel.values import is_printable, is_visible
+
+MAX_ADDRESS_LENGTH: Final = 500
+MAX_NAME_LENGTH: Final = 100
+MAX_REDIRECT_URIS: Final = 50
+FETCH_WITHIN: Final = 3.0  # seconds
+# How long a document is used without a new request. Its own headers decide between these two.
+MIN_FRESH: Final = timedelta(minutes=5)
+MAX_FRESH: Final = timedelta(hours=24)
+# How long a user who agreed before can sign in by a stored document if the present one is not available.
+USABLE_FOR: Final = timedelta(days=7)
+_JSON: Final = re.compile(r"application/(?:json|[a-z0-9.-]+\+json)")
+_SECRETS: Final = frozenset({"client_secret", "client_secret_expires_at"})
+
+
+class ClientMethod(StrEnum):
+    """How an external client authenticates. It has no secret that we could know."""
+
+    NONE = "none"
+    PRIVATE_KEY_JWT = "private_key_jwt"
+
+
+class ClientAddressInvalid(Invalid):
+    """The client_id is not an address of a client's metadata. Ask the developer of the application to correct it."""
+
+    def __init__(self, flaw: str | None = None) -> None:
+        """`flaw` is the rest of a sentence about the address."""
+        super().__init__(
+            None if flaw is None else f"The client_id is an address, but {flaw} Ask the developer of the application to correct it."
+        )
+
+
+class ClientDocumentUnavailable(Invalid):
+    """The application publishes no usable description of itself. Try again later, or tell its developer."""
+
+    def __init__(self, host: str | None = None, reason: str | None = None) -> None:
+        """`reason` is the rest of a sentence about the description, with our words only."""
+        super().__init__(
+            None
+            if reason is None
+            else f"The description that the application at {host} publishes of itself {reason}. Try again later, or tell its developer."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDocument:
+    """The checked metadata of a client. `fetched_at` is in UTC."""
+
+    address: str  # the client id
+    name: str
+    redirect_uris: tuple[str, ...]
+    method: ClientMethod
+    fetched_at: datetime
+    is_native: bool = False  # a program on the user's device
+    jwks: tuple[Jwk, ...] | None = None
+    jwks_uri: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of the address in A-labels, with a port other than 443."""
+        return host_of(self.address)
+
+    @property
+    def authentication(self) -> str:
+        """The method, and the host that publishes the keys, if it is not the document that has them.
+
+        A change of either asks for consent again, and a change of the keys does not.
+        """
+        return authentication_of(self.method, self.jwks_uri)
+
+
+def authentication_of(method: ClientMethod, jwks_uri: str | None) -> str:
+    """Return what a consent covers of a client's authentication, as text."""
+    return method.value if jwks_uri is None else f"{method.value} {host_of(jwks_uri)}"
+
+
+def is_address(client_id: str | None) -> bool:
+    """Return whether a client id is meant as the address of a document."""
+    return client_id is not None and client_id.startswith("https://")
+
+
+def host_of(address: str) -> str:
+    """Return the host of a valid address in A-labels and lower case, with a port other than 443."""
+    return (uris.start_of(address) or "").removeprefix("https://").removesuffix("/")
+
+
+def check_address(address: str, policy: Policy) -> None:
+    """Check that the client id can be the address of a document. Raises: ClientAddressInvalid."""
+    if len(address) > MAX_ADDRESS_LENGTH:
+        raise ClientAddressInvalid(f"it has more than {MAX_ADDRESS_LENGTH} characters.")
+    if flaw := uris.web_flaw(address) or (None if is_address(address) else "it must start with https://."):
+        raise ClientAddressInvalid(flaw)
+    if not uris.has_port_of(address, policy.key_ports):
+        raise ClientAddressInvalid("its port is not allowed.")
+    if "?" in address:
+        raise ClientAddressInvalid("it has a query.")
+    segments = urlsplit(address).path.split("/")
+    if not any(segments):
+        raise ClientAddressInvalid("it has no path.")
+    if any(unquote(segment) in (".", "..") for segment in segments):
+        raise ClientAddressInvalid("its path has a segment of dots.")
+
+
+def parse_document(address: str, media_type: str, body: bytes, policy: Policy, now: datetime) -> ClientDocument:
+    """Return the metadata that was published at this address, and fetched now.
+
+    Members that we do not know, and grants that the client may not have, are ignored.
+
+    Raises: ClientDocumentUnavailable.
+    """
+    host = host_of(address)
+    if len(body) > policy.client_document_bytes:
+        raise ClientDocumentUnavailable(host, f"is larger than {policy.client_document_bytes} bytes")
+    if not _JSON.fullmatch(media_type.partition(";")[0].strip().lower()):
+        raise ClientDocumentUnavailable(host, "is not served as application/json")
+    try:
+        members = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        members = None
+    if not isinstance(members, dict):
+        raise ClientDocumentUnavailable(host, "is not a JSON object")
+    try:
+        return _parse_members(address, members, policy, now)
+    except _Flaw as flaw:
+        raise ClientDocumentUnavailable(host, str(flaw)) from None
+
+
+class _Flaw(Exception):
+    """The reason why a document is refused, as the rest of a sentence about it."""
+
+
+def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now: datetime) -> ClientDocument:
+    if members.get("client_id") != address:
+        raise _Flaw("has another client_id than its own address")
+    if _SECRETS & members.keys():
+        raise _Flaw("has a client secret, which a published description must not have")
+    redirect_uris = _parse_redirect_uris(members.get("redirect_uris"))
+    grants, responses = _texts(members, "grant_types"), _texts(members, "response_types")
+    if "authorization_code" not in (grants or ("authorization_code",)) or "code" not in (responses or ("code",)):
+        raise _Flaw("does not ask for the authorization code flow")
+    jwks, jwks_uri = _parse_keys(members, policy)
+    method = _method(members, has_keys=jwks is not None or jwks_uri is not None)
+    uses_keys = method is ClientMethod.PRIVATE_KEY_JWT
+    is_local = any(not uri.startswith("https://") for uri in redirect_uris)
+    return ClientDocument(
+        address=address,
+        name=_parse_name(members.get("client_name")),
+        redirect_uris=redirect_uris,
+        method=method,
+        fetched_at=now,
+        is_native=is_local or members.get("application_type") == "native",
+        jwks=jwks if uses_keys else None,
+        jwks_uri=jwks_uri if uses_keys else None,
+    )
+
+
+def _parse_name(name: object) -> str:
+    if not isinstance(name, str) or not is_visible(name):
+        raise _Flaw("has no client_name")
+    name = " ".join(name.split())
+    if len(name) > MAX_NAME_LENGTH or not is_printable(name):
+        raise _Flaw(f"has a client_name with more than {MAX_NAME_LENGTH} characters, or with control characters")
+    return name
+
+
+def _parse_redirect_uris(values: object) -> tuple[str, ...]:
+    """Return the redirect URIs. Those of native applications can have a private-use scheme, or http on the loopback interface."""
+    if not isinstance(values, list) or not 0 < len(values) <= MAX_REDIRECT_URIS or not all(isinstance(uri, str) for uri in values):
+        raise _Flaw(f"does not have 1 to {MAX_REDIRECT_URIS} redirect_uris")
+    if any(uris.native_flaw(uri) for uri in values):
+        raise _Flaw("has a redirect URI that is not allowed")
+    return tuple(dict.fromkeys(values))
+
+
+def _parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, ...] | None, str | None]:
+    jwks, jwks_uri = members.get("jwks"), members.get("jwks_uri")
+    if jwks is not None and jwks_uri is not None:
+        raise _Flaw("has both jwks and jwks_uri")
+    if jwks_uri is not None:
+        if not isinstance(jwks_uri, str):
+            raise _Flaw("has a jwks_uri that is not a text")
+        jwks_uri = uris.canonicalize(jwks_uri)
+        try:
+            client_settings.check_keys_uri(jwks_uri, policy)
+        except (client_settings.ClientKeysUriInvalid, KeyPortNotAllowed):
+            raise _Flaw("has a jwks_uri that is not allowed") from None
+        return None, jwks_uri
+    if jwks is None:
+        return None, None
+    keys = jwks.get("keys") if isinstance(jwks, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
+        raise _Flaw("has jwks that are not a set of keys")
+    try:
+        return client_settings.parse_keys(keys), None
+    except Refusal:
+        raise _Flaw("has keys that are not allowed") from None
+
+
+def _method(members: Mapping[str, Any], *, has_keys: bool) -> ClientMethod:
+    """Return the method of the client: the one that it names, or the strongest of several, or that of its keys.
+
+    Some documents list all methods as the client would know them from the metadata of a server.
+    """
+    named = members.get("token_endpoint_auth_method")
+    if named is not None and not isinstance(named, str):
+        raise _Flaw("has a token_endpoint_auth_method that is not a text")
+    several = _texts(members, "token_endpoint_auth_methods_supported")
+    methods = (named,) if named is not None else several or ((ClientMethod.PRIVATE_KEY_JWT if has_keys else ClientMethod.NONE),)
+    if ClientMethod.PRIVATE_KEY_JWT in methods and has_keys:
+        return ClientMethod.PRIVATE_KEY_JWT
+    if ClientMethod.NONE in methods:
+        return ClientMethod.NONE
+    if ClientMethod.PRIVATE_KEY_JWT in methods:
+        raise _Flaw("names private_key_jwt, but has no keys")
+    raise _Flaw("names no method of authentication that a published client can use: private_key_jwt or none")
+
+
+def _texts(members: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    values = members.get(name)
+    if values is None:
+        return None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _Flaw(f"has {name} that are not a list of texts")
+    return tuple(values)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object, each once: two parsers would choose different ones."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a member is repeated")
+    return members
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def fresh_for(cache_control: str, age: str) -> timedelta:
+    """Return how long a response with these headers is used without a new request (RFC 9111 section 5.2.2)."""
+    directives = [part.strip().lower().partition("=") for part in cache_control.split(",")]
+    names = {name: value.strip('"') for name, _, value in directives}
+    if names.keys() & {"no-store", "no-cache"}:
+        return MIN_FRESH
+    seconds = _seconds(names.get("s-maxage") or names.get("max-age") or "0") - _seconds(age or "0")
+    return min(max(timedelta(seconds=seconds), MIN_FRESH), MAX_FRESH)
+
+
+def _seconds(text: str) -> int:
+    return min(int(text), 10**7) if text.isascii() and text.isdigit() and len(text) <= 10 else 0

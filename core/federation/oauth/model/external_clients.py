@@ -1,0 +1,141 @@
+"""External clients as applications: values that are made from a document, and that a first consent stores (docs/adr/0043)."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+from uuid import uuid5
+
+from core.applications.model.services import Service, ServiceType
+from core.authentication.model.agreements import ClientFacts
+from core.federation.oauth.model.authorization import RedirectUriNotRegistered
+from core.federation.oauth.model.client_documents import ClientDocument, ClientMethod, authentication_of, host_of
+from core.kernel import uris
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.claims import external_client_id
+from core.kernel.errors import Forbidden, GrantInvalid, Invalid, Limited
+from core.kernel.rate_limits import Bucket, per_minute
+from core.kernel.values import Slug
+from core.programs.model.api_resources import ApiResource
+
+# New addresses, of documents that are not in the cache. One organization gets at most a third of those of the platform.
+OF_PERSON: Final = Bucket("client-documents", 360.0, 10)  # 10 in an hour
+OF_ORGANIZATION: Final = per_minute("client-documents", 20)
+OF_PLATFORM: Final = per_minute("client-documents", 60)
+_NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
+
+
+class ClientResourceUnknown(Invalid):
+    """This application is not registered, and names no API here that it wants to use (resource). Check the address of the API in it."""
+
+    oauth_error = "invalid_target"
+
+
+class ClientNotAdmitted(Forbidden):
+    """The organization does not let this application use its API. Ask its administrators to allow the host of the application."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"The organization does not let applications of {host} use its API. Ask its administrators to allow this host.")
+
+
+class ClientDocumentsLimited(Limited):
+    """Too many applications were new here in a short time. Try again later."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.message = f"Too many applications were new here in a short time. Try again in {self.wait}."
+
+
+class ExternalGrantUnknown(GrantInvalid):
+    """This code or token was not issued to the client with this address. Start a new sign-in."""
+
+
+def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
+    """Return the external client at this address before its document is known: it is named by its host, and nothing is sent to it."""
+    id_ = external_client_id(api.org_id, address)
+    slug = _NOT_IN_SLUG.sub("-", host_of(address))[:50].strip("-")
+    return Service(
+        id=id_,
+        org_id=api.org_id,
+        slug=Slug(f"{slug}-{id_.hex[:12]}"),
+        name=host_of(address),
+        service_type=ServiceType.SPA,
+        client_id=id_,
+        credential_id=uuid5(id_, "credential"),
+        client_secret_hash=None,
+        redirect_uris=(),
+        device_activation_uri=None,
+        subscription_count=0,
+        created_at=now,
+        updated_at=now,
+        client_uri=address,
+    )
+
+
+def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Service:
+    """Return the external client with this document as an application of the organization of the API resource."""
+    public = ServiceType.DESKTOP if document.is_native else ServiceType.SPA
+    return replace(
+        draft_service(document.address, api, now),
+        name=document.name,
+        service_type=ServiceType.WEB if document.method is ClientMethod.PRIVATE_KEY_JWT else public,
+        redirect_uris=document.redirect_uris,
+        jwks=document.jwks,
+        jwks_uri=document.jwks_uri,
+        document_fetched_at=document.fetched_at,
+    )
+
+
+def context_of(service: Service, org_slug: str, *, has_sign_in_policy: bool) -> ServiceContext:
+    """Return the context of an external client that may not be stored yet. Its organization is active."""
+    return ServiceContext(
+        id=service.id,
+        slug=service.slug,
+        client_id=service.client_id,
+        is_public=service.service_type.is_public,
+        org_id=service.org_id,
+        org_slug=org_slug,
+        status=OrganizationStatus.ACTIVE,
+        has_sign_in_policy=has_sign_in_policy,
+        client_uri=service.client_uri,
+    )
+
+
+def narrow(api: ApiResource) -> ApiResource:
+    """Return the API resource with only the scopes that external clients may ask for."""
+    names = api.external_scopes
+    return replace(api, scopes=tuple(scope for scope in api.scopes if scope.name in names))
+
+
+def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
+    """Return what a consent covers of an external client, or None for a registered application."""
+    if service.client_uri is None:
+        return None
+    method = ClientMethod.PRIVATE_KEY_JWT if service.has_keys else ClientMethod.NONE
+    registered = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
+    return ClientFacts(registered, authentication_of(method, service.jwks_uri))
+
+
+def find_published(published: Sequence[str], redirect_uri: str) -> str | None:
+    """Return the redirect URI of the document that the requested one equals, or equals except for its port on the loopback interface."""
+    equal = uris.find_registered(published, redirect_uri)
+    return equal or next((uri for uri in published if uris.equals_except_loopback_port(uri, redirect_uri)), None)
+
+
+def choose_redirect_uri(service: Service, redirect_uri: str | None) -> str:
+    """Return the redirect URI for the code. Raises: RedirectUriNotRegistered."""
+    published = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
+    if redirect_uri is None or published is None:
+        raise ClientRedirectUnknown(host_of(service.client_uri or ""))
+    return redirect_uri if uris.equals_except_loopback_port(published, redirect_uri) else published
+
+
+class ClientRedirectUnknown(RedirectUriNotRegistered):
+    """The application does not list this redirect URI in its description, so nothing is sent to it. Tell its developer."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self.message = (
+            f"The application at {host} does not list this redirect URI in its description, so nothing is sent to it. Tell its developer."
+        )

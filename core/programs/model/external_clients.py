@@ -1,0 +1,106 @@
+"""The policy of an API resource about external clients: programs that no organization registered.
+
+An external client is named by the https address of its client ID metadata document, or by a sealed copy of
+its metadata. The policy decides by the host of the address, because the host is all that the client proves.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from core.kernel import uris
+from core.kernel.errors import Invalid
+
+MAX_CLIENT_HOSTS: Final = 50  # of an API resource
+
+
+class ClientHostInvalid(Invalid):
+    """A host of clients is not valid. Write the host alone, such as claude.ai or localhost:8000, without https:// and path."""
+
+
+class TooManyClientHosts(Invalid):
+    """An API resource lists at most 50 hosts of clients. Remove hosts that are no longer used."""
+
+
+class ClientHostsMissing(Invalid):
+    """The policy admits clients of listed hosts only, but lists no host. Add a host, or choose another policy."""
+
+
+class ClientScopeUnknown(Invalid):
+    """The API resource has no such scope. Let external clients ask only for scopes that it has, each once."""
+
+
+class ClientAdmission(StrEnum):
+    """The external clients that may ask for an API resource."""
+
+    NONE = "none"
+    LISTED = "listed"  # those of the listed hosts
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalClientPolicy:
+    """The external clients that may ask for an API resource, and the scopes that they may ask for.
+
+    Whether the user has access to the API resource is decided by its access policy.
+    """
+
+    admit: ClientAdmission = ClientAdmission.NONE
+    hosts: tuple[str, ...] = ()  # as `client_host` returns them; kept while the policy is not `listed`
+    scopes: tuple[str, ...] | None = None  # None: all scopes of the API resource
+    # Whether the assertions of clients may have the address of the token endpoint as audience, in place of the issuer
+    accepts_token_endpoint_audience: bool = False
+    registration: bool = False  # whether clients that registered themselves, and so have no host, may come too
+
+    def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the scopes among these scopes of the API resource that external clients may ask for."""
+        return tuple(name for name in names if self.scopes is None or name in self.scopes)
+
+    def narrowed(self, names: Collection[str]) -> "ExternalClientPolicy":
+        """Return the policy after the API resource got these scopes in place of its former ones."""
+        return self if self.scopes is None else replace(self, scopes=self.known_scopes(names))
+
+
+NO_EXTERNAL_CLIENTS: Final = ExternalClientPolicy()  # of a new API resource
+
+
+def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
+    """Return whether external clients of this host, as `client_host` returns it, may ask for the API resource.
+
+    `host` is None for a client that registered itself.
+    """
+    if policy.admit is ClientAdmission.NONE:
+        return False
+    if host is None:
+        return policy.registration
+    return policy.admit is ClientAdmission.ANY or host in policy.hosts
+
+
+def client_host(address: str) -> str | None:
+    """Return the host of a client's address in A-labels and lower case, with a port other than 443, or None if it is not https."""
+    start = uris.start_of(address)
+    return start.removeprefix("https://").removesuffix("/") if start and start.startswith("https://") else None
+
+
+def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> ExternalClientPolicy:
+    """Return the policy with each host once in its canonical form. `scope_names` are the scopes of the API resource.
+
+    Raises: ClientHostInvalid, TooManyClientHosts, ClientHostsMissing, ClientScopeUnknown.
+    """
+    hosts = tuple(dict.fromkeys(_parse_host(host) for host in policy.hosts))
+    if len(hosts) > MAX_CLIENT_HOSTS:
+        raise TooManyClientHosts
+    if policy.admit is ClientAdmission.LISTED and not hosts:
+        raise ClientHostsMissing
+    if policy.scopes is not None and (len(set(policy.scopes)) < len(policy.scopes) or not set(policy.scopes) <= set(scope_names)):
+        raise ClientScopeUnknown
+    scopes = None if policy.scopes is None else tuple(name for name in scope_names if name in policy.scopes)
+    return replace(policy, hosts=hosts, scopes=scopes)
+
+
+def _parse_host(text: str) -> str:
+    host = None if {"/", "?", "\\"} & {*text} else client_host(f"https://{text}/")
+    if host is None:
+        raise ClientHostInvalid
+    return host

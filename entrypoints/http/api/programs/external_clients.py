@@ -1,0 +1,87 @@
+"""External clients of API resources: the policy that admits them."""
+
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.kernel.roles import Capability
+from core.programs import api_resources, external_clients
+from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from entrypoints.http.api.programs.api_resources import existing_resource
+from entrypoints.http.base.context import acting, ports
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts
+
+routes = Blueprint("external_clients", __name__)
+
+
+class ExternalClientsRequest(RequestModel):
+    """The external clients that may ask for an API resource."""
+
+    admit: Annotated[ClientAdmission, Field(strict=False)] = Field(
+        description="The clients that may ask. `none`: no client. `listed`: clients whose address has one of the `hosts`. `any`: all.",
+        examples=["listed"],
+    )
+    hosts: Texts = Field(
+        default=[],
+        description="The hosts of clients, with a port other than 443, at most 50. International hosts are stored in their xn-- form.",
+        examples=[["claude.ai", "claude.com"]],
+    )
+    scopes: Texts | None = Field(
+        default=None, description="The scopes of the API resource that these clients may ask for. Null means all of them, also later ones."
+    )
+    accepts_token_endpoint_audience: bool = Field(
+        default=False,
+        description="Whether the `aud` of a client's assertion may be the address of the token endpoint. Otherwise, it must be the issuer.",
+    )
+    registration: bool = Field(
+        default=False, description="Whether clients that registered themselves may ask, too. Such a client has no host."
+    )
+
+
+class ExternalClientsResponse(ResponseModel):
+    """The external clients that may ask for an API resource."""
+
+    admit: ClientAdmission = Field(description="The clients that may ask.")
+    hosts: list[str] = Field(description="The hosts of clients, in lower case. They count if `admit` is `listed`.")
+    scopes: list[str] | None = Field(description="The scopes that these clients may ask for. Null means all of them.")
+    accepts_token_endpoint_audience: bool = Field(
+        description="Whether the `aud` of a client's assertion may be the address of the token endpoint."
+    )
+    registration: bool = Field(description="Whether clients that registered themselves may ask, too.")
+
+
+def to_policy(data: ExternalClientsRequest) -> ExternalClientPolicy:
+    """Return the policy in a request."""
+    return ExternalClientPolicy(
+        admit=data.admit,
+        hosts=tuple(data.hosts),
+        scopes=None if data.scopes is None else tuple(data.scopes),
+        accepts_token_endpoint_audience=data.accepts_token_endpoint_audience,
+        registration=data.registration,
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
+@member(Capability.RESOURCES_VIEW)
+async def get_policy(org_slug: str, resource_id: UUID) -> ExternalClientsResponse:
+    """Get the external clients that may ask for an API resource.
+
+    External clients are programs that no organization registered, such as assistants. A new API resource admits none.
+    """
+    return ExternalClientsResponse.of((await api_resources.find(ports(), acting(), resource_id)).external_clients)
+
+
+@routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/external-clients")
+@member(Capability.RESOURCES_MANAGE, outlives=True)
+@existing_resource
+async def replace_policy(org_slug: str, resource_id: UUID, data: ExternalClientsRequest) -> ExternalClientsResponse:
+    """Replace the external clients that may ask for an API resource.
+
+    A client that is no longer admitted gets no further tokens, and introspection calls its tokens
+    inactive at once. The access policy of the API resource decides about users.
+    """
+    resource = await external_clients.save_policy(ports(), acting(), resource_id, to_policy(data))
+    return ExternalClientsResponse.of(resource.external_clients)

@@ -1,0 +1,125 @@
+"""The page of an API resource about external clients: the policy that admits them, and the users who connected one."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response
+
+from core.federation.oauth import external_grants
+from core.federation.oauth.model.external_grants import ExternalGrant
+from core.kernel.roles import Capability
+from core.kernel.values import PageResult
+from core.programs import api_resources, external_clients
+from core.programs.model import external_clients as model
+from core.programs.model.api_resources import ApiResource
+from core.programs.model.client_presets import PRESETS
+from core.programs.model.external_clients import ClientAdmission, client_host
+from entrypoints.http.api.programs.external_clients import ExternalClientsRequest, to_policy
+from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.edge.access import member_page
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
+from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
+from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, SCOPE, resource_values
+
+routes = Blueprint("external_client_pages", __name__)
+
+PAGE: Final = f"{ONE}/external-clients"
+API: Final = f"{API_OF_ONE}/external-clients"
+GRANT: Final = f"{API}/grants/<user_id>/<client_id>"
+PRESET: Final = "preset:"  # the name of the checkbox of a preset begins with this
+ADMISSIONS: Final = [
+    (ClientAdmission.NONE.value, "Off"),
+    (ClientAdmission.LISTED.value, "On for the clients below"),
+    (ClientAdmission.ANY.value, "On for every client"),
+]
+FIELDS: Final[Fields] = {
+    model.ClientHostInvalid: "hosts",
+    model.TooManyClientHosts: "hosts",
+    model.ClientHostsMissing: "hosts",
+    model.ClientScopeUnknown: "scopes",
+}
+
+
+def _stored(resource: ApiResource) -> dict[str, str]:
+    """Return the policy as fields of the form."""
+    policy = resource.external_clients
+    presets = [preset for preset in PRESETS if set(preset.hosts) <= set(policy.hosts)]
+    of_presets = {host for preset in presets for host in preset.hosts}
+    boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(resource.scope_names)]
+    boxes += [name for name in ("accepts_token_endpoint_audience", "registration") if getattr(policy, name)]
+    hosts = "\n".join(host for host in policy.hosts if host not in of_presets)
+    return {"admit": policy.admit.value, "hosts": hosts, **dict.fromkeys(boxes, "yes")}
+
+
+def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
+    """Return the request of the API that the form stands for. All scopes checked means later ones too.
+
+    A pasted address of a client counts as its host.
+    """
+    chosen = [preset for preset in PRESETS if f"{PRESET}{preset.name}" in form]
+    scopes = [name for name in checked(form, SCOPE) if name in resource.scope_names]
+    return to_model(
+        ExternalClientsRequest,
+        form,
+        {
+            "hosts": lambda text: [
+                *(host for preset in chosen for host in preset.hosts),
+                *(client_host(line) or line for line in to_lines(text)),
+            ],
+            "scopes": lambda _: None if len(scopes) == len(resource.scopes) else scopes,
+            "accepts_token_endpoint_audience": lambda text: (
+                is_checked(text) or any(preset.accepts_token_endpoint_audience for preset in chosen)
+            ),
+            "registration": is_checked,
+        },
+    )
+
+
+async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery | None = None) -> dict[str, Any]:
+    resource, query = await api_resources.find(ports(), acting_member(), resource_id), query or AssignmentsQuery()
+    grants: PageResult[ExternalGrant] = PageResult([], 0)
+    if may(Capability.END_USERS_VIEW):
+        grants = await external_grants.list_page(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    return {
+        **resource_values(resource),
+        "typed": _stored(resource) if typed is None else typed,
+        "policy": resource.external_clients,
+        "admissions": ADMISSIONS,
+        "presets": PRESETS,
+        "grants": [(grant, client_host(grant.client_uri)) for grant in grants.items],
+        "query": query,
+        **neighbors(query, grants.total),
+    }
+
+
+@routes.get(PAGE)
+@member_page(Capability.RESOURCES_VIEW)
+@shows(f"GET {API}/grants", f"GET {API}", f"PUT {API}", f"DELETE {GRANT}")
+async def show_external_clients(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> Response:
+    """Show the external clients that may ask for an API resource.
+
+    Below, it lists the users who have connected one.
+    """
+    return await console_page("programs/external_clients.html", **await _values(None, resource_id, query_args))
+
+
+@routes.post(PAGE)
+@member_page(Capability.RESOURCES_MANAGE, outlives=True)
+@accepts(f"PUT {API}")
+@on_refusal("programs/external_clients.html", _values, FIELDS)
+async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
+    """Change the external clients that may ask for an API resource."""
+    resource = await api_resources.find(ports(), acting_member(), resource_id)
+    await external_clients.save_policy(ports(), acting_member(), resource.id, to_policy(_to_request(form, resource)))
+    return redirect_with_notice("external-clients-saved", organization_path(f"/api-resources/{resource.id}/external-clients"))
+
+
+@routes.post(f"{PAGE}/grants/<user_id>/<client_id>/end")
+@member_page(Capability.END_USERS_MANAGE, outlives=True)
+@accepts(f"DELETE {GRANT}")
+async def end_grant(org_slug: str, resource_id: UUID, user_id: UUID, client_id: UUID) -> Response:
+    """End the access of an external client for a user."""
+    await external_grants.end(ports(), acting_member(), resource_id, user_id, client_id)
+    return redirect_with_notice("external-grant-ended", organization_path(f"/api-resources/{resource_id}/external-clients"))

@@ -1,0 +1,163 @@
+"""External clients at the authorization endpoint, from their first request to the tokens."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from core.kernel.claims import external_client_id
+from tests.fakes.http_server import Answer as Published
+from tests.fakes.outside import FakeClock
+from tests.federation.api.external.external import LOCAL, ExternalParty
+from tests.federation.api.relying import VERIFIER, answer_fields, claims
+from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
+from tests.support.builders import run_concurrently, run_sql, sign_in
+from tests.support.mfa import add_mfa
+from tests.tenancy.api.policy.policies import save
+
+
+async def test_a_client_that_nobody_registered_gets_tokens_after_the_consent(client: ExternalParty) -> None:
+    page = await client.open()
+    assert page.status == 200
+    for text in ("Assistant", client.host, "client.example", "Read your orders"):
+        assert text in page.text, text
+    assert await client.stored() == [], "before the consent it is nowhere but in memory"
+    tokens = await client.tokens()
+    assert await client.stored() == [(client.address, "Assistant", "spa")]
+    token = claims(tokens)
+    assert (token["client_id"], token["aud"], token["scope"]) == (client.address, ORDERS, READ)
+    assert len(client.server.requests) == 1
+    assert (await client.open()).status == 303, "the user agreed before"
+
+
+async def test_an_id_token_names_the_address(client: ExternalParty) -> None:
+    tokens = await client.tokens(scope=f"openid email roles groups {READ}")
+    assert claims({"access_token": tokens["id_token"]})["aud"] == client.address
+    assert tokens["scope"] == f"openid email {READ}", "roles and groups are for registered applications"
+
+
+async def test_before_the_sign_in_the_page_has_the_host_alone(client: ExternalParty) -> None:
+    client.browser.cookies.clear()
+    page = await client.open()
+    assert page.status == 200
+    assert client.host in page.text
+    assert "Assistant" not in page.text
+    assert client.server.requests == []
+
+
+async def test_a_request_without_a_known_resource_ends_on_our_page(client: ExternalParty) -> None:
+    """Nothing is fetched, and nothing goes to an address that no document has confirmed."""
+    for changes in ({"resource": None}, {"resource": "https://elsewhere.example/"}, {"resource": f"{ORDERS} {ORDERS}"}):
+        answer = await client.open(**changes)
+        assert answer.status == 400, changes
+        assert "Location" not in answer.headers
+        assert "names no API" in answer.text
+    await run_sql(client.tenant.pool, "update organizations set status = 'suspended' where id = %s", client.tenant.org)
+    assert (await client.open()).status == 400
+    assert client.server.requests == []
+
+
+async def test_a_policy_that_does_not_admit_the_host_is_told_on_our_page(client: ExternalParty) -> None:
+    for admit, hosts in (("none", ()), ("none", (client.host,)), ("listed", ("client.example", "other.example"))):
+        await client.set_policy(admit, hosts)
+        answer = await client.open()
+        assert answer.status == 403
+        assert "does not let applications of" in answer.text
+    assert client.server.requests == []
+    await client.set_policy("listed", (client.host,))
+    assert (await client.open()).status == 200
+
+
+async def test_only_scopes_of_the_policy_are_granted(client: ExternalParty) -> None:
+    await client.set_policy(scopes=(READ,))
+    tokens = await client.tokens(scope=f"{READ} {WRITE}")
+    assert tokens["scope"] == READ
+    assert error(await client.open(scope=WRITE)) == "invalid_scope"
+
+
+async def test_errors_go_to_the_client_only_after_its_redirect_uri_was_confirmed(client: ExternalParty) -> None:
+    assert error(await client.open(code_challenge=None, code_challenge_method=None)) == "invalid_request"
+    assert error(await client.open(prompt="none")) == "consent_required"
+    for redirect_uri in ("https://other.example/callback", "https://client.example/callback/", None):
+        answer = await client.open(redirect_uri=redirect_uri)
+        assert answer.status == 400
+        assert "does not list this redirect URI" in answer.text
+    client.server.answers["/client"] = Published(404)
+    client.browser.cookies.clear()
+    answer = await client.open(prompt="none")
+    assert answer.status == 400
+    assert "Location" not in answer.headers
+
+
+@pytest.mark.parametrize("uri", [LOCAL, "http://127.0.0.1:1/callback"])
+async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: str) -> None:
+    client.server.publish(redirect_uris=["http://127.0.0.1:33418/callback", "https://client.example/callback"])
+    client.redirect_uri = uri
+    tokens = await client.tokens()
+    assert claims(tokens)["client_id"] == client.address
+    assert (await client.open()).status == 200, "another program can claim the address, so the user is asked each time"
+
+
+async def test_twenty_first_consents_at_once_store_one_client(client: ExternalParty) -> None:
+    page = await client.open()
+    answers = await run_concurrently(20, lambda _: client.browser.answer(page, "continue"))
+    codes = [fields["code"] for answer in answers if answer.status == 303 and "code" in (fields := answer_fields(answer))]
+    assert len(codes) == 1, "the flow ends once"
+    answers = await run_concurrently(20, lambda _: client.open())
+    assert {answer.status for answer in answers} == {303}
+    assert len(await client.stored()) == 1
+    assert len(client.server.requests) == 1
+
+
+async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_others(client: ExternalParty, clock: FakeClock) -> None:
+    """For seven days."""
+    await client.tokens()
+    client.server.answers["/client"] = Published(500)
+    clock.advance(timedelta(days=6, hours=23))
+    assert (await client.open()).status == 303
+    refused = await client.open(scope=f"{READ} {WRITE}")
+    assert refused.status == 400
+    assert "answers 500" in refused.text
+    clock.advance(timedelta(hours=2))
+    assert (await client.open()).status == 400
+
+
+async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalParty, clock: FakeClock) -> None:
+    callbacks = ["https://client.example/callback", "https://client.example/second"]
+    client.server.publish(redirect_uris=callbacks, jwks_uri="https://keys.example/one")
+    await client.code()
+    client.redirect_uri = callbacks[1]
+    assert (await client.open()).status == 200, "another redirect URI"
+    await client.code()
+    assert (await client.open()).status == 303
+    changes: list[tuple[dict[str, Any], int]] = [
+        ({"jwks_uri": "https://keys.example/two"}, 303),
+        ({"jwks_uri": "https://other.example/two"}, 200),
+        ({"jwks_uri": "https://other.example/two", "client_name": "Renamed"}, 303),
+        ({}, 200),
+    ]
+    for members, status in changes:
+        clock.advance(timedelta(minutes=5))
+        client.server.publish(redirect_uris=callbacks, **members)
+        assert (await client.open()).status == status, members
+        await client.code()
+
+
+async def test_the_client_has_one_id_in_each_organization(client: ExternalParty) -> None:
+    await client.code()
+    [(stored,)] = await run_sql(client.tenant.pool, "select id from services where client_uri is not null")
+    assert stored == external_client_id(client.tenant.org, client.address)
+    assert len(VERIFIER) > 43
+
+
+async def test_the_sign_in_policy_of_the_organization_holds(client: ExternalParty) -> None:
+    """The user has no second factor, and sets one up before the consent is asked."""
+    tenant = client.tenant
+    await add_mfa(tenant.ports, tenant.people["owner"])
+    tenant.sessions["owner"] = await sign_in(tenant.ports, tenant.people["owner"], tenant.org, second_factor=True)
+    answer = await save(tenant, {"second_factor": ["everyone"]})
+    assert answer.status == 200, answer.text
+    page = await client.open()
+    assert page.status == 303
+    assert "/app/enroll" in page.headers["Location"]
+    assert await client.stored() == []

@@ -1,0 +1,135 @@
+"""Grants of users to external clients: admins list and end them, users see and end them, and the policy ends them."""
+
+from typing import Any
+
+import pytest
+
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.external_grants import ExternalGrantNotFound
+from core.programs.model.api_resources import ApiResourceNotFound
+from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.federation.api.resources.orders import READ
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import EMAIL, run_sql, sign_in
+from tests.support.tenants import Tenant
+
+NAME = "Assistant"  # of the document
+
+
+class Assistant:
+    """An external client that a user has connected to an API resource of acme."""
+
+    def __init__(self, client: ExternalParty, user: Account, tokens: dict[str, Any], ids: tuple[Any, ...]) -> None:
+        self.client, self.user, self.tokens, self.tenant = client, user, tokens, client.tenant
+        self.resource, self.service = ids
+        self.path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"
+        self.grant = f"{self.path}/grants/{user.id}/{self.service}"
+
+    async def grants(self, query: str = "") -> list[dict[str, Any]]:
+        answer = await self.tenant.api.get(f"{self.path}/grants{query}", token=self.tenant.token("admin"))
+        assert answer.status == 200, answer.text
+        grants: list[dict[str, Any]] = answer.json["grants"]
+        return grants
+
+    async def is_live(self) -> bool:
+        """Return whether the client can refresh its token."""
+        answer = await self.client.refresh(self.tokens)
+        if answer.status == 200:
+            self.tokens = answer.json
+        return answer.status == 200
+
+    async def is_active(self) -> bool:
+        """Return what introspection tells the API resource about the access token."""
+        body = {"kind": "secret", "name": "Main"}
+        path = self.path.replace("external-clients", "credentials")
+        created = (await self.tenant.api.post(path, body, token=self.tenant.token("admin"))).json
+        fields = {"client_id": str(self.resource), "client_secret": created["secret"], "token": self.tokens["access_token"]}
+        answer = await self.client.post("/auth/introspect", **fields)
+        assert answer.status == 200, answer.text
+        return bool(answer.json["active"])
+
+    async def admit(self, **policy: Any) -> None:
+        answer = await self.tenant.api.call("PUT", self.path, policy, token=self.tenant.token("admin"))
+        assert answer.status == 200, answer.text
+
+
+@pytest.fixture
+async def assistant(client: ExternalParty, user: Account) -> Assistant:
+    tokens = await client.tokens()
+    [ids] = await run_sql(client.tenant.pool, "select r.id, v.id from api_resources r, services v where v.client_uri is not null")
+    return Assistant(client, user, tokens, ids)
+
+
+async def test_an_admin_lists_and_ends_a_grant(assistant: Assistant, other_tenant: Tenant) -> None:
+    tenant, client = assistant.tenant, assistant.client
+    [grant] = await assistant.grants()
+    assert grant == {
+        "user_id": str(assistant.user.id),
+        "email": EMAIL,
+        "client_id": str(assistant.service),
+        "client_uri": client.address,
+        "client_name": NAME,
+        "scopes": [READ],
+        "granted_at": grant["granted_at"],
+        "last_used_at": grant["granted_at"],  # the clock stands still
+    }
+    assert (await assistant.grants(f"?search={EMAIL[:3]}"), await assistant.grants("?search=nobody@")) == ([grant], [])
+    assert (await assistant.is_live(), await assistant.is_active()) == (True, True)
+    foreign = assistant.grant.replace(tenant.path, other_tenant.path)
+    answer = await other_tenant.api.call("DELETE", foreign, token=other_tenant.token("owner"))
+    assert (answer.status, answer.json["error"]) == (404, ApiResourceNotFound.__doc__)
+    assert (await tenant.api.call("DELETE", assistant.grant, token=tenant.token("admin"))).status == 204
+    assert await assistant.grants() == []
+    assert (await assistant.is_live(), await assistant.is_active()) == (False, False)
+    answer = await tenant.api.call("DELETE", assistant.grant, token=tenant.token("admin"))
+    assert (answer.status, answer.json["error"]) == (404, ExternalGrantNotFound.__doc__)
+    details = {
+        "identifier": "https://api.example.com/",
+        "name": "Orders API",
+        "api_resource_id": str(assistant.resource),
+        "client": client.address,
+        "client_name": NAME,
+        "scopes": [READ],
+    }
+    admin = tenant.people["admin"].id
+    assert ("api_resource.grant.ended", "user", str(assistant.user.id), admin, details) in await tenant.recorded()
+    assert (await client.open()).status == 200, "the user is asked again"
+
+
+async def test_a_user_sees_and_ends_a_grant(assistant: Assistant) -> None:
+    tenant, client = assistant.tenant, assistant.client
+    token = (await sign_in(tenant.ports, assistant.user)).access_token
+    [consent] = (await tenant.api.get("/api/user/consents", token=token)).json["consents"]
+    assert (consent["client_uri"], consent["name"], consent["last_used_at"]) == (client.address, NAME, consent["granted_at"])
+    one = f"/app/account/consents/{assistant.service}"
+    for path in ("/app/account/consents", one):
+        page = (await client.browser.open(path)).text
+        for text in (f"<bdi>{client.host}</bdi>", f"calls itself <bdi>{NAME}</bdi>", "ast used"):
+            assert text in page, (path, text)
+    assert leads_to(await client.browser.submit(f"{one}/withdraw", one)) == "/app/account/consents"
+    assert not await assistant.is_live()
+    assert await assistant.grants() == []
+
+
+async def test_a_client_that_the_policy_no_longer_admits_gets_no_token(assistant: Assistant) -> None:
+    await assistant.admit(admit="listed", hosts=[assistant.client.host, "chatgpt.com"])
+    assert await assistant.is_live()
+    await assistant.admit(admit="any")
+    assert await assistant.is_live()
+    await assistant.admit(admit="listed", hosts=["chatgpt.com"])
+    assert (await assistant.is_live(), await assistant.is_active()) == (False, False)
+    assert len(await assistant.grants()) == 1, "admins still see it"
+
+
+async def test_the_page_lists_and_ends_grants(assistant: Assistant, browser: FakeBrowser) -> None:
+    tenant = assistant.tenant
+    page = f"/app/organizations/acme/api-resources/{assistant.resource}/external-clients"
+    await sign_in_browser(await add_relying_party(tenant, browser, "desk"), tenant.people["admin"], provider="password")
+    shown = (await browser.open(page)).text
+    for text in (EMAIL, f"<bdi>{assistant.client.host}</bdi>", f"calls itself <bdi>{NAME}</bdi>", READ, f"for {EMAIL}</span>"):
+        assert text in shown, text
+    end = f"{page}/grants/{assistant.user.id}/{assistant.service}/end"
+    assert leads_to(await browser.submit(end, page)) == page
+    assert "No user has connected a client yet" in (await browser.open(page)).text
+    assert not await assistant.is_live()

@@ -1,0 +1,240 @@
+"""Attacks by clients that nobody registered: anyone can publish a document, and send a user to us with its address."""
+
+import json
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.external_clients import OF_ORGANIZATION, OF_PLATFORM
+from tests.fakes.http_server import Answer as Published
+from tests.fakes.outside import FakeClock
+from tests.federation.api.external.conftest import client, server
+from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.relying import redirect_parts
+from tests.federation.api.resources.orders import ORDERS, error
+from tests.federation.attacks.world import is_code, unchanged
+from tests.support.builders import Answer, run_concurrently, run_sql
+from tests.support.services import add_api_resource
+from tests.support.tenants import Tenant
+
+OTHER: Final = "urn:gatehouse:other"  # of another organization
+
+__all__ = ["client", "server"]  # the fixtures
+
+MARKUP: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'{{7*7}}"
+
+
+async def consent_is_asked(party: ExternalParty) -> bool:
+    page = await party.open()
+    return page.status == 200 and "access?" in page.text
+
+
+async def test_a_document_cannot_claim_the_redirect_uri_of_another_client(client: ExternalParty, user: Account) -> None:
+    """The user agreed to the other client, so a code would go there without a question. A consent is to one client alone."""
+    await client.code()
+    twin = ExternalParty(client.tenant, client.browser, client.server, "", client.redirect_uri)
+    twin.address = client.server.publish("/twin", "other.example", redirect_uris=[client.redirect_uri])
+    async with unchanged(client.tenant.pool):
+        page = await twin.open()
+        assert page.status == 200
+        assert f"other.example:{client.server.port}" in page.text
+        assert not is_code(page)
+    code = await client.code()
+    assert error(await twin.exchange(code)) == "invalid_grant", "a code is for the client that asked for it"
+    assert (await client.exchange(code)).status == 200
+
+
+async def test_a_document_that_changes_between_fetch_and_consent_gets_no_code(client: ExternalParty, clock: FakeClock) -> None:
+    """The user agrees to the client that the page has shown."""
+    changes: list[dict[str, Any]] = [
+        {"redirect_uris": ["https://other.example/callback"]},
+        {"jwks_uri": "https://keys.example/keys"},
+        {"client_id": "https://other.example/client"},
+        {"token_endpoint_auth_method": "client_secret_basic"},
+    ]
+    for members in changes:
+        client.server.publish()
+        clock.advance(timedelta(minutes=5))
+        page = await client.open()
+        clock.advance(timedelta(minutes=5))
+        client.server.publish(**members)
+        answer = await client.browser.answer(page, "continue")
+        assert not is_code(answer), members
+        assert answer.status in (200, 400, 403), members
+    assert await client.stored() == []
+
+
+async def test_a_policy_that_changes_between_page_and_consent_gets_no_code(client: ExternalParty) -> None:
+    page = await client.open()
+    await client.set_policy("listed", ("other.example",))
+    assert not is_code(await client.browser.answer(page, "continue"))
+    assert await client.stored() == []
+
+
+async def test_a_consent_and_a_change_of_the_policy_at_once_leave_no_client_behind(client: ExternalParty) -> None:
+    """A code is issued before the change or not at all, and after the change it opens nothing."""
+    [(resource,)] = await run_sql(client.tenant.pool, "select id from api_resources")
+    policy = f"/api/organizations/{client.tenant.slug}/api-resources/{resource}/external-clients"
+    pages = [await client.open() for _ in range(5)]
+
+    async def act(number: int) -> Answer:
+        if number == len(pages):
+            return await client.api.call("PUT", policy, {"admit": "none"}, token=client.tenant.token("admin"))
+        return await client.browser.answer(pages[number], "continue")
+
+    answers = await run_concurrently(len(pages) + 1, act)
+    assert answers.pop().status == 200
+    for answer in filter(is_code, answers):
+        assert (await client.exchange(redirect_parts(answer)[1]["code"])).status in (400, 403)
+    assert await run_sql(client.tenant.pool, "select 1 from api_resource_clients") == []
+    assert (await client.open()).status == 403
+
+
+async def test_lookalike_hosts_are_shown_as_they_are(client: ExternalParty) -> None:
+    host = "xn--80aqecdr1a.example"
+    client.address = client.server.publish("/look", host, client_name="client.example")
+    client.redirect_uri = f"https://{host}/callback"
+    page = await client.open()
+    assert page.status == 200
+    assert f"Give <bdi>{host}:{client.server.port}</bdi> access?" in page.text
+    assert "calls itself" in page.text
+    for address in (client.address.replace(host, "клиент.example"), client.address.replace("https", "HTTPS"), client.address + "/../look"):
+        answer = await client.open(client_id=address)
+        assert answer.status in (400, 404), address
+        assert not is_code(answer)
+
+
+@pytest.mark.parametrize("member", ["client_name", "client_uri", "logo_uri", "tos_uri", "policy_uri", "scope", "contacts", "software_id"])
+async def test_no_member_of_a_document_reaches_a_page_as_markup(client: ExternalParty, member: str) -> None:
+    members: dict[str, Any] = {member: [MARKUP] if member == "contacts" else MARKUP}
+    client.server.publish(**members)
+    page = await client.open()
+    assert page.status == 200
+    assert "<script>alert" not in page.text
+    assert "<img src=x" not in page.text
+    assert "49" not in page.text.partition("calls itself")[2][:200]
+    assert "&lt;script&gt;" in page.text or member != "client_name"
+    assert "img-src" in page.headers["Content-Security-Policy"]
+    await client.code()
+    assert "<script>alert" not in (await client.browser.open("/app/account/consents")).text
+
+
+async def test_markup_in_an_address_or_in_a_redirect_uri_stays_text(client: ExternalParty) -> None:
+    for changes in (
+        {"client_id": f"{client.address}{MARKUP}"},
+        {"client_id": f"https://{MARKUP}/client"},
+        {"redirect_uri": f"{client.redirect_uri}{MARKUP}"},
+        {"redirect_uri": "javascript:alert(1)"},
+        {"resource": f"{ORDERS}{MARKUP}"},
+    ):
+        answer = await client.open(**changes)
+        assert answer.status == 400, changes
+        assert "<script>alert" not in answer.text
+        assert not is_code(answer)
+    client.server.publish(redirect_uris=[f"com.example.app:/{quote(MARKUP)}"])
+    page = await client.open(redirect_uri=f"com.example.app:/{quote(MARKUP)}")
+    assert "<script>alert" not in page.text
+
+
+async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalParty, clock: FakeClock) -> None:
+    """Ten new addresses in an hour. Known ones stay usable, and the page says how long to wait."""
+    addresses = [client.server.publish(f"/flood-{number}") for number in range(12)]
+    answers = [await client.open(client_id=address) for address in addresses]
+    assert [answer.status for answer in answers] == [200] * 10 + [429] * 2
+    assert "new here" in answers[-1].text
+    assert (await client.open(client_id=addresses[0])).status == 200, "it is in the cache"
+    assert len(client.server.requests) == 10
+    clock.advance(timedelta(minutes=6))
+    assert (await client.open(client_id=addresses[10])).status == 200
+
+
+async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, clock: FakeClock) -> None:
+    """Its document is fetched again each time that the cache has forgotten it, and no person is refused for that."""
+    await client.code()
+    for _ in range(12):
+        clock.advance(timedelta(minutes=5))
+        assert (await client.open()).status == 303
+    assert len(client.server.requests) == 13
+
+
+async def test_an_organization_gets_a_third_of_the_new_addresses_of_the_platform(client: ExternalParty, other_tenant: Tenant) -> None:
+    """So a flood at one organization leaves others two thirds, and one of many people ends at the platform's limit."""
+    ports, now = client.tenant.ports, client.tenant.ports.clock.now()
+    await add_api_resource(other_tenant.pool, other_tenant.org, OTHER)
+    await run_sql(client.tenant.pool, "update api_resources set host = null where canonical = %s", OTHER)
+    await client.set_policy()
+    async with ports.storage.autocommit() as statements:
+        for _ in range(20):
+            assert not await statements.rates.charge(f"organization {client.tenant.org}", (OF_ORGANIZATION,), now)
+    assert (await client.open()).status == 429
+    assert client.server.requests == []
+    assert (await client.open(resource=OTHER)).status == 200
+    async with ports.storage.autocommit() as statements:
+        for _ in range(58):
+            assert not await statements.rates.charge("platform", (OF_PLATFORM,), now)
+    assert (await client.open(resource=OTHER, client_id=client.server.publish("/last"))).status == 200
+    assert (await client.open(resource=OTHER, client_id=client.server.publish("/late"))).status == 429
+
+
+async def test_nothing_is_fetched_for_a_browser_without_a_session(client: ExternalParty) -> None:
+    """Otherwise any page could make us send requests."""
+    client.browser.cookies.clear()
+    for number in range(3):
+        assert (await client.open(client_id=client.server.publish(f"/unseen-{number}"))).status == 200
+    assert client.server.requests == []
+
+
+async def test_a_resource_of_a_suspended_organization_gets_no_code_and_no_token(client: ExternalParty) -> None:
+    page, tokens = await client.open(), await client.tokens()
+    code = await client.code()
+    await run_sql(client.tenant.pool, "update organizations set status = 'suspended' where id = %s", client.tenant.org)
+    assert not is_code(await client.browser.answer(page, "continue"))
+    assert (await client.exchange(code)).status in (400, 403)
+    assert (await client.refresh(tokens)).status in (400, 403)
+    assert (await client.open()).status == 400
+
+
+async def test_a_consent_in_one_organization_is_none_in_another(client: ExternalParty, other_tenant: Tenant) -> None:
+    """The same client has another id there, and its codes and tokens stay apart."""
+    await add_api_resource(other_tenant.pool, other_tenant.org, OTHER)
+    await run_sql(client.tenant.pool, "update api_resources set host = null where canonical = %s", OTHER)
+    await client.set_policy()
+    code = await client.code()
+    assert (await client.open(resource=OTHER)).status == 200, "asked again"
+    swapped = await client.exchange(code, resource=OTHER)
+    assert error(swapped) == "invalid_target"
+    other = await client.code(resource=OTHER)
+    assert (await client.exchange(other, resource=OTHER)).status == 200
+    assert len(await client.stored()) == 2
+
+
+async def test_a_host_that_redirects_or_grows_leads_nowhere(client: ExternalParty) -> None:
+    published = client.server.answers["/client"]
+    assert isinstance(published, Published)
+    for answer in (
+        Published(302, b"", {"Location": client.server.address_of("/elsewhere")}),
+        Published(200, published.body + b" " * 70_000, published.headers),
+        Published(200, json.dumps({"a": "b" * 5200}).encode(), published.headers),
+        Published(206, published.body, published.headers),
+    ):
+        client.server.answers["/client"] = answer
+        page = await client.open()
+        assert page.status == 400
+        assert not is_code(page)
+    assert {request.path for request in client.server.requests} == {"/client"}
+    assert await client.stored() == []
+
+
+async def test_a_rebinding_host_is_checked_at_each_request(client: ExternalParty, clock: FakeClock) -> None:
+    await client.open()
+    clock.advance(timedelta(minutes=5))
+    for address in ("169.254.169.254", "10.1.2.3"):
+        client.server.addresses["client.example"] = [address]
+        page = await client.open()
+        assert page.status == 400
+        assert "not allowed" in page.text
+        assert address not in page.text
+    assert len(client.server.requests) == 1

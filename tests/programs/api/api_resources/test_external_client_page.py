@@ -1,0 +1,83 @@
+"""The page about the external clients of an API resource."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import ADMIN
+from core.programs.model.client_presets import PRESETS
+from core.programs.model.external_clients import NO_EXTERNAL_CLIENTS, ClientHostInvalid, check_policy
+from ports import Ports
+from tests import ROOT
+from tests.support.browser import FakeBrowser, leads_to
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql
+from tests.support.services import add_api_resource
+
+STORED = """
+    select external_admit, external_hosts, external_scopes, external_token_endpoint_audience, external_registration from api_resources"""
+SCOPES = {"scope:orders:read": "yes", "scope:orders:write": "yes"}
+
+
+@pytest.fixture
+async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
+    """A browser of an admin of acme, which has an API resource."""
+    acme = await add_organization(pool, "acme")
+    await add_member(pool, acme, (await add_account(ports, "ada@example.com", PASSWORD)).id, ADMIN, confirmed=True)
+    browser = FakeBrowser(app)
+    await browser.sign_in("ada@example.com", PASSWORD)
+    return browser
+
+
+@pytest.fixture
+async def path(admin: FakeBrowser, pool: Pool) -> str:
+    [(acme,)] = await run_sql(pool, "select id from organizations")
+    return f"/app/organizations/acme/api-resources/{await add_api_resource(pool, acme)}/external-clients"
+
+
+async def test_an_admin_switches_well_known_clients_on(admin: FakeBrowser, pool: Pool, path: str) -> None:
+    async def save(**fields: str) -> tuple[Any, ...]:
+        assert leads_to(await admin.submit(path, path, **fields)) == path
+        [stored] = await run_sql(pool, STORED)
+        return stored
+
+    all_hosts = [host for preset in PRESETS for host in preset.hosts]
+    presets = {f"preset:{preset.name}": "yes" for preset in PRESETS}
+    assert "Switch on for Claude, ChatGPT" in (await admin.open(path)).text
+    assert await save(admit="listed", **presets, **SCOPES) == ("listed", all_hosts, None, True, False)
+    page = (await admin.open(path)).text
+    assert page.count('"yes" checked') == len(presets) + len(SCOPES) + 1
+    assert "Switch on for" not in page
+    fields = {"admit": "listed", "preset:claude": "yes", "scope:orders:read": "yes", "registration": "yes"}
+    hosts = "app.example.com\n\nhttps://Bücher.example/oauth/client.json"
+    expected = ["claude.ai", "claude.com", "app.example.com", "xn--bcher-kva.example"]
+    assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read"], False, True)
+    assert "xn--bcher-kva.example</textarea>" in (await admin.open(path)).text
+    assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False)
+
+
+async def test_the_page_warns_while_every_client_can_ask(admin: FakeBrowser, path: str) -> None:
+    for admit, warns in (("listed", False), ("any", True), ("none", False)):
+        assert leads_to(await admin.submit(path, path, admit=admit, hosts="app.example.com", **SCOPES)) == path
+        assert ("also one that an attacker published" in (await admin.open(path)).text) == warns
+
+
+async def test_a_wrong_host_is_refused_beside_its_field(admin: FakeBrowser, path: str) -> None:
+    answer = await admin.submit(path, path, admit="listed", hosts="*.example.com", **SCOPES)
+    assert (answer.status, f'id="hosts-error">{ClientHostInvalid.__doc__}' in answer.text) == (400, True)
+    assert "*.example.com</textarea>" in answer.text
+
+
+def test_the_guide_has_the_presets() -> None:
+    guide = (ROOT / "docs" / "guides" / "assistants.md").read_text("utf-8")
+    for preset in PRESETS:
+        hosts = ", ".join(f"`{host}`" for host in preset.hosts)
+        besides = "`accepts_token_endpoint_audience` " if preset.accepts_token_endpoint_audience else ""
+        assert f"| {preset.label} | {hosts} | {besides}|" in guide
+
+
+def test_the_hosts_of_presets_are_valid() -> None:
+    hosts = tuple(host for preset in PRESETS for host in preset.hosts)
+    assert check_policy(replace(NO_EXTERNAL_CLIENTS, hosts=hosts), ()).hosts == hosts

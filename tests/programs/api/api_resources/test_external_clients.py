@@ -1,0 +1,71 @@
+"""The external clients of an API resource."""
+
+from typing import Any
+
+import pytest
+
+from core.programs.model.external_clients import ClientHostInvalid, ClientHostsMissing, ClientScopeUnknown, TooManyClientHosts
+from tests.programs.api.api_resources.test_access import Orders, message
+from tests.support.services import add_api_resource
+from tests.support.tenants import Tenant
+
+NONE: dict[str, Any] = {"admit": "none", "hosts": [], "scopes": None, "accepts_token_endpoint_audience": False, "registration": False}
+CHATGPT = {
+    "admit": "listed",
+    "hosts": ["chatgpt.com", "xn--bcher-kva.example:8443"],
+    "scopes": ["orders:read"],
+    "accepts_token_endpoint_audience": True,
+    "registration": True,
+}
+
+
+@pytest.fixture
+async def orders(acme: Tenant) -> Orders:
+    return Orders(acme, await add_api_resource(acme.pool, acme.org))
+
+
+async def test_an_admin_admits_external_clients(orders: Orders, acme: Tenant) -> None:
+    assert await orders.listed("external-clients") == NONE
+    for _ in range(2):  # the second request changes nothing
+        answer = await orders.call("PUT", "external-clients", {**CHATGPT, "hosts": ["ChatGPT.com:443", "bücher.example:8443"]})
+        assert (answer.status, answer.json) == (200, CHATGPT)
+    assert await orders.listed("external-clients") == CHATGPT
+    [event] = await acme.recorded()
+    changes = {name: {"old": NONE[name], "new": value} for name, value in CHATGPT.items()}
+    assert event == (
+        "api_resource.external_clients.updated",
+        "api_resource",
+        str(orders.id),
+        acme.people["admin"].id,
+        orders.details(changes=changes),
+    )
+    await acme.actions()
+    answer = await orders.call("PUT", "external-clients", {"admit": "any"})
+    assert (answer.status, answer.json) == (200, {**NONE, "admit": "any"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"hosts": ["https://claude.ai"]}, ClientHostInvalid),
+        ({"hosts": ["*.claude.ai"]}, ClientHostInvalid),
+        ({"hosts": [f"{number}.example" for number in range(51)]}, TooManyClientHosts),
+        ({"hosts": []}, ClientHostsMissing),
+        ({"scopes": ["orders:delete"]}, ClientScopeUnknown),
+        ({"scopes": ["orders:read", "orders:read"]}, ClientScopeUnknown),
+    ],
+)
+async def test_a_wrong_policy_is_refused(orders: Orders, changes: dict[str, Any], refusal: type[Exception]) -> None:
+    assert message(await orders.call("PUT", "external-clients", {**CHATGPT, **changes})) == (400, refusal.__doc__)
+    for body in ({}, {"admit": "all"}, {"admit": "listed", "hosts": "claude.ai"}):
+        assert (await orders.call("PUT", "external-clients", body)).status == 400
+    assert await orders.listed("external-clients") == NONE
+
+
+async def test_external_clients_lose_a_scope_with_the_resource(orders: Orders) -> None:
+    await orders.call("PUT", "external-clients", {**CHATGPT, "scopes": ["orders:write", "orders:read"]})
+    assert (await orders.listed("external-clients"))["scopes"] == ["orders:read", "orders:write"]
+    await orders.tenant.api.patch(
+        orders.path, {"scopes": [{"name": "orders:write", "description": "Change your orders"}]}, token=orders.tenant.token("admin")
+    )
+    assert (await orders.listed("external-clients"))["scopes"] == ["orders:write"]
