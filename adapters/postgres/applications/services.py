@@ -56,7 +56,7 @@ STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its t
 # Of a service `v`: an organization registered it. External clients stand in the same table, and in no list of applications.
 REGISTERED: Final = "v.client_uri is null"
 # They never change, or other statements count them.
-FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count")
+FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count", "registered_with")
 INSERT: Final = STORED.insert("services")
 UPDATE: Final = f"update services set {STORED.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
 # Follows a query `saved` with one of the two.

@@ -161,6 +161,7 @@ class Service(ServiceSettings):
     former_secret_expires_at: datetime | None = None
     logo_url: str | None = None  # of an uploaded image
     client_uri: str | None = None  # the address of an external client, or None for a registered application
+    registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
 
     @property
