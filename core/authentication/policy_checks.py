@@ -277,6 +277,8 @@ async def judge_visit(
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
     admission = await judge_session(ports, path, service.org_id, service.id, user, session_id)
+    if service.client_uri is not None:  # an external client may not be stored yet, and every user may use it
+        return admission
     async with ports.storage.reading() as read:
         is_sign_on = path is PolicyPath.SAML
         return await hide_from_strangers(

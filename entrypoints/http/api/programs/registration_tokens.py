@@ -68,7 +68,10 @@ async def create(org_slug: str, data: RegistrationTokenRequest) -> CreatedRegist
 @routes.get("/api/organizations/<org_slug>/registration-tokens")
 @member(Capability.SERVICES_CREATE)
 async def list_tokens(org_slug: str) -> RegistrationTokenListResponse:
-    """List the registration tokens, without their secrets."""
+    """List the registration tokens.
+
+    Their secrets are not returned.
+    """
     tokens = await registration_tokens.list_tokens(ports(), acting())
     return RegistrationTokenListResponse(tokens=RegistrationTokenResponse.list_of(tokens), total=len(tokens))
 
