@@ -92,7 +92,7 @@ POST   /api/auth/resend-verification          200  200  200  200  200  200  200 
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
-POST   /auth/register                         401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401
+POST   /auth/register                         201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -1046,7 +1046,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
     f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
-    "POST /auth/register": Request({"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]}),
+    "POST /auth/register": Request(
+        {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
+        headers={"Authorization": "Bearer {registration_token}"},
+    ),
     "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
     "PUT /scim/v2/Users/<user_id>": Request({"schemas": [USER_URN], "userName": "{own_email}", "displayName": "A New Name"}),
     "PATCH /scim/v2/Users/<user_id>": Request(
