@@ -77,11 +77,11 @@ class RegistrationClosed(Unauthenticated):
 
 
 class SealedClientInvalid(Invalid):
-    """The client_id is not one that the application got here. Start again in the application, and it registers once more."""
+    """The client_id is not one that the application got here. Start again in the application, which registers again then."""
 
 
 class SealedClientExpired(SealedClientInvalid):
-    """The application registered itself more than 24 hours ago, and was not used since. Start again in it, and it registers once more."""
+    """The application registered itself more than 24 hours ago, and was not used since. Start again in it: it registers again then."""
 
 
 class SealedClientsClosed(SealedClientInvalid):
