@@ -21,7 +21,7 @@ class ClientServer(FakeServer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.certificate = certificate = make_certificate(folder / "clients.pem", *HOSTS, "127.0.0.1")
+        self.certificate = certificate = make_certificate(folder / "clients.pem", *HOSTS, "localhost", "127.0.0.1")
         self._server.socket = server_context(certificate).wrap_socket(self._server.socket, server_side=True)
         self.port: int = self._server.server_address[1]
         self.trust: ssl.SSLContext = client_context(certificate)
