@@ -55,6 +55,8 @@ SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SC
 STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
 # Of a service `v`: an organization registered it. External clients stand in the same table, and in no list of applications.
 REGISTERED: Final = "v.client_uri is null"
+# The name of a service `v` in logs and figures: the host of an external client, which chooses its own name.
+LOGGED_NAME: Final = "coalesce(lower(substring(v.client_uri from '^https://([^/]+)')), v.name)"
 # They never change, or other statements count them.
 FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count")
 INSERT: Final = STORED.insert("services")
