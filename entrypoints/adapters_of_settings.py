@@ -177,8 +177,8 @@ def check_authorities(settings: Settings) -> None:
         ) from None
 
 
-def document_targets(settings: Settings, base_url: str) -> tuple[AllowedTarget, ...]:
-    """Return the private addresses from which metadata of external clients are read: also this machine, where the issuer is on it."""
+def client_targets(settings: Settings, base_url: str) -> tuple[AllowedTarget, ...]:
+    """Return the private addresses from which metadata and keys of clients are read: also this machine, where the issuer is on it."""
     own = [AllowedTarget.parse(network) for network in ("127.0.0.0/8", "::1/128")] if is_on_loopback(base_url) else []
     return *allowed_targets(settings), *own
 

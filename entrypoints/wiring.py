@@ -51,7 +51,7 @@ from entrypoints.adapters_of_settings import (
     anonymizers,
     check_authorities,
     check_database_address,
-    document_targets,
+    client_targets,
     encryption_keys,
     geoip,
     hashes_at_once,
@@ -128,7 +128,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
     shorten_resolver_timeouts(os.environ)
     guard = Guard(allowed_targets(settings))
     sender = LazySender(guard, settings.outbound_ca_file)
-    documents_sender = LazySender(Guard(document_targets(settings, base_url)), settings.outbound_ca_file)
+    clients_sender = LazySender(Guard(client_targets(settings, base_url)), settings.outbound_ca_file)
     states = ActorStates(clock)
     ports = Ports(
         storage=storage,
@@ -148,8 +148,8 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         providers=HttpProviders(platform_connections(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
-        client_keys=HttpClientKeys(sender, clock, policy.key_ports),
-        client_documents=HttpClientDocuments(documents_sender, clock, policy),
+        client_keys=HttpClientKeys(clients_sender, clock, policy.key_ports),
+        client_documents=HttpClientDocuments(clients_sender, clock, policy),
         issuer_keys=HttpIssuerKeys(sender, clock, policy.key_ports),
         user_agents=UserAgents(),
         geoip=geoip(settings),

@@ -115,6 +115,11 @@ class Admission:
     has_access: bool = True
 
     @property
+    def asks(self) -> bool:
+        """Whether the user must do something, now or when a rule starts."""
+        return not self.is_allowed or self.decision.due_at is not None
+
+    @property
     def factors(self) -> tuple[Factor, ...]:
         """The factors of the account, or none without a policy."""
         return () if self.subject is None else self.subject.account.factors
@@ -271,15 +276,25 @@ def judge_sign_in(ports: Ports, subject: PolicySubject | None, proofs: Proofs, d
 
 
 async def judge_visit(
-    ports: Ports, path: PolicyPath, service: ServiceContext | None, user: Person | None, session_id: UUID | None = None
+    ports: Ports,
+    path: PolicyPath,
+    service: ServiceContext | None,
+    user: Person | None,
+    session_id: UUID | None = None,
+    external_for: UUID | None = None,
 ) -> Admission:
-    """Return the decision about the session of a user at an application, if there are both. `session_id` as in `judge_session`."""
+    """Return the decision about the session of a user at an application, if there are both. `session_id` as in `judge_session`.
+
+    `external_for` is the API resource that an external client asks for. It decides about the access of users, and the client
+    may not be stored yet.
+    """
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
     admission = await judge_session(ports, path, service.org_id, service.id, user, session_id)
-    if service.client_uri is not None:  # an external client may not be stored yet, and every user may use it
-        return admission
     async with ports.storage.reading() as read:
+        if external_for is not None:
+            is_hidden = admission.asks and not await read.api_resources.may_use(service.org_id, external_for, user.user_id)
+            return NO_ACCESS if is_hidden else admission
         is_sign_on = path is PolicyPath.SAML
         return await hide_from_strangers(
             read, admission, (service.org_id, service.id), user.user_id, ports.clock.now(), is_sign_on=is_sign_on
@@ -300,7 +315,7 @@ async def hide_from_strangers(
     `is_sign_on`: with SAML.
     """
     org_id, service_id = application
-    if org_id is None or service_id is None or (admission.is_allowed and admission.decision.due_at is None):
+    if org_id is None or service_id is None or not admission.asks:
         return admission
     may_use = read.end_users.may_sign_on if is_sign_on else read.end_users.may_use
     return admission if await may_use(org_id, service_id, user_id, now) else NO_ACCESS

@@ -214,8 +214,16 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} changed a client of the application {target}",
         ),
         "service.client_secret.rotated": ("{actor} replaced the client secret of {target}",),
-        "consent.granted": ("{target} consented to {service_name}", "{target} consented to an application"),
-        "consent.withdrawn": ("{target} withdrew the consent to {service_name}", "{target} withdrew the consent to an application"),
+        "consent.granted": (
+            "{target} consented to {client}",  # an external client chooses its own name
+            "{target} consented to {service_name}",
+            "{target} consented to an application",
+        ),
+        "consent.withdrawn": (
+            "{target} withdrew the consent to {client}",
+            "{target} withdrew the consent to {service_name}",
+            "{target} withdrew the consent to an application",
+        ),
         "plan.created": ("{actor} created the plan {target}",),
         "plan.updated": ("{actor} changed the plan {target}",),
         "plan.deleted": ("{actor} deleted the plan {target}",),

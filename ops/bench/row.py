@@ -162,6 +162,10 @@ class Bench:
         self._stack = stack
         self._raw_servers: dict[str, str] = {}
 
+    def keep(self, context: AbstractContextManager[T]) -> T:
+        """Enter a context until the row ends, and return its value."""
+        return self._stack.enter_context(context)
+
     def start(self, workers: int = 1, **options: Any) -> Service:
         """Start the service until the row ends, as `starting` does."""
         self.service = self._stack.enter_context(self.starting(workers, **options))

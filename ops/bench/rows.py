@@ -8,7 +8,7 @@ from typing import Final
 from actors.webhook_dispatcher import SLOTS
 from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
-from ops.bench import billing, end_users, loads, pages, passkeys, people, requests, webhooks
+from ops.bench import billing, end_users, external_clients, loads, pages, passkeys, people, requests, webhooks
 from ops.bench.directories import DIRECTORIES, pushes
 from ops.bench.end_users import APPLICATIONS
 from ops.bench.loads import document, easier, load, once, posts, sign_ins, signature_pairs, two_workers, verifications
@@ -79,6 +79,9 @@ ROWS: Final[Sequence[Row]] = (
     _bare("code-exchange", "POST /auth/token with a code and 1 worker", once(exchanges()), 0.20, 0.28, _CODES),
     _bare("code-exchange-openid", "POST /auth/token with a code and an ID token in the answer, 1 worker",
           once(exchanges(OPENID_SCOPE)), 0.17, 0.22, f"{_CODES}, {_OPENID}"),
+    Row("external-authorization",
+        "p50 of GET /auth/authorize by an external client with a cached document / by a registered public application",
+        external_clients.authorizations, easier, Goal(1.2, 1.1), "1 worker, 1 connection, one user who agreed before", "ms"),
     _bare("userinfo", "GET /auth/userinfo with 1 worker", load(requests.read_userinfo), 0.40, 0.50, f"{_READERS}, {_OPENID}"),
     _bare("introspection", "POST /auth/introspect with an access token and 1 worker",
           load(requests.introspect), 0.35, 0.50, f"one application with a client secret, tokens of {READERS} users"),

@@ -126,6 +126,8 @@ CONSENT: dict[str, object] = {
 }
 DEVICE_REQUEST: dict[str, object] = {
     "service": "Portal & Shop",
+    "is_external": True,
+    "host": "claude.ai",
     "organization": "Acme & Sons",
     "address": "203.0.113.9",
     "agent": "curl/8.5.0",

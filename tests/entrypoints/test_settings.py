@@ -743,3 +743,17 @@ def test_an_incomplete_billing_configuration_is_refused(monkeypatch: pytest.Monk
         load()
     assert "sk_test" not in str(refused.value)
     assert "whsec" not in str(refused.value)
+
+
+def test_documents_and_keys_of_clients_are_read_from_this_machine_only_where_the_issuer_is_on_it() -> None:
+    settings = Settings(outbound_allow="10.0.0.0/8")
+    [allowed, *_] = adapters_of_settings.allowed_targets(settings)
+    for issuer, networks in {
+        "https://sso.example.com": [],
+        "http://localhost:8000": ["127.0.0.0/8", "::1/128"],
+        "http://127.0.0.1:8000": ["127.0.0.0/8", "::1/128"],
+        "http://[::1]:8000": ["127.0.0.0/8", "::1/128"],
+        "https://localhost.example.com": [],
+    }.items():
+        targets = adapters_of_settings.client_targets(settings, issuer)
+        assert [str(target.network) for target in targets] == [str(allowed.network), *networks], issuer

@@ -60,7 +60,7 @@ class FakeServer:
     continue.
     """
 
-    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.time, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.now = now
         self.gate: threading.Event | None = None
         self._lock = threading.Lock()
@@ -86,8 +86,8 @@ class FakeServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = _Server(at, Handler)
+        self.address = f"http://{at[0]}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.002})  # `shutdown` waits for it
 
     def __enter__(self) -> Self:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
@@ -36,7 +37,7 @@ RECENT: Final = Record(RecentLogin, "l")
 LATEST: Final = f"""
     with to_services as (
         select {RECENT.columns} from services v cross join lateral (
-            select l.id, l.user_id, l.service_id, v.name as service_name, l.provider, l.created_at from login_events l
+            select l.id, l.user_id, l.service_id, {LOGGED_NAME} as service_name, l.provider, l.created_at from login_events l
             where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
         where v.org_id = %(org_id)s {NEWEST_FIRST}),
     to_platform as (
@@ -60,7 +61,7 @@ class Analytics(Repository):
         )
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
-        sql = f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id"
+        sql = f"select v.id, {LOGGED_NAME}, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id"
         return await self._all(lambda row: ServiceLogins(row[0], row[1], row[2]), sql, org_id=org_id, first=days.first, last=days.last)
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:

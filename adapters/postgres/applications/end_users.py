@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.applications.service_access import ORIGINS, has_membership, is_blocked_by_admin, may_sign_on, may_use
+from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
@@ -233,8 +234,8 @@ class EndUsers(Repository):
         return await self._run(sql, org_id=org_id, user_id=user_id) == 1
 
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]:
-        sql = """
-            select v.id, v.slug, v.name, r.first_login_at, r.last_login_at
+        sql = f"""
+            select v.id, v.slug, {LOGGED_NAME}, r.first_login_at, r.last_login_at
             from service_users r join services v on v.id = r.service_id
             where r.org_id = %(org_id)s and r.user_id = %(user_id)s order by v.slug"""
         return await self._all(to_used_service, sql, org_id=org_id, user_id=user_id)

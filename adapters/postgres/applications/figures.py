@@ -6,6 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.analytics import TOTALS
+from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.figures import (
     PLATFORM_ID,
@@ -78,11 +79,11 @@ class Figures(Repository):
             ranked as (
                 select c.service_id, row_number() over (order by sum(c.total) desc, c.service_id) as rank
                 from counted c group by c.service_id order by rank limit %(most)s)
-            select coalesce(r.rank, 0), r.service_id, v.name, c.start, sum(c.total)::bigint
+            select coalesce(r.rank, 0), r.service_id, {LOGGED_NAME}, c.start, sum(c.total)::bigint
             from counted c
             left join ranked r on r.service_id = c.service_id
             left join services v on v.id = r.service_id and v.org_id = %(org_id)s
-            group by r.rank, r.service_id, v.name, c.start order by r.rank nulls last"""
+            group by r.rank, r.service_id, v.id, c.start order by r.rank nulls last"""
         found: dict[int, tuple[UUID | None, str | None, dict[datetime, int]]] = {}
         for rank, service_id, name, start, total in await self._all(lambda row: row, sql, most=most, **_parameters(org_id, period)):
             found.setdefault(rank, (service_id, name, {}))[2][start] = total

@@ -45,14 +45,28 @@ def grant_columns(alias: LiteralString) -> LiteralString:
     return f"{stored_grant(alias)}, {resource_facts(alias, f'{alias}.user_id')}"
 
 
+# Whether external clients get the scope `u.name` of an API resource `ar`, which may be one that another scope implies.
+# Only external clients `ac` are asked.
+IS_ADMITTED_SCOPE: Final = """
+    (ar.external_scopes is null
+     or not exists (select from services x where x.id = ac.service_id and x.client_uri is not null)
+     or u.name in (
+         with recursive admitted (name) as (
+             select unnest(ar.external_scopes)
+             union select jsonb_array_elements_text(ar.scope_implications -> a.name) from admitted a)
+         select name from admitted))"""
+
+
 def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return SQL for an array: the token lifetime of the granted API resource, and the granted scopes that it still has.
+
+    An external client keeps only those that the policy of the API resource still gives it.
 
     It is null without an API resource, and if it is not usable now, as in `resource_is_usable`.
     """
     scope: LiteralString = f"""
         select u.name from unnest(ar.scope_names) with ordinality u (name, position)
-        where u.name = any({alias}.api_scope) order by u.position"""
+        where u.name = any({alias}.api_scope) and {IS_ADMITTED_SCOPE} order by u.position"""
     return f"""
         case when {alias}.api_resource_id is not null then (
             select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""

@@ -44,10 +44,11 @@ SERVICE_JOIN: Final = "left join services v on v.id = s.service_id"
 # Whether the application can prove who it is. External clients have keys and no secret.
 IS_CONFIDENTIAL: Final = "(v.client_secret_hash is not null or v.jwks is not null or v.jwks_uri is not null)"
 # Whether the presenter may use the token. A named presenter must be the application of the session.
-# A token that an authorization code gave to a confidential application needs the client secret.
+# A token that an authorization code gave to a confidential application needs the client secret. An external client with
+# keys signs in the device flow, too: only its keys prove its host.
 PRESENTER_MAY_USE: Final = f"""
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
-     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s or not {IS_CONFIDENTIAL}))"""
+     and (s.grant_type is distinct from 'authorization_code' and v.client_uri is null or %(is_authenticated)s or not {IS_CONFIDENTIAL}))"""
 # The rule of `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
     exists (select 1 from service_users r

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from adapters.postgres.applications.services import REQUIRED_STRENGTH
+from adapters.postgres.applications.services import LOGGED_NAME, REQUIRED_STRENGTH
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
@@ -54,7 +54,7 @@ LIVE_SESSION: Final = Record(
     LiveSession,
     "s",
     organization="o.name",
-    service="v.name",
+    service=LOGGED_NAME,
     by_support="s.impersonator_id is not null",
     in_browser="s.browser_hash is not null",
 )

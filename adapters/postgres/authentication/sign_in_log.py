@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sign_in_log import MAX_LISTED, ServiceActivity, SignIn, SignInFilter
@@ -109,7 +110,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
 
 
 def _record(email: LiteralString) -> Record[SignIn]:
-    return Record(SignIn, "l", email=email, service_name="v.name")
+    return Record(SignIn, "l", email=email, service_name=LOGGED_NAME)
 
 
 IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final, LiteralString
 
+from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Row
 from core.eventing.model.audit import ObjectKey
 from core.eventing.model.sentences import REGISTRATION_TOKEN, SCIM_TOKEN, ObjectName
@@ -23,7 +24,8 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
         where m.id is not null or e.user_id is not null or s.user_id is not null""",
     Target.ORGANIZATION: """
         select 'organization', id::text, name, null from organizations where id = %(org_id)s and id = any(%(organization)s)""",
-    Target.SERVICE: "select 'service', id::text, name, null from services where org_id = %(org_id)s and id = any(%(service)s)",
+    Target.SERVICE: f"""
+        select 'service', v.id::text, {LOGGED_NAME}, null from services v where v.org_id = %(org_id)s and v.id = any(%(service)s)""",
     Target.PLAN: "select 'plan', id::text, name, null from plans where org_id = %(org_id)s and id = any(%(plan)s)",
     Target.API_KEY: "select 'api_key', id::text, name, null from api_keys where org_id = %(org_id)s and id = any(%(api_key)s)",
     Target.API_RESOURCE: """
@@ -41,7 +43,7 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
 _OF_PLATFORM: Final[Mapping[str, LiteralString]] = {
     Target.USER: "select 'user', id::text, email, name from users where id = any(%(user)s)",
     Target.ORGANIZATION: "select 'organization', id::text, name, null from organizations where id = any(%(organization)s)",
-    Target.SERVICE: "select 'service', id::text, name, null from services where id = any(%(service)s)",
+    Target.SERVICE: f"select 'service', v.id::text, {LOGGED_NAME}, null from services v where v.id = any(%(service)s)",
     Target.SERVICE_ACCOUNT: """
         select 'service_account', id::text, name, null from service_accounts where org_id is null and id = any(%(service_account)s)""",
 }

@@ -139,6 +139,7 @@ class ServiceSettings(ClientSettings):
 
 
 SETTINGS: Final = (*(each.name for each in fields(ServiceSettings) if each.name != "connection_scopes"), *SCOPES)
+SELF_REGISTERED: Final = "Self-registered application"  # the name of a client that registered itself, in place of a host
 # New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
 SettingChanges: TypeAlias = Mapping[str, object]
 

@@ -92,7 +92,7 @@ class SignIn:
     email: str | None  # of today; None if the account is gone, or no longer belongs to the organization
     org_id: UUID | None  # of the application
     service_id: UUID | None  # None for the platform itself
-    service_name: str | None
+    service_name: str | None  # the host of an external client
     provider: str
     success: bool
     reason: str | None  # of LoginFailure, UNKNOWN_ACCOUNT or MANY_ATTEMPTS; None for a success, and for failures of earlier releases
@@ -103,6 +103,11 @@ class SignIn:
     agent: str | None
     city: str | None
     country: str | None
+
+    @property
+    def is_of_unknown_client(self) -> bool:
+        """Whether this failed on the way to an external client that no user had agreed to, so that it was not stored."""
+        return self.org_id is not None and self.service_id is None and not self.success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

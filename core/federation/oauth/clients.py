@@ -193,10 +193,10 @@ async def _authenticate_external(ports: Ports, credentials: ClientCredentials, b
     if credentials.secrets:
         raise ClientInvalid
     service, context, is_live = await external_clients.identify(ports, credentials)
-    if credentials.assertion is None:
-        return OAuthClient(service, context, authenticated=context.is_public, relies_on_pkce=True)
-    if not service.has_keys or not is_live:
+    if service.has_keys != (credentials.assertion is not None) or (service.has_keys and not is_live):
         raise ClientInvalid
+    if credentials.assertion is None:
+        return OAuthClient(service, context, authenticated=True, relies_on_pkce=True)
     claims = await _read_assertion(ports, service, credentials.assertion)
     audiences = await external_clients.assertion_audiences(ports, service, base_url)
     wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_name)

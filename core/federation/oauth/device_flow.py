@@ -33,6 +33,7 @@ from core.federation.oauth import consents, external_clients, requests
 from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
+from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
     USER_CODE_ALPHABET,
@@ -83,7 +84,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
-    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
+    is_external = context.client_uri is not None
+    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=is_external)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
@@ -139,14 +141,15 @@ async def redeem(
     ports: Ports,
     caller: Caller,
     device_code: str,
-    client_id: UUID | None,
+    client: OAuthClient | None,
     code_verifier: str | None,
     requested: RequestedAccess,
     proof: ProofUse | None = None,
 ) -> TokenPair:
     """Start the session of an approved device. This works once per device code (security V-4, Z-1).
 
-    No client secret is needed. If the device sends a client id, it must be the one of the request.
+    No client secret is needed, but an external client with keys signs. If the device names a client, it must be the one of
+    the request.
     The code verifier must match the request's challenge, and be absent if there was none. `caller`
     is the device, which is stored as one of the user's devices. Every poll is counted before it is
     answered. `requested` must not go beyond the approved request, and narrows the tokens that are
@@ -158,7 +161,13 @@ async def redeem(
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
-        poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
+        poll = await statements.device_codes.poll(
+            device_code_hash,
+            None if client is None else client.client_id or refuse(DeviceCodeInvalid),
+            challenge,
+            now,
+            is_authenticated=client is not None and client.authenticated,
+        ) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)

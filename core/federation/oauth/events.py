@@ -28,13 +28,18 @@ def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], gra
 
 
 def consent_withdrawn(consent: Consent, user_id: UUID) -> Event:
-    """A user withdrew their consent to an application. `scopes` are the scopes that the user had agreed to."""
+    """A user withdrew their consent to an application. `scopes` are the scopes that the user had agreed to.
+
+    `client` is the address of an external client.
+    """
     details: dict[str, Any] = {
         "service_slug": consent.service_slug,
         "service_name": consent.service,
         "service_id": str(consent.service_id),
         "scopes": [name.value for name in consent.scope],
     }
+    if consent.client_uri is not None:
+        details["client"] = client_label(consent.client_uri)
     if consent.apis:
         details["api_resources"] = [{"identifier": api.identifier, "scopes": [scope.name for scope in api.scopes]} for api in consent.apis]
     return Event(EVENT_KINDS["consent.withdrawn"], str(user_id), org_id=consent.org_id, details=details)

@@ -2,7 +2,8 @@
 
 The order of the checks is that of issue 58. Before the sign-in, nothing is fetched: the API resource of the request
 decides, and the pages show the host alone. The document is fetched for a signed-in user only, from a bounded cache, and
-stored with the first consent (`store`). From then on the client is an application like others (docs/adr/0043).
+stored with the first consent (`store`). From then on the client is an application like others (docs/adr/0043,
+security #external-clients).
 """
 
 from dataclasses import dataclass, replace

@@ -89,7 +89,8 @@ async def find_step(
     """
     if waiting.refusal is not None:
         raise waiting.refusal
-    admission, now = await judge_visit(ports, path, waiting.authorization.context, visitor), ports.clock.now()
+    authorization, now = waiting.authorization, ports.clock.now()
+    admission = await judge_visit(ports, path, authorization.context, visitor, external_for=authorization.external_for)
     facts = Facts(
         needs=waiting.needs,
         now=now,
@@ -138,16 +139,17 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None:
         return
-    is_external = context.client_uri is not None  # the API resource alone decides, and the client may not be stored yet
+    is_external = context.client_uri is not None  # the API resource alone decides
     async with ports.storage.reading() as read:
         may_use = is_external or await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
         refusal = None if may_use else await find_refusal(read, context.org_id, visitor.user_id)
         api = None if grant is None else grant.api
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
+        is_stored = not is_external or may_use_api or await read.services.by_id(context.org_id, context.id) is not None
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
-        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, None if is_external else context.id))
+        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, context.id if is_stored else None))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 
 

@@ -9,9 +9,8 @@ from core.accounts.model.devices import ListedDevice
 from core.authentication.model.sign_in_log import SignIn
 from core.eventing.model.sentences import DescribedEntry
 from core.eventing.timeline import Timeline
-from core.kernel.display import PRODUCT
 from entrypoints.http.base.context import ports
-from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
+from entrypoints.http.base.rendering.labels import application_of, failure_label, label, sign_in_methods
 
 MOST: Final = 20  # entries on a page
 
@@ -39,7 +38,7 @@ def list_entries(timeline: Timeline, devices: Sequence[ListedDevice] = ()) -> li
 
 
 def _sign_in(sign_in: SignIn) -> TimelineEntry:
-    to = PRODUCT if sign_in.service_id is None else sign_in.service_name or "a deleted application"
+    to = application_of(sign_in, in_sentence=True)
     if sign_in.success:
         icon, state, sentence = "arrow-right-end-on-rectangle", "", f"Signed in to {to}"
     else:

@@ -239,10 +239,12 @@ class DeviceCodes(DeviceCodesRead, Protocol):
 class DevicePolls(Protocol):
     """Polls of devices (security V-4)."""
 
-    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
+    async def poll(
+        self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime, *, is_authenticated: bool = False
+    ) -> DevicePoll | None:
         """Count a poll in one statement, and return the request as it was before.
 
-        `client_id` and `challenge`, the S256 challenge of the code verifier, are None if the device
-        sent none. An early poll lengthens the interval. A poll that does not match the request
-        counts as a failure, and too many failures lock the code.
+        `client_id` and `challenge`, the S256 challenge of the code verifier, are None if the device sent none. An
+        external client with keys must have authenticated. An early poll lengthens the interval. A poll that does not
+        match the request counts as a failure, and too many failures lock the code.
         """

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -126,6 +127,9 @@ def test_a_hostile_document_is_refused_with_our_words() -> None:
             if reason not in refusal.message or "client.example" not in refusal.message:
                 findings.append((body, refusal.message))
     assert not findings
+    large = json.dumps(PLAIN | {"more": "a" * 5120}).encode()
+    policy = replace(POLICY, client_document_bytes=len(large))
+    assert client_documents.parse_document(ADDRESS, "application/json", large, policy, NOW).name == "Assistant"
 
 
 def test_a_document_gives_name_redirect_uris_and_method() -> None:

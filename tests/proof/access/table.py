@@ -69,6 +69,9 @@ BROWSERS: Final = {
 END_IMPERSONATION: Final = "POST /app/impersonation/end"
 CONSOLE_BROWSERS: Final = ("admin-browser", "stranger-browser", "platform-browser", "impersonating-browser")
 
+# An external client, with a token for an API resource of the organization. No route accepts it.
+EXTERNAL_CLIENT: Final = "external-client"
+
 # The cells of refused calls, and their error codes. Pages redirect to the sign-in page instead.
 TO_SIGN_IN: Final = "303*"
 NO_ACCESS_TOKEN: Final = "401!"
@@ -860,16 +863,8 @@ HAS_CONSENT: Final = """
     insert into consents (user_id, org_id, service_id, scope, granted_at)
     select '{own_id}', org_id, id, array['openid'], now() from services where id = '{service_id}' on conflict do nothing"""
 
-# The application of the caller's organization is an external client in this request.
-HAS_EXTERNAL_GRANT: Final = """
-    with external as (
-        update services set client_uri = 'https://claude.ai/oauth/client', service_type = 'spa', client_secret_hash = null
-        where id = '{service_id}' returning id, org_id),
-    consent as (
-        insert into consents (user_id, org_id, service_id, scope, granted_at)
-        select '{end_user_id}', org_id, id, '{{}}', '2026-01-01' from external on conflict do nothing)
-    insert into api_consents (user_id, org_id, service_id, resource_id, scope, granted_at)
-    select '{end_user_id}', org_id, id, '{resource_id}', array['{org_slug}:orders'], '2026-01-01' from external on conflict do nothing"""
+# The user who agreed to the external client.
+OF_EXTERNAL_CLIENT: Final = {"user_id": "{end_user_id}", "client_id": "{external_client_id}"}
 
 OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
 
@@ -987,10 +982,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
     f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"]}),
-    f"GET {RESOURCE}/external-clients/grants": Request(setup_sql=HAS_EXTERNAL_GRANT),
-    f"DELETE {RESOURCE}/external-clients/grants/<user_id>/<client_id>": Request(
-        things={"user_id": "{end_user_id}"}, setup_sql=HAS_EXTERNAL_GRANT
-    ),
+    f"DELETE {RESOURCE}/external-clients/grants/<user_id>/<client_id>": Request(things=OF_EXTERNAL_CLIENT),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
     f"PUT {RESOURCE}/clients/<client_id>": Request({"scopes": []}),
@@ -1411,7 +1403,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "preset:claude": "yes"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/external-clients/grants/<user_id>/<client_id>/end": Request(
-        form=OF_THE_SESSION, things={"user_id": "{end_user_id}"}, setup_sql=HAS_EXTERNAL_GRANT
+        form=OF_THE_SESSION, things=OF_EXTERNAL_CLIENT
     ),
     f"POST {RESOURCE_PAGES}/<resource_id>/assignments": Request(form={**OF_THE_SESSION, "email": "{own_email}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/groups": Request(form={**OF_THE_SESSION, "group": "{pushed_group_id}"}),
@@ -1552,8 +1544,9 @@ def read_matrix() -> dict[str, dict[str, str]]:
         # Routes that read access tokens ignore API keys.
         checks_tokens = route not in keys and (row["anonymous"] == "401" or route in _CHECKS_OPTIONAL_TOKEN)
         row |= dict.fromkeys(DIRECTORIES.values(), NO_ACCESS_TOKEN if checks_tokens else row["anonymous"])
+        row[EXTERNAL_CLIENT] = "401" if checks_tokens else row["anonymous"]
     directories = _read(SCIM, DIRECTORIES)
-    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS]
+    others = [*PEOPLE.values(), *KEYS.values(), *BROWSERS.values(), *CONSOLE_BROWSERS, EXTERNAL_CLIENT]
     rows |= {route: dict.fromkeys(others, "401") | row for route, row in directories.items()}
     robots = robot_rows(rows, _read(OF_ORGANIZATION, ROBOTS), _read(OF_PLATFORM, PLATFORM_ROBOTS))
     tokens = token_rows(rows)
@@ -1566,7 +1559,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
 def worth_trying(route: str) -> frozenset[str]:
     """Return the callers for a route: all, or some of those with credentials that it ignores."""
     if route in _READS_TOKENS:
-        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS}
+        return _others_worth_trying(route) | {*ALL_ROBOTS, *ALL_TOKENS, EXTERNAL_CLIENT}
     return _others_worth_trying(route) | _OF_ROBOTS | _OF_TOKENS
 
 

@@ -20,7 +20,18 @@ from tests.proof.access.console import CONSOLE, DONE
 from tests.proof.access.robots import Robot
 from tests.proof.access.robots_table import ALL_ROBOTS
 from tests.proof.access.state import changes_since, mark, state, undo
-from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, ORG, PAGES_OF_ORG, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
+from tests.proof.access.table import (
+    CODES,
+    EXTERNAL_CLIENT,
+    NO_ACCESS_TOKEN,
+    ORG,
+    PAGES_OF_ORG,
+    PEOPLE,
+    REQUESTS,
+    TO_SIGN_IN,
+    read_matrix,
+    worth_trying,
+)
 from tests.proof.access.tokens_table import ALL_TOKENS
 from tests.proof.access.world import KEYS, Caller, UsedToken, World
 from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
@@ -280,6 +291,8 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
         return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
     if caller.directory is not None and access.credentials.scheme == "bearer":
         return NO_ACCESS_TOKEN
+    if caller.is_external and access.credentials.scheme == "bearer":
+        return "401"
     if caller.robot is not None and access.credentials.scheme == "bearer":
         return robot_refusal(route, access, caller.robot, caller)
     if caller.token is not None and access.credentials.scheme == "bearer":
@@ -342,7 +355,7 @@ def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) 
 def test_the_table_agrees_with_the_inventory() -> None:
     """Compare the roles, and the rule that an organization must be active."""
     by_path = {
-        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS)}
+        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS, EXTERNAL_CLIENT)}
         for route, row in TABLE.items()
         if route == without_variant(route)
     }

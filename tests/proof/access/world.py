@@ -31,6 +31,7 @@ from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, USER_COD
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
+from core.kernel.claims import external_client_id
 from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
@@ -68,6 +69,7 @@ from tests.proof.access.robots import (
 )
 from tests.proof.access.state import State, state
 from tests.proof.access.things.attributes import add_attributes
+from tests.proof.access.things.external import add_external_client, address_at
 from tests.proof.access.things.openid import add_openid_sessions, with_openid
 from tests.proof.access.things.saml import saml_of, sign_on_with_saml
 from tests.proof.access.things.sign_ins import add_counted_attempts, add_hidden_sign_ins, add_sign_ins_of_tenant
@@ -113,6 +115,7 @@ class Tenant:
     things: Mapping[str, str]
     services: tuple[UUID, UUID]
     keys: Mapping[str, str] = field(repr=False)  # the API keys by the names of KEYS
+    external: SignedIn = field(repr=False)  # of an external client, for the end user
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class Caller:
     role: RoleName | None = None
     impersonated: bool = False
     is_application: bool = False  # has the session of a service of this user
+    is_external: bool = False  # an external client, whose token is for an API resource
     pre_auth: str | None = None  # in place of a session
     directory: str | None = None  # a SCIM token
     directory_of: Tenant | None = None  # whether the token is valid
@@ -260,6 +264,7 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _application(ports, pool, home, belongings, home.people["end-user"], "application"),
         await _application(ports, pool, home, belongings, home.people["owner"], "owner-application"),
         await _application(ports, pool, home, belongings, steward, "platform-application"),
+        await _external_client(home, belongings),
         Caller(name="anonymous", at=home),
         Caller(name="stranger", at=home, account=stranger, session=stranger_session, own=stranger_things),
         Caller(name="guest", at=home, account=guest, session=guest_session, own=_own(await belongings.of(guest, HOME), guest_session)),
@@ -332,6 +337,13 @@ async def _application(ports: Ports, pool: Pool, tenant: Tenant, belongings: Bel
         await _link(pool, tenant.services[0], slug, account)
     own = _own(await belongings.of(account, slug), session)
     return Caller(name=name, at=tenant, account=account, session=session, is_application=True, own=own)
+
+
+async def _external_client(tenant: Tenant, belongings: Belongings) -> Caller:
+    """Return the external client to which the end user agreed."""
+    user = tenant.people["end-user"]
+    own = _own(await belongings.of(user, tenant.organization.slug), tenant.external)
+    return Caller(name="external-client", at=tenant, account=user, session=tenant.external, is_external=True, own=own)
 
 
 async def _browser(
@@ -575,6 +587,7 @@ async def _add_tenant(
         await _use(ports, pool, organization, services[0], user)
         saml_state = await sign_on_with_saml(ports, pool, slug, org, services[0], user)
     resource = await _add_api_resource(pool, organization, services[0], people["end-user"])
+    external = await add_external_client(ports, pool, organization, resource, people["end-user"])
     role_name = await _add_role(ports, organization)
     await add_service_role(pool, services[0], people["end-user"].id, f"{slug}-editor")
     account_things = await add_organization_account(pool, organization, owner)
@@ -593,6 +606,7 @@ async def _add_tenant(
         **directory,
         **await _add_registration_token(ports, organization, owner),
         "resource_id": str(resource),
+        "external_client_id": str(external_client_id(org, address_at(slug))),
         "role_name": role_name,
         "role_slug": f"{slug}-editor",
         "permission_name": f"{slug}-editor:all",
@@ -643,7 +657,7 @@ async def _add_tenant(
     }
     assign = "insert into api_resource_groups_assigned values (%s, %s, %s, now())"
     await run_sql(pool, assign, org, resource, UUID(things["group_id"]))
-    return Tenant(organization, people, things, services, keys)
+    return Tenant(organization, people, things, services, keys, external)
 
 
 async def _add_device(pool: Pool, slug: str, service: UUID, now: datetime) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
+from adapters.postgres.authentication.refresh_tokens import IS_CONFIDENTIAL
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
@@ -39,12 +40,13 @@ DEVICE_POLL: Final = Record(
 )
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code, so the organization is unknown here. If the
-# device sends a client id too, a wrong one counts as a failure.
+# device sends a client id too, a wrong one counts as a failure. An external client with keys must have signed.
 POLL: Final = f"""
     with request as (
         select d.device_code_hash, d.service_id, d.status, d.expires_at, d.session_id, d.failures >= %(errors)s as is_locked,
                (%(client_id)s::uuid is null or v.client_id = %(client_id)s)
-                   and d.code_challenge is not distinct from %(challenge)s as is_matching,
+                   and d.code_challenge is not distinct from %(challenge)s
+                   and (%(is_authenticated)s or v.client_uri is null or not {IS_CONFIDENTIAL}) as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early,
                d.org_id, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope, d.further_scope
         from device_codes d join services v on v.id = d.service_id
@@ -61,6 +63,7 @@ DEVICE_REQUEST: Final = Record(
     DeviceRequest,
     "d",
     service="v.name",
+    client_uri="v.client_uri",
     organization="o.name",
     organization_status=Column(sql="o.status", read=OrganizationStatus),
     status=DeviceRequestStatus,
@@ -119,13 +122,16 @@ class DeviceCodes(Repository):
             returning 1"""
         return await self._exists(sql, user_code_hash=user_code_hash, status=status, session_id=session_id, errors=MAX_FAILURES, now=now)
 
-    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
+    async def poll(
+        self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime, *, is_authenticated: bool = False
+    ) -> DevicePoll | None:
         return await self._one(
             DEVICE_POLL.read,
             POLL,
             device_code_hash=device_code_hash,
             client_id=client_id,
             challenge=challenge,
+            is_authenticated=is_authenticated,
             errors=MAX_FAILURES,
             slower=SLOW_DOWN_STEP,
             now=now,

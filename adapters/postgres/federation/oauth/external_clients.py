@@ -25,8 +25,9 @@ class ExternalClients(Repository):
         sql = f"""
             with granted as (
                 select service_id, expires_at > %(now)s as is_live from authorization_codes where code_hash = %(secret_hash)s
-                union all select s.service_id, s.ended_at is null from refresh_tokens t join sessions s on s.id = t.session_id
-                where t.token_hash = %(secret_hash)s
+                union all
+                select s.service_id, s.ended_at is null and s.expires_at > %(now)s
+                from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(secret_hash)s
                 union all select service_id, expires_at > %(now)s from device_codes where device_code_hash = %(secret_hash)s)
             select client.*, granted.is_live from granted
             join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true"""

@@ -149,6 +149,11 @@ class Authorization:
     redirect_uri: str | None
     api: ApiResource | None = None
 
+    @property
+    def external_for(self) -> UUID | None:
+        """The API resource of an external client, or None for applications."""
+        return None if self.context is None or self.context.client_uri is None or self.api is None else self.api.id
+
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:

@@ -13,6 +13,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
 from core.kernel.proofs import Proofs
 from core.programs.model.api_resources import ResourceAccess
+from core.programs.model.external_clients import client_host
 
 VERIFY_PATH: Final = "/auth/device/verify"
 CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
@@ -126,6 +127,7 @@ class DeviceRequest:
 
     service_id: UUID
     service: str  # its name
+    client_uri: str | None  # the address of an external client, or None for an application
     org_id: UUID
     organization: str  # its name
     organization_status: OrganizationStatus
@@ -137,6 +139,11 @@ class DeviceRequest:
     is_locked: bool  # after too many failures
     scope: tuple[Scope, ...]  # with `openid`, or empty
     api: ResourceAccess | None = None  # to an API resource, if it still exists
+
+    @property
+    def client_host(self) -> str | None:
+        """The host of an external client, or None for an application, and for a client that registered itself."""
+        return None if self.client_uri is None else client_host(self.client_uri)
 
     @property
     def openid(self) -> OpenIdGrant | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 from uuid import uuid5
 
-from core.applications.model.services import Service, ServiceType
+from core.applications.model.services import SELF_REGISTERED, Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
 from core.federation.oauth.model.client_documents import ClientDocument, authentication_of, host_of, is_address
@@ -25,7 +25,6 @@ from core.programs.model.api_resources import ApiResource
 OF_PERSON: Final = Bucket("client-documents", 360.0, 10)  # 10 in an hour
 OF_ORGANIZATION: Final = per_minute("client-documents", 20)
 OF_PLATFORM: Final = per_minute("client-documents", 60)
-SELF_REGISTERED: Final = "Self-registered application"  # in place of a host
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 

@@ -51,7 +51,7 @@ class SignInResponse(ResponseModel):
     user_email: str | None = Field(description="The email address that the user has today, or null for an unknown or former user.")
     org_id: UUID | None = Field(description="The id of the application's organization, or null for the platform itself.")
     service_id: UUID | None = Field(description="The id of the application, or null for the platform itself.")
-    service_name: str | None = Field(description="The name of the application, or null.")
+    service_name: str | None = Field(description="The name of the application, or the host of an external client, or null.")
     provider: str = Field(description="The method, such as `password`. Empty at unknown accounts.", examples=["password", "websuite"])
     ip_address: str | None = Field(
         description="The IP address of the client. At unknown accounts, the IPv4 address or the IPv6 network (/64), or null for many."
@@ -170,7 +170,9 @@ class OwnSignInResponse(ResponseModel):
     )
     attempts: int = Field(description="The number of attempts. 20 failures in an hour are listed, and the newest counts the others.")
     service_name: str | None = Field(
-        description="The name of the application. Null for the platform itself, and for a deleted application.", examples=["Shop"]
+        description="The name of the application, or the host of an external client. Null for the platform itself, and for a deleted "
+        "application.",
+        examples=["Shop"],
     )
     provider: str = Field(description="The method, such as `password`.", examples=["password", "websuite"])
     ip_address: str | None = Field(description="The IP address of the client, or null.", examples=["203.0.113.9"])

@@ -15,7 +15,7 @@ from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import MANY_ATTEMPTS, UNKNOWN_ACCOUNT, SignIn
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.api_scopes import Area
-from core.kernel.display import to_words
+from core.kernel.display import PRODUCT, to_words
 from core.kernel.proofs import Method
 from core.kernel.roles import Permission
 from core.programs.model.credentials import CredentialKind
@@ -170,6 +170,16 @@ def failure_label(sign_in: SignIn) -> str:
     if sign_in.reason == LoginFailure.LOCKED and sign_in.blocked_seconds is not None:
         return f"Blocked for {sign_in.blocked_seconds} s after wrong attempts"
     return label(sign_in.reason, FAILURE_REASONS)
+
+
+def application_of(sign_in: SignIn, *, in_sentence: bool = False) -> str:
+    """Return the name of the application that a sign-in was for, or of the platform itself."""
+    if sign_in.service_name is not None:
+        return sign_in.service_name
+    if sign_in.service_id is None and not sign_in.is_of_unknown_client:
+        return PRODUCT
+    nameless = "an external client" if sign_in.service_id is None else "a deleted application"
+    return nameless if in_sentence else nameless.partition(" ")[2].capitalize()
 
 
 def sign_in_methods() -> Labels:

@@ -13,13 +13,12 @@ from core.accounts import devices, mfa, passkeys
 from core.accounts.model.passkeys import MAX_PASSKEYS, PasskeyKind
 from core.authentication import identities, sessions, sign_in_log
 from core.authentication.model.sign_in_log import MAX_LISTED, SignIn
-from core.kernel.display import PRODUCT
 from core.kernel.page_paths import SECURITY_PATH
 from core.kernel.values import Page
 from core.tenancy import sign_in_policies
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.rendering.labels import failure_label, label, sign_in_methods
+from entrypoints.http.base.rendering.labels import application_of, failure_label, label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.queries import Limit, PageQuery
 from entrypoints.http.pages.accounts.access import device_values, session_values
@@ -94,7 +93,7 @@ def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
         "reason": None if sign_in.success else failure_label(sign_in),
         "attempts": sign_in.attempts,
         "method": label(sign_in.provider, sign_in_methods()),
-        "application": sign_in.service_name or ("Deleted application" if sign_in.service_id else PRODUCT),
+        "application": application_of(sign_in),
         "location": ", ".join(filter(None, (sign_in.city, sign_in.country))),
         "address": sign_in.address,
         "device": device and f"{device.browser} on {device.os}",

@@ -21,7 +21,7 @@ from entrypoints.http.api.authentication.sign_in_log import (
 )
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import FAILURE_REASONS, failure_label
+from entrypoints.http.base.rendering.labels import FAILURE_REASONS, application_of, failure_label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, shows, with_query
@@ -51,6 +51,7 @@ async def _list_page(sign_ins: PageResult[SignIn], query: SignInQuery, path: str
         periods=PERIODS,
         narrowed=_narrowed(chosen, sign_ins.items),
         failure_label=failure_label,
+        application_of=application_of,
         days=ports().policy.failed_logins_kept.days,
         files={format_: with_query(page=None, limit=None, format=format_) for format_ in ("csv", "jsonl")},
         path=path,
@@ -74,6 +75,7 @@ async def failure_values(member: Member | None, user_id: UUID) -> dict[str, Any]
     return {
         "failure": await sign_in_log.latest_failure(ports(), member, user_id) if is_shown else None,
         "failure_label": failure_label,
+        "application_of": application_of,
         "sign_ins_path": PLATFORM_LOG if member is None else organization_path("/sign-ins"),
     }
 

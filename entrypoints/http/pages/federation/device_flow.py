@@ -115,7 +115,12 @@ async def _verify_by_form(user: Visitor) -> Response:
         return to_policy_first(refusal, safe_next(verification_url(user_code)))
     is_approved = decision is DeviceDecision.APPROVE
     return page_response(
-        render("federation/device_done.html", approved=is_approved, service=device.service, organization=device.organization)
+        render(
+            "federation/device_done.html",
+            approved=is_approved,
+            service=device.client_host or device.service,
+            organization=device.organization,
+        )
     )
 
 
@@ -136,6 +141,8 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         user,
         user_code=user_code,
         service=device.service,
+        is_external=device.client_uri is not None,
+        host=device.client_host,
         organization=device.organization,
         address=device.address,
         agent=device.agent,

@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
+from uuid import uuid4
 
+import jwt
+
+from core.federation.oauth.model.clients import ASSERTION_TYPE
 from tests.fakes.client_documents import ClientServer
+from tests.federation.api.client_authentication.keys import ClientKey, client_key
 from tests.federation.api.relying import AUTHORIZE, FORM, PKCE, TOKEN, VERIFIER, redirect_parts
 from tests.federation.api.resources.orders import ORDERS, READ
 from tests.support.browser import FakeBrowser
-from tests.support.builders import Answer, Api, run_sql
+from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.tenants import Tenant
 
 REGISTER: Final = "/auth/register"
@@ -112,3 +118,11 @@ class ExternalParty:
         return await run_sql(
             self.tenant.pool, "select client_uri, name, service_type from services where client_uri is not null order by client_uri"
         )
+
+
+def assertion(client: ExternalParty, key: ClientKey | None = None, **changes: Any) -> dict[str, str]:
+    """Return the fields of a request that the client signs."""
+    key, now = key or client_key(), client.tenant.ports.clock.now()
+    claims = {"iss": client.address, "sub": client.address, "aud": BASE_URL, "jti": str(uuid4()), "exp": now + timedelta(minutes=5)}
+    signed = jwt.encode({**claims, **changes}, key.private, key.algorithm, headers={"kid": key.kid})
+    return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}

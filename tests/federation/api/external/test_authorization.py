@@ -9,9 +9,9 @@ from core.kernel.claims import external_client_id
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import LOCAL, ExternalParty
-from tests.federation.api.relying import VERIFIER, answer_fields, claims
+from tests.federation.api.relying import VERIFIER, claims
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
-from tests.support.builders import run_concurrently, run_sql, sign_in
+from tests.support.builders import run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.tenancy.api.policy.policies import save
 
@@ -98,17 +98,6 @@ async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: s
     assert (await client.open()).status == 200, "another program can claim the address, so the user is asked each time"
 
 
-async def test_twenty_first_consents_at_once_store_one_client(client: ExternalParty) -> None:
-    page = await client.open()
-    answers = await run_concurrently(20, lambda _: client.browser.answer(page, "continue"))
-    codes = [fields["code"] for answer in answers if answer.status == 303 and "code" in (fields := answer_fields(answer))]
-    assert len(codes) == 1, "the flow ends once"
-    answers = await run_concurrently(20, lambda _: client.open())
-    assert {answer.status for answer in answers} == {303}
-    assert len(await client.stored()) == 1
-    assert len(client.server.requests) == 1
-
-
 async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_others(client: ExternalParty, clock: FakeClock) -> None:
     """For seven days."""
     await client.tokens()
@@ -127,20 +116,38 @@ async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalP
     client.server.publish(redirect_uris=callbacks, jwks_uri="https://keys.example/one")
     await client.code()
     client.redirect_uri = callbacks[1]
-    assert (await client.open()).status == 200, "another redirect URI"
+    page = await client.open()
+    assert "You continue at an address that is new." in page.text
+    assert "in another way" not in page.text
     await client.code()
     assert (await client.open()).status == 303
-    changes: list[tuple[dict[str, Any], int]] = [
-        ({"jwks_uri": "https://keys.example/two"}, 303),
-        ({"jwks_uri": "https://other.example/two"}, 200),
-        ({"jwks_uri": "https://other.example/two", "client_name": "Renamed"}, 303),
-        ({}, 200),
+    changes: list[tuple[dict[str, Any], bool]] = [
+        ({"jwks_uri": "https://keys.example/two"}, False),
+        ({"jwks_uri": "https://other.example/two"}, True),
+        ({"jwks_uri": "https://other.example/two", "client_name": "Renamed"}, False),
+        ({}, True),
     ]
-    for members, status in changes:
+    for members, asks in changes:
         clock.advance(timedelta(minutes=5))
         client.server.publish(redirect_uris=callbacks, **members)
-        assert (await client.open()).status == status, members
+        page = await client.open()
+        assert page.status == (200 if asks else 303), members
+        assert ("It proves in another way that it is this application." in page.text) == asks
         await client.code()
+
+
+async def test_wider_scopes_join_those_that_the_user_agreed_to(client: ExternalParty) -> None:
+    page = await client.open()
+    assert "New since" not in page.text
+    await client.code()
+    page = await client.open(scope=WRITE)
+    news = page.text.partition("New since you last agreed")[2].partition("</ul>")[0]
+    assert "Change your orders" in news
+    assert "Read your orders" not in news
+    await client.code(scope=WRITE)
+    tokens = await client.tokens(scope=f"{READ} {WRITE}")
+    assert tokens["scope"] == f"{READ} {WRITE}"
+    assert (await client.open(scope=f"{READ} {WRITE}")).status == 303
 
 
 async def test_the_client_has_one_id_in_each_organization(client: ExternalParty) -> None:

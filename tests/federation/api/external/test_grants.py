@@ -8,8 +8,8 @@ from core.accounts.model.accounts import Account
 from core.federation.oauth.model.external_grants import ExternalGrantNotFound
 from core.programs.model.api_resources import ApiResourceNotFound
 from tests.federation.api.external.external import ExternalParty
-from tests.federation.api.relying import add_relying_party, sign_in_browser
-from tests.federation.api.resources.orders import READ
+from tests.federation.api.relying import add_relying_party, claims, sign_in_browser
+from tests.federation.api.resources.orders import READ, WRITE
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import EMAIL, run_sql, sign_in
 from tests.support.tenants import Tenant
@@ -120,6 +120,23 @@ async def test_a_client_that_the_policy_no_longer_admits_gets_no_token(assistant
     await assistant.admit(admit="listed", hosts=["chatgpt.com"])
     assert (await assistant.is_live(), await assistant.is_active()) == (False, False)
     assert len(await assistant.grants()) == 1, "admins still see it"
+
+
+async def test_a_scope_that_the_policy_no_longer_gives_is_in_no_further_token(client: ExternalParty, user: Account) -> None:
+    """One that another scope implies stays with it."""
+    tokens = await client.tokens(scope=f"{READ} {WRITE}")
+    [ids] = await run_sql(client.tenant.pool, "select r.id, v.id from api_resources r, services v where v.client_uri is not null")
+    assistant = Assistant(client, user, tokens, ids)
+    for scopes, implications, expected in (
+        ([WRITE], '{"orders:write": ["orders:read"]}', f"{READ} {WRITE}"),
+        ([WRITE], "{}", WRITE),
+        ([], "{}", None),
+        (None, "{}", f"{READ} {WRITE}"),
+    ):
+        await assistant.admit(admit="any", scopes=scopes)
+        await run_sql(client.tenant.pool, "update api_resources set scope_implications = %s::jsonb", implications)
+        assert await assistant.is_live()
+        assert claims(assistant.tokens).get("scope") == expected
 
 
 async def test_the_page_lists_and_ends_grants(assistant: Assistant, browser: FakeBrowser) -> None:

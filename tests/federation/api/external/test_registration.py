@@ -221,7 +221,7 @@ async def test_only_a_stored_client_pushes_requests_and_runs_on_a_device(registe
 
 async def test_the_pages_of_the_user_and_of_admins_name_it_as_self_registered(registered: ExternalParty) -> None:
     await registered.tokens()
-    for path in ("/app/account/consents", "/app/account"):
+    for path in ("/app/account/consents", "/app/account", "/app/account/security"):
         assert "Self-registered application" in (await registered.browser.open(path)).text, path
     [(client_id, service_id)] = await run_sql(registered.tenant.pool, "select client_uri, id from services where client_uri is not null")
     page = await registered.browser.open(f"/app/account/consents/{service_id}")

@@ -1,4 +1,4 @@
-"""Access of external clients that ends while it is used or given."""
+"""Access of external clients that begins or ends while it is used."""
 
 import pytest
 from quart_trio import QuartTrio
@@ -20,6 +20,31 @@ async def path(client: ExternalParty) -> str:
     return f"{client.tenant.path}/api-resources/{resource}/external-clients"
 
 
+async def add_users(client: ExternalParty, app: QuartTrio, count: int) -> list[ExternalParty]:
+    """Add users who have agreed to nothing, each with a browser."""
+    parties = []
+    desk = await add_relying_party(client.tenant, client.browser, "desk")
+    for number in range(count):
+        desk.browser = FakeBrowser(app)
+        account = await add_account(client.tenant.ports, f"user{number}@example.com")
+        await sign_in_browser(desk, account, provider="password", is_known=False)
+        parties.append(ExternalParty(client.tenant, desk.browser, client.server, client.address, client.redirect_uri))
+    return parties
+
+
+async def test_twenty_first_consents_at_once_make_one_client(client: ExternalParty, app: QuartTrio) -> None:
+    parties = await add_users(client, app, 20)
+    pages = await run_concurrently(20, lambda number: parties[number].open())
+    assert {page.status for page in pages} == {200}
+    assert len(client.server.requests) == 1
+    answers = await run_concurrently(20, lambda number: parties[number].browser.answer(pages[number], "continue"))
+    codes = [redirect_parts(answer)[1]["code"] for answer in answers]
+    for table in ("services where client_uri is not null", "api_resource_clients", "audit_log where action = 'external_client.added'"):
+        assert await run_sql(client.tenant.pool, f"select count(*) from {table}") == [(1,)], table  # noqa: S608
+    tokens = await run_concurrently(20, lambda number: client.exchange(codes[number]))
+    assert {answer.status for answer in tokens} == {200}
+
+
 async def test_no_session_outlives_the_end_of_its_grant(client: ExternalParty, user: Account, path: str) -> None:
     pairs = [await client.tokens() for _ in range(12)]
     [(service,)] = await run_sql(client.tenant.pool, "select id from services where client_uri is not null")
@@ -38,15 +63,8 @@ async def test_no_session_outlives_the_end_of_its_grant(client: ExternalParty, u
 
 @pytest.mark.parametrize("place", [0, USERS])
 async def test_no_consent_outlives_the_end_of_the_policy(client: ExternalParty, app: QuartTrio, path: str, place: int) -> None:
-    """Users agree to a new client while an admin switches external clients off."""
-    tenant, parties = client.tenant, []
-    desk = await add_relying_party(tenant, client.browser, "desk")
-    for number in range(USERS):
-        browser = FakeBrowser(app)
-        account = await add_account(tenant.ports, f"user{number}@example.com")
-        desk.browser = browser
-        await sign_in_browser(desk, account, provider="password", is_known=False)
-        parties.append(ExternalParty(tenant, browser, client.server, client.address, client.redirect_uri))
+    """Users agree to a new client while an admin switches external clients off. A code is issued before, or not at all."""
+    tenant, parties = client.tenant, await add_users(client, app, USERS)
     pages = [await party.open() for party in parties]
     assert {page.status for page in pages} == {200}
 
@@ -63,3 +81,4 @@ async def test_no_consent_outlives_the_end_of_the_policy(client: ExternalParty, 
     for answer in answers:
         if answer.status == 303 and "code" in (fields := redirect_parts(answer)[1]):
             assert (await client.exchange(fields["code"])).status in (400, 403)
+    assert (await client.open()).status == 403

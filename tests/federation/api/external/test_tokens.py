@@ -1,30 +1,19 @@
 """External clients at the endpoints for programs: they are found by the code or token that they present."""
 
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
-import jwt
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.federation.oauth.model.clients import ASSERTION_TYPE
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.http_server import in_json
 from tests.fakes.outside import FakeClock
-from tests.federation.api.client_authentication.keys import ClientKey, client_key
-from tests.federation.api.external.external import ExternalParty
-from tests.federation.api.relying import PKCE, VERIFIER, redirect_parts
+from tests.federation.api.client_authentication.keys import client_key
+from tests.federation.api.external.external import ExternalParty, assertion
+from tests.federation.api.relying import PKCE, redirect_parts
 from tests.federation.api.resources.orders import ORDERS, READ
 from tests.support.builders import BASE_URL, Answer, run_sql, sign_in
-
-
-def assertion(client: ExternalParty, key: ClientKey | None = None, **changes: Any) -> dict[str, str]:
-    """Return the fields of a request that the client signs."""
-    key, now = key or client_key(), client.tenant.ports.clock.now()
-    claims = {"iss": client.address, "sub": client.address, "aud": BASE_URL, "jti": str(uuid4()), "exp": now + timedelta(minutes=5)}
-    signed = jwt.encode({**claims, **changes}, key.private, key.algorithm, headers={"kid": key.kid})
-    return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}
 
 
 def error(answer: Answer) -> tuple[int, str]:
@@ -101,7 +90,12 @@ async def test_keys_are_fetched_only_for_a_live_code_or_grant(signing: ExternalP
     for number in range(5):
         assert (await signing.exchange(code, **assertion(signing, client_key("ES256", f"unknown {number}")))).status == 401
     assert fetched_keys(signing) == 2
-    assert (await signing.exchange(code, **assertion(signing))).status == 200
+    tokens = (await signing.exchange(code, **assertion(signing))).json
+    assert (await signing.refresh(tokens, **assertion(signing))).status == 200
+    for days in (100, 0):  # the session expires, and then its refresh token is one that was used
+        clock.advance(timedelta(days=days))
+        assert (await signing.refresh(tokens, **assertion(signing))).status in (400, 401)
+    assert fetched_keys(signing) == 2
 
 
 async def test_keys_of_one_document_open_no_other(signing: ExternalParty) -> None:
@@ -185,27 +179,17 @@ async def test_a_stored_client_pushes_its_requests(client: ExternalParty) -> Non
     assert "code" in redirect_parts(response)[1]
 
 
-async def test_a_stored_client_runs_on_a_device(client: ExternalParty) -> None:
-    fields = {"scope": READ, "resource": ORDERS, **PKCE}
-    assert error(await client.post("/auth/device/code", **fields)) == (401, "invalid_client"), "it is not stored"
-    await client.code()
-    codes = await client.post("/auth/device/code", **fields)
-    assert codes.status == 200, codes.text
-    poll = await client.post(
-        "/auth/token",
-        grant_type="urn:ietf:params:oauth:grant-type:device_code",
-        device_code=codes.json["device_code"],
-        code_verifier=VERIFIER,
-    )
-    assert error(poll) == (400, "authorization_pending")
-
-
 async def test_token_requests_fetch_no_document(client: ExternalParty, clock: FakeClock) -> None:
     tokens = await client.tokens()
     client.server.answers["/client"] = Published(500)
     clock.advance(timedelta(days=1))
     count = len(client.server.requests)
-    assert (await client.refresh(tokens)).status == 200
+    refreshed = await client.refresh(tokens)
+    assert refreshed.status == 200
+    pushed = {"redirect_uri": client.redirect_uri, "response_type": "code", "scope": READ, "resource": ORDERS, **PKCE}
+    assert (await client.post("/auth/par", **pushed)).status == 201
+    assert (await client.post("/auth/device/code", scope=READ, resource=ORDERS, **PKCE)).status == 200
+    assert (await client.post("/auth/revoke", token=refreshed.json["refresh_token"])).status == 200
     assert len(client.server.requests) == count
 
 

@@ -9,6 +9,7 @@ from quart import Blueprint
 from core.federation.oauth import clients, device_flow
 from core.federation.oauth.model import device_flow as device_flow_model
 from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.clients import client_id_text
 from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceAuthorization
 from core.kernel.rate_limits import DEVICE
@@ -78,9 +79,12 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
 
 
 async def _client_id(body: DeviceCodeRequest) -> str | None:
-    """Return the client id. Credentials are not needed, but wrong ones are refused (RFC 6749 section 5.2)."""
+    """Return the client id. Credentials are not needed, but wrong ones are refused (RFC 6749 section 5.2).
+
+    An external client with keys signs its request: only they prove its host (security #external-clients).
+    """
     credentials = client_credentials(body)
-    if not credentials.are_proof:
+    if not credentials.are_proof and not is_address(credentials.client_id):
         return credentials.client_id
     client = await clients.identify_client(ports(), credentials, app_context().base_url)
     return None if client is None else client_id_text(client)

@@ -21,7 +21,7 @@ from core.federation.oauth.model.authorization import RequestedAccess
 from core.federation.oauth.model.client_registration import DEVICE_CODE
 from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.federation.oauth.model.external_clients import ExternalGrantUnknown
-from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from core.kernel.errors import ClientInvalid, Invalid, refuse
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
 from entrypoints.http.api.federation.oauth.client_authentication import (
@@ -176,8 +176,7 @@ async def _refresh(body: TokenRequest, client: OAuthClient | None, proof: ProofU
 
 
 async def _redeem(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
-    client_id = None if client is None else client.client_id or refuse(GrantInvalid)
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, _requested(body), proof)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client, body.code_verifier, _requested(body), proof)
 
 
 async def _issue(body: TokenRequest, client: OAuthClient | ProgramClient | None, proof: ProofUse | None) -> ProgramToken:

@@ -1,0 +1,63 @@
+"""The names of external clients in logs: their hosts, because a client chooses its own name."""
+
+from typing import Any, Final
+
+import pytest
+
+from core.accounts.model.accounts import Account
+from tests.federation.api.external.external import ExternalParty
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.federation.api.resources.orders import error
+from tests.support.builders import run_sql, sign_in
+
+CONSOLE: Final = "/app/organizations/acme"
+NAME: Final = "Payroll of Acme"  # that the client gives itself
+
+
+@pytest.fixture
+def named(client: ExternalParty) -> ExternalParty:
+    client.server.publish(client_name=NAME)
+    return client
+
+
+async def sign_ins(client: ExternalParty, path: str, token: str) -> list[tuple[Any, ...]]:
+    answer = await client.api.get(f"{path}/sign-ins", token=token)
+    assert answer.status == 200, answer.text
+    return [(each["success"], each["service_name"]) for each in answer.json["sign_ins"]]
+
+
+async def test_logs_and_pages_name_an_external_client_by_its_host(named: ExternalParty, user: Account) -> None:
+    tenant, host = named.tenant, named.host
+    await named.tokens()
+    own = (await sign_in(tenant.ports, user)).access_token
+    assert await sign_ins(named, "/api/user", own) == [(True, host)]
+    assert await sign_ins(named, tenant.path, tenant.token("admin")) == [(True, host)]
+    assert NAME not in (await named.browser.open("/app/account/security")).text
+    await named.api.call("DELETE", f"/api/user/consents/{await service_of(named)}", token=own)
+    await sign_in_browser(await add_relying_party(tenant, named.browser, "desk"), tenant.people["admin"], provider="password")
+    timeline = (await named.browser.open(f"{CONSOLE}/users/{user.id}")).text
+    for text in (f"Signed in to {host}", f"consented to {named.address}", f"withdrew the consent to {named.address}"):
+        assert text in timeline, text
+    for path in (f"/users/{user.id}", "/sign-ins", "/audit-log", "/analytics"):
+        page = await named.browser.open(f"{CONSOLE}{path}")
+        assert page.status == 200, path
+        assert host in page.text, path
+        assert NAME not in page.text, path
+
+
+async def service_of(client: ExternalParty) -> str:
+    [(service,)] = await run_sql(client.tenant.pool, "select id from services where client_uri is not null")
+    return str(service)
+
+
+async def test_a_refused_user_is_in_the_log_with_the_host_as_soon_as_the_client_is_known(named: ExternalParty) -> None:
+    tenant = named.tenant
+    await named.code()
+    await run_sql(tenant.pool, "update api_resources set access_policy = 'assigned'")
+    assert error(await named.open()) == "access_denied"
+    assert error(await named.open(client_id=named.server.publish("/new"))) == "access_denied"
+    assert await sign_ins(named, tenant.path, tenant.token("admin")) == [(False, None), (False, named.host)]
+    await sign_in_browser(await add_relying_party(tenant, named.browser, "desk"), tenant.people["admin"], provider="password")
+    page = (await named.browser.open(f"{CONSOLE}/sign-ins")).text
+    assert f"<bdi>{named.host}</bdi>" in page
+    assert "External client" in page

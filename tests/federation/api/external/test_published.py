@@ -1,0 +1,181 @@
+"""The clients of the presets, with the documents that they publish, at their real addresses.
+
+The resolver of the test leads their hosts to a server on the loopback interface, and the application trusts it by the file
+that SSO_OUTBOUND_CA_FILE names.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.http.client_documents import HttpClientDocuments
+from adapters.http.client_keys import HttpClientKeys
+from core.accounts.model.accounts import Account
+from core.programs.model.client_presets import PRESETS, ClientPreset
+from ports import Ports
+from tests.fakes.client_documents import HTTPS, ClientServer
+from tests.fakes.http_server import Answer as Published
+from tests.fakes.http_server import in_json
+from tests.fakes.published_clients import CHATGPT, CHATGPT_CONNECTOR, CLAUDE, CLAUDE_CODE, VSCODE
+from tests.federation.api.client_authentication.keys import client_key
+from tests.federation.api.external.external import ExternalParty, assertion
+from tests.federation.api.relying import TOKEN, add_relying_party, claims, sign_in_browser
+from tests.federation.api.resources.orders import READ, error
+from tests.support.browser import FakeBrowser
+from tests.support.builders import BASE_URL
+from tests.support.direct import change_ports
+from tests.support.services import add_api_resource, verify_domain
+from tests.support.tenants import Tenant
+
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+KEY: Final = client_key("RS256")  # of ChatGPT
+PRESET_OF: Final = {preset.name: preset for preset in PRESETS}
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A sign-in by a published client, with one of its redirect URIs."""
+
+    preset: str
+    document: dict[str, Any]
+    redirect_uri: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.redirect_uri.startswith("http:")
+
+
+VISITS: Final = (
+    Visit("claude", CLAUDE, CLAUDE["redirect_uris"][0]),
+    Visit("claude", CLAUDE_CODE, "http://localhost:58135/callback"),
+    Visit("claude", CLAUDE_CODE, "http://127.0.0.1:3118/callback"),
+    Visit("chatgpt", CHATGPT, CHATGPT["redirect_uris"][0]),
+    Visit("chatgpt", CHATGPT_CONNECTOR, CHATGPT_CONNECTOR["redirect_uris"][0]),
+    Visit("vscode", VSCODE, "http://127.0.0.1:61876/"),
+    Visit("vscode", VSCODE, "http://127.0.0.1:33418/"),
+    Visit("vscode", VSCODE, "https://vscode.dev/redirect"),
+)
+
+
+@pytest.fixture
+def internet(tmp_path: Path, app: QuartTrio, ports: Ports) -> Iterator[ClientServer]:
+    """The servers of the real hosts, at the port of https of a loopback address that no other process of the tests uses."""
+    number = os.getpid()
+    try:
+        server = ClientServer(tmp_path, (f"127.58.{number // 250 % 250}.{number % 250 + 1}", HTTPS))
+    except PermissionError:
+        pytest.skip("needs the right to listen at port 443")
+    with server:
+        for document in (CLAUDE, CLAUDE_CODE, CHATGPT, CHATGPT_CONNECTOR, VSCODE):
+            path = "/oauth/" + document["client_id"].partition("/oauth/")[2]
+            server.answers[path] = Published(200, json.dumps(document).encode(), {"Content-Type": "application/json"})
+        server.answers["/oauth/jwks.json"] = in_json({"keys": [KEY.jwk]})
+        sender = server.sender_of_settings()
+        change_ports(
+            app,
+            client_documents=HttpClientDocuments(sender, ports.clock, ports.policy),
+            client_keys=HttpClientKeys(sender, ports.clock, ports.policy.key_ports),
+        )
+        yield server
+
+
+@dataclass(slots=True)
+class Organization:
+    """An organization with an API resource, and the browser of a user who is signed in."""
+
+    tenant: Tenant
+    browser: FakeBrowser
+    server: ClientServer
+    resource: UUID
+
+    async def admit(self, preset: ClientPreset, **changes: Any) -> None:
+        policy = {
+            "admit": "listed",
+            "hosts": list(preset.hosts),
+            "accepts_token_endpoint_audience": preset.accepts_token_endpoint_audience,
+            **changes,
+        }
+        path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"
+        answer = await self.tenant.api.call("PUT", path, policy, token=self.tenant.token("admin"))
+        assert answer.status == 200, answer.text
+
+    def client(self, visit: Visit) -> ExternalParty:
+        return ExternalParty(self.tenant, self.browser, self.server, visit.document["client_id"], visit.redirect_uri)
+
+
+@pytest.fixture
+async def organization(acme: Tenant, browser: FakeBrowser, user: Account, internet: ClientServer) -> Organization:
+    await verify_domain(acme.pool, acme.org)
+    resource = await add_api_resource(acme.pool, acme.org)
+    await sign_in_browser(await add_relying_party(acme, browser), user, provider="password", is_known=False)
+    return Organization(acme, browser, internet, resource)
+
+
+async def test_each_published_client_signs_a_user_in_after_one_switch(organization: Organization) -> None:
+    for visit in VISITS:
+        client, preset = organization.client(visit), PRESET_OF[visit.preset]
+        others = [each for each in PRESETS if each != preset]
+        await organization.admit(preset, hosts=[host for each in others for host in each.hosts])
+        count = len(organization.server.requests)
+        assert (await client.open()).status == 403, visit
+        assert len(organization.server.requests) == count, "nothing is fetched for a host that the policy does not admit"
+        await organization.admit(preset)
+        page = await client.open()
+        host = visit.document["client_id"].split("/")[2]
+        assert page.status == 200, (visit, page.text)
+        for text in (
+            f"Give <bdi>{host}</bdi> access?",
+            f"calls itself “<bdi>{visit.document['client_name']}</bdi>”",
+            f'You continue at <strong class="target"><bdi>{urlsplit(visit.redirect_uri).netloc}</bdi>',
+        ):
+            assert text in page.text, (visit, text)
+        assert ("program on this device" in page.text) == visit.is_local
+        assert "<img" not in page.text, "a neutral letter in place of a logo"
+        assert visit.document.get("logo_uri", "no logo") not in page.text
+        tokens = await signed_tokens(client, visit)
+        token = claims(tokens)
+        assert (token["client_id"], token["scope"]) == (visit.document["client_id"], READ)
+        refreshed = await client.refresh(tokens, **proof(client, visit))
+        assert refreshed.status == 200, refreshed.text
+        for grant in (JWT_BEARER, "client_credentials"):
+            answer = await client.post(TOKEN, grant_type=grant, assertion="a.b.c", scope=READ, **proof(client, visit))
+            assert answer.status in (400, 401), (visit, grant)
+        assert (await client.open()).status == (200 if visit.is_local else 303), "a local program is asked for each time"
+    stored = [address for address, *_ in await organization.client(VISITS[0]).stored()]
+    assert stored == sorted({visit.document["client_id"] for visit in VISITS})
+
+
+def proof(client: ExternalParty, visit: Visit, **changes: Any) -> dict[str, str]:
+    """Return the assertion of the client in the form that ChatGPT sends, or nothing for a public client."""
+    return assertion(client, KEY, aud=f"{BASE_URL}{TOKEN}", **changes) if "jwks_uri" in visit.document else {}
+
+
+async def signed_tokens(client: ExternalParty, visit: Visit) -> dict[str, Any]:
+    answer = await client.exchange(await client.code(), **proof(client, visit))
+    assert answer.status == 200, (visit, answer.text)
+    tokens: dict[str, Any] = answer.json
+    return tokens
+
+
+@pytest.mark.parametrize("document", [CHATGPT, CHATGPT_CONNECTOR])
+async def test_an_assertion_names_the_token_endpoint_only_where_the_preset_allows_it(
+    organization: Organization, document: dict[str, Any]
+) -> None:
+    """The document of a connector names several methods, and the client signs."""
+    visit = replace(VISITS[3], document=document, redirect_uri=document["redirect_uris"][0])
+    client, preset = organization.client(visit), PRESET_OF["chatgpt"]
+    await organization.admit(preset, accepts_token_endpoint_audience=False)
+    assert error(await client.open(code_challenge=None, code_challenge_method=None)) == "invalid_request", "PKCE is required, too"
+    code = await client.code()
+    assert (await client.exchange(code)).status == 401, "it has keys, so it must sign"
+    assert error(await client.exchange(code, **proof(client, visit))) == "invalid_client"
+    await organization.admit(preset)
+    assert (await client.exchange(code, **proof(client, visit))).status == 200

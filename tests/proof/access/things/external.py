@@ -1,0 +1,74 @@
+"""An external client in the access tests: a user of the organization agreed to it, and it has a token for the API resource."""
+
+from uuid import UUID
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.authentication import sessions
+from core.authentication.model.openid import OpenIdGrant, ResourceGrant
+from core.authentication.model.sessions import Grant, SessionStart
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.claims import Claims, external_client_id
+from core.kernel.values import digest, new_id, new_secret
+from core.tenancy.model.organizations import Organization
+from ports import Ports
+from tests.support.builders import SignedIn
+from tests.support.services import enroll_user, service_context
+
+ADD = """
+    with client as (
+        insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, client_uri, jwks_uri, document_fetched_at,
+                              created_at, updated_at)
+        values (%(id)s, %(org)s, %(slug)s, %(name)s, 'web', %(id)s, array[%(site)s || '/callback'], %(site)s || '/client',
+                %(site)s || '/keys', now(), now(), now())
+        returning id, org_id),
+    usable as (
+        insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
+        select org_id, %(resource)s, id, '{}', now() from client),
+    admitted as (update api_resources set external_admit = 'listed', external_hosts = array[%(host)s] where id = %(resource)s),
+    agreed as (
+        insert into consents (user_id, org_id, service_id, scope, redirect_uris, client_authentication, granted_at)
+        select %(user)s, org_id, id, '{}', array[%(site)s || '/callback'], 'private_key_jwt ' || %(host)s, now() from client)
+    insert into api_consents (user_id, org_id, service_id, resource_id, scope, granted_at)
+    select %(user)s, org_id, id, %(resource)s, array[%(scope)s], now() from client"""
+
+
+def address_at(slug: str) -> str:
+    """Return the address of the client of this organization."""
+    return f"https://assistant.{slug}.example/client"
+
+
+async def add_external_client(ports: Ports, pool: Pool, organization: Organization, resource: UUID, user: Account) -> SignedIn:
+    """Add the client with a session of this user. Return its tokens."""
+    slug, org_id, now = organization.slug, organization.id, ports.clock.now()
+    host, scope, identifier = f"assistant.{slug}.example", f"{slug}:orders", f"https://api.{slug}.example/"
+    address = address_at(slug)
+    service = external_client_id(org_id, address)
+    names = {"slug": f"{slug}-assistant", "name": f"{slug.title()} Assistant", "host": host, "site": f"https://{host}", "scope": scope}
+    async with pool.connection() as connection:
+        await connection.execute(ADD, {"id": service, "org": org_id, "resource": resource, "user": user.id, **names})
+    context = await service_context(pool, service)
+    grant = OpenIdGrant((), resource=identifier, api=ResourceGrant(resource, (scope,), 600))
+    caller = Anonymous(address=f"{slug}:8", agent=f"{slug} assistant")
+    start = SessionStart(user_id=user.id, caller=caller, service=context, openid=grant, grant=Grant.AUTHORIZATION_CODE)
+    session, refresh_token = sessions.new_session(ports, start, now), new_secret()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        assert await enroll_user(tx, service, user.id, now)
+        await tx.sessions.begin(session, digest(refresh_token))
+    claims = Claims(
+        user_id=user.id,
+        session_id=session.id,
+        email=None,
+        email_verified=False,
+        token_id=new_id(),
+        issued_at=now,
+        expires_at=now + ports.policy.access_token_ttl,
+        org=slug,
+        org_id=org_id,
+        service=context.slug,
+        client_id=context.client_id,
+        client_uri=address,
+        audience=identifier,
+        scope=(scope,),
+    )
+    return SignedIn(session.id, ports.tokens.sign(claims), refresh_token)
