@@ -256,24 +256,50 @@ def doctor() -> None:
     sys.exit(_run(examine, _settings(), click.echo))
 
 
-@main.command(epilog="Example: gatehouse demo --json --redirect-uri http://localhost:3000/callback")
+@main.group(
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
+    epilog="Example: gatehouse demo --json --redirect-uri http://localhost:3000/callback",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the demo data as one JSON object, secrets included.")
 @click.option("--redirect-uri", "redirect_uris", multiple=True, help="A redirect URI of the demo's applications. Can be repeated.")
-def demo(as_json: bool, redirect_uris: tuple[str, ...]) -> None:
+@click.pass_context
+def demo(context: click.Context, as_json: bool, redirect_uris: tuple[str, ...]) -> None:
     """Create two organizations with members, services, programs and end users, and print curl commands to try them.
 
     A second run adds no data. It creates new passwords, client secrets and API keys, because the
     old ones cannot be shown again.
     """
-    from entrypoints import demo as demo_output
+    if context.invoked_subcommand is not None:
+        return
+    from entrypoints.demo import output
     from entrypoints.main import seed_demo
 
     seeded, base_url = _run(seed_demo, _settings(), redirect_uris)
-    for note in demo_output.notes(seeded, redirect_uris):
+    for note in output.notes(seeded, redirect_uris):
         click.echo(f"gatehouse: {note}", err=True)
-    click.echo(
-        json.dumps(demo_output.as_json(seeded, base_url), indent=2) if as_json else demo_output.as_walk(seeded, base_url), nl=as_json
-    )
+    click.echo(json.dumps(output.as_json(seeded, base_url), indent=2) if as_json else output.as_walk(seeded, base_url), nl=as_json)
+
+
+@demo.command("mcp", epilog="Example: gatehouse demo mcp --port 9100")
+@click.option("--port", type=click.IntRange(1, 65535), default=9100, show_default=True, help="The port of the MCP server on localhost.")
+def demo_mcp(port: int) -> None:
+    """Run an MCP server that Gatehouse protects, and a client that connects to it and prints each step.
+
+    Run `gatehouse demo` first, and keep the service running. The MCP server then stays until Ctrl-C,
+    so that you can connect an assistant to it.
+    """
+    from entrypoints.demo import mcp
+    from entrypoints.demo.calls import CallFailed
+    from entrypoints.main import seed_notes
+
+    settings = _settings()
+    try:
+        mcp.run(port, lambda identifier: _run(seed_notes, settings, identifier), click.echo)
+    except CallFailed as failure:
+        raise OperatorError(str(failure)) from None
+    except KeyboardInterrupt:
+        click.echo()
 
 
 @main.command(epilog="Example: gatehouse openapi > openapi.json")

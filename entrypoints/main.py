@@ -26,8 +26,9 @@ from core.accounts.model.platform import PlatformOwnerExists
 from core.authentication import owner_recovery
 from core.authentication.model import tokens as tokens_model
 from core.authentication.tokens import issuer, signing_keys
-from core.demo import creation
+from core.demo import creation, notes
 from core.demo.model.demo import Demo
+from core.demo.notes import NotesDemo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
@@ -339,6 +340,15 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
 
     async def seed(ports: Ports) -> tuple[Demo, str]:
         return await creation.seed(ports, redirect_uris), ports.tokens.issuer
+
+    return _run_use_case(settings, seed)
+
+
+def seed_notes(settings: Settings, identifier: str) -> tuple[NotesDemo, str]:
+    """Create the data of the demo's MCP server with this identifier. Return it with the base URL of the service."""
+
+    async def seed(ports: Ports) -> tuple[NotesDemo, str]:
+        return await notes.ensure(ports, identifier), ports.tokens.issuer
 
     return _run_use_case(settings, seed)
 

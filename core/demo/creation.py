@@ -64,7 +64,7 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock_platform_owners()  # this also makes concurrent runs wait for each other
         existing = await _load_organizations(tx)
-        seeding = _Seeding(replace(ports, storage=_SharedTransaction(tx, ports.storage)), tx, passwords, hashes, redirect_uris)
+        seeding = _Seeding(replace(ports, storage=SharedTransaction(tx, ports.storage)), tx, passwords, hashes, redirect_uris)
         platform_owner = await _ensure_user(seeding, demo.PLATFORM_OWNER)
         await platform_owners.make_owner(tx, platform_owner.id, ports.clock.now())  # the operator controls the database anyway
         first, other = [await _ensure_tenant(seeding, platform_owner, slug, existing[slug]) for slug in demo.ORGANIZATIONS]
@@ -87,7 +87,7 @@ class _Seeding:
     redirect_uris: Sequence[str]
 
 
-class _SharedTransaction:
+class SharedTransaction:
     """Implements ports.storage.Storage with one transaction that is already open.
 
     All use cases commit together, although each of them asks for a transaction. Reads outside the
@@ -118,10 +118,10 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
 
     Raises: DemoRefused if an organization or an account cannot be used.
     """
-    found = [await _load_demo_organization(tx, slug) for slug in demo.ORGANIZATIONS]
+    found = [await find_organization(tx, slug) for slug in demo.ORGANIZATIONS]
     for org_id in sorted(organization.id for organization in found if organization is not None):
         await tx.organizations.lock(org_id)
-    existing = {slug: await _load_demo_organization(tx, slug) for slug in demo.ORGANIZATIONS}
+    existing = {slug: await find_organization(tx, slug) for slug in demo.ORGANIZATIONS}
     for slug, organization in existing.items():
         match organization.status if organization else None:
             case OrganizationStatus.SUSPENDED:
@@ -136,7 +136,7 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
     return existing
 
 
-async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization | None:
+async def find_organization(tx: Transaction, slug: Slug) -> Organization | None:
     """Return the organization with this slug, or None if there is none. Raises: DemoRefused if the demo's owner does not own it."""
     owner = await tx.accounts.by_email(demo.member_email(slug, OWNER))
     for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):

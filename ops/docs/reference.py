@@ -215,10 +215,13 @@ def commands() -> str:
     def add(command: click.Command, path: str) -> None:
         if command.hidden:
             return
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            describe(command, path)
         if isinstance(command, click.Group):
             for name in sorted(command.commands):
                 add(command.commands[name], f"{path} {name}")
-            return
+
+    def describe(command: click.Command, path: str) -> None:
         context = click.Context(command, info_name=path)
         usage = " ".join([path, *command.collect_usage_pieces(context)])
         text = "\n\n".join(" ".join(each.split()) for each in (command.help or "").split("\n\n"))

@@ -22,7 +22,7 @@ from core.demo.model.demo import Demo, DemoRefused, DemoUser
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.callers import Person
 from core.tenancy import governance
-from entrypoints.demo import as_json, as_walk, notes
+from entrypoints.demo.output import as_json, as_walk, notes
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, redirect_parts

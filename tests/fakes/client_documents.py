@@ -24,7 +24,7 @@ class ClientServer(FakeServer):
 
     def __init__(self, folder: Path, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         super().__init__(at=at)
-        self.certificate = certificate = make_certificate(folder / "clients.pem", *HOSTS, *REAL_HOSTS, "127.0.0.1")
+        self.certificate = certificate = make_certificate(folder / "clients.pem", *HOSTS, *REAL_HOSTS, "localhost", "127.0.0.1")
         self._server.socket = server_context(certificate).wrap_socket(self._server.socket, server_side=True)
         self.own_address, self.port = at[0], int(self._server.server_address[1])
         self.trust: ssl.SSLContext = client_context(certificate)

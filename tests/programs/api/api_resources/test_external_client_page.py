@@ -1,5 +1,6 @@
 """The page about the external clients of an API resource."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -70,9 +71,10 @@ async def test_a_wrong_host_is_refused_beside_its_field(admin: FakeBrowser, path
     assert "*.example.com</textarea>" in answer.text
 
 
-def test_the_guide_has_the_presets() -> None:
-    guide = (ROOT / "docs" / "guides" / "assistants.md").read_text("utf-8")
+def test_the_guides_have_the_presets() -> None:
+    guide, steps = ((ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8") for name in ("assistants", "connect-assistants"))
     for preset in PRESETS:
+        assert (f'"hosts": {json.dumps(preset.hosts)}' in steps, f"check *{preset.label}*" in " ".join(steps.split())) == (True, True)
         hosts = ", ".join(f"`{host}`" for host in preset.hosts)
         besides = "`accepts_token_endpoint_audience` " if preset.accepts_token_endpoint_audience else ""
         assert f"| {preset.label} | {hosts} | {besides}|" in guide

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pyotp
 import pytest
 
@@ -20,9 +22,10 @@ from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.documented import DOCS, Part, parts
 from tests.proof.e2e.docs.forms import FormBrowser
 from tests.proof.e2e.docs.walk import Shell, Step, WalkFailed, is_open, walk
+from tests.proof.e2e.launcher import launcher
 from tests.proof.e2e.process import CHEAP_HASHES, Port, Service, environment, gatehouse
 from tests.support.passkeys.authenticator import SoftAuthenticator
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +52,7 @@ PAGES: Final = [
     "guides/scim.md",
     "guides/webhooks.md",
     "guides/siem.md",
+    "guides/connect-assistants.md",
     "guides/service-accounts.md",
     "guides/personal-access-tokens.md",
     "guides/billing.md",
@@ -194,8 +198,39 @@ def test_the_commands_of_the_documentation_work(running: Service, shell: Shell, 
         reader.stop()
 
 
+def connect_a_client(running: Service, email: str, password: str, home: Path, **settings: str) -> str:
+    """Run `gatehouse demo mcp`, and be the user in the browser. Return its output after the last step."""
+    output = home / "mcp.output"
+    with Port() as port, output.open("wb") as file, Path(os.devnull).open("rb") as nothing, FormBrowser(running.address) as browser:
+        variables = environment(home, SSO_BASE_URL=running.address, **CHEAP_HASHES, **settings)
+        streams = [nothing.fileno(), file.fileno(), file.fileno()]
+        process = launcher().launch(["demo", "mcp", "--port", str(port.number)], home=home, environment=variables, streams=streams)
+        try:
+            for number in (1, 2):  # once for each scope
+
+                def addresses() -> list[str]:
+                    assert process.poll() is None, output.read_text()
+                    return re.findall(rf"^ +({re.escape(running.address)}/auth/authorize\?\S+)\n", output.read_text(), re.MULTILINE)
+
+                until(lambda number=number: len(addresses()) == number, "the client shows the address to open")  # type: ignore[misc]
+                browser.open(addresses()[-1])
+                if number == 1:
+                    browser.sign_in(email, password)
+                browser.answer("answer", "continue")
+                assert httpx.get(browser.address, trust_env=False).status_code == 200, browser.address
+            until(lambda: "Press Ctrl-C to stop." in output.read_text(), "the client has finished")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+    return output.read_text()
+
+
 def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, str], home: Path) -> None:
     running = service(**own_database).start()
+    early = gatehouse(home, "demo", "mcp", "--port", "9", SSO_BASE_URL=running.address, **own_database)
+    assert (early.returncode, early.stdout) == (1, "")
+    assert "Run gatehouse demo first." in early.stderr
     demo = gatehouse(home, "demo", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
     assert demo.returncode == 0, demo.stderr
     [(email, password)] = re.findall(r"sign in as (\S+) with the password\n# (\S+?),", demo.stdout)
@@ -206,6 +241,12 @@ def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, s
             addresses = [line for line in shell.run(piece).splitlines() if line.startswith(f"{running.address}/auth/authorize")]
             shell.set("code", authorize(running, addresses[-1], email, password))
         shell.run(last)
+    steps = connect_a_client(running, email, password, home, **own_database)
+    assert "access token for: notes:read, valid for" in steps
+    assert 'WWW-Authenticate: Bearer error="insufficient_scope", scope="notes:write"' in steps
+    assert steps.count("list_notes: You have no notes yet.") == 1
+    assert "add_note: Added." in steps
+    assert "list_notes: Written by the demo" in steps
 
 
 def test_a_walk_that_takes_longer_than_an_access_token_signs_in_again(running: Service, shell: Shell) -> None:

@@ -1,0 +1,1 @@
+"""The programs and the output of `gatehouse demo`."""
