@@ -80,7 +80,7 @@ ROWS: Final[Sequence[Row]] = (
     _bare("code-exchange-openid", "POST /auth/token with a code and an ID token in the answer, 1 worker",
           once(exchanges(OPENID_SCOPE)), 0.17, 0.22, f"{_CODES}, {_OPENID}"),
     Row("external-authorization",
-        "p50 of GET /auth/authorize by an external client with a cached document / by a registered public application",
+        "processor time of GET /auth/authorize by an external client with a cached document / by a registered public application",
         external_clients.authorizations, easier, Goal(1.2, 1.1), "1 worker, 1 connection, one user who agreed before", "ms"),
     _bare("userinfo", "GET /auth/userinfo with 1 worker", load(requests.read_userinfo), 0.40, 0.50, f"{_READERS}, {_OPENID}"),
     _bare("introspection", "POST /auth/introspect with an access token and 1 worker",
