@@ -42,7 +42,7 @@ AS_TYPED: Final = {
     "documents": {"metadata", "public_key", "jwks", "document"},
     "numbers, days and codes of standards": {
         *("access_token_seconds", "refresh_token_seconds", "device_trust_days", "max_services", "max_users", "port", "price_cents"),
-        *("grace_days", "min_password_length", "position"),
+        *("grace_days", "min_password_length", "position", "uses"),
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }
