@@ -31,9 +31,9 @@ SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, FOREIGN / "ap
 INSPECTOR: Final = f"{shlex.quote(str(NODE_22))} {shlex.quote(str(PACKAGES / 'inspector' / 'clients' / 'launcher' / 'build' / 'index.js'))}"
 # The clients by the language of the server, which is the other one. `{port}` is that of the callback.
 COMMANDS: Final = {
-    "python": {name: f"exec node {SCRIPTS}/mcp_sign_in.mjs {name} {{address}} {{client_id}} {{port}}" for name in ("client", "sdk")},
+    "python": {name: f"exec node {SCRIPTS}/mcp_sign_in.mjs {name} {{address}} {{port}} {{client_id}}" for name in ("client", "sdk")},
     "node": {
-        **{name: f"exec python {PROGRAMS}/mcp_sign_in.py {name} {{address}} {{client_id}} {{port}}" for name in ("mcp", "fastmcp")},
+        **{name: f"exec python {PROGRAMS}/mcp_sign_in.py {name} {{address}} {{port}} {{client_id}}" for name in ("mcp", "fastmcp")},
         "inspector": f"exec {INSPECTOR} --cli {{address}} --transport http --client-metadata-url {{client_id}} "
         "--callback-url http://127.0.0.1:{port}/oauth/callback --method tools/call --tool-name list_notes",
     },
