@@ -90,6 +90,7 @@ class Settings(BaseModel):
     outbound_ports: Ports = ()
     outbound_ca_file: Path | None = None
     client_document_bytes: int = Field(5120, ge=1024, le=65_536 - 1)
+    client_registration: bool = False
     geoip_database: Path | None = None
     anonymizer_networks_file: Path | None = None
     tiers: Tiers = ()
@@ -232,6 +233,7 @@ class Settings(BaseModel):
             recent_sign_in_ttl=timedelta(seconds=self.recent_sign_in_ttl),
             key_ports=frozenset({443, *self.outbound_ports}),
             client_document_bytes=self.client_document_bytes,
+            client_registration=self.client_registration,
             verification_ttl=timedelta(seconds=self.verification_ttl),
             reset_ttl=timedelta(seconds=self.reset_ttl),
             welcome_ttl=timedelta(seconds=self.welcome_ttl),

@@ -82,6 +82,7 @@ from adapters.postgres.programs.api_resources import ApiResources
 from adapters.postgres.programs.created_secrets import CreatedSecrets
 from adapters.postgres.programs.credentials import Credentials
 from adapters.postgres.programs.program_clients import ProgramClients
+from adapters.postgres.programs.registration_tokens import RegistrationTokens
 from adapters.postgres.programs.service_accounts import ServiceAccounts
 from adapters.postgres.provisioning.blocks import DirectoryBlocks
 from adapters.postgres.provisioning.request_log import ScimRequests
@@ -157,6 +158,7 @@ class Repositories(Scope):
     # programs
     api_resources = cached_property(ApiResources)
     created_secrets = cached_property(CreatedSecrets)
+    registration_tokens = cached_property(RegistrationTokens)
     credentials = cached_property(Credentials)
     program_clients = cached_property(ProgramClients)
     service_accounts = cached_property(ServiceAccounts)

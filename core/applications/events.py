@@ -58,8 +58,10 @@ def email_changed(user_id: UUID, service: Service) -> Event:
 
 
 def service_created(service: Service) -> Event:
-    """A service was created."""
+    """A service was created. `registered_with` is the name of the registration token with which a client created it."""
     details = {**service_details(service), "service_type": service.service_type.value, "client_id": service.client_name}
+    if service.registered_with is not None:
+        details["registered_with"] = service.registered_with
     return Event(EVENT_KINDS["service.created"], str(service.id), org_id=service.org_id, details=details)
 
 

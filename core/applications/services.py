@@ -90,21 +90,19 @@ async def create(
 
     Raises: the errors of `draft`, `add` and `require_compatible`.
     """
-    new = draft(ports, caller, slug, name, service_type, settings)
+    new = draft(ports, caller.acts_in.id, slug, name, service_type, settings)
     async with ports.storage.transaction(by=caller) as tx:
         created = await add(tx, caller, new)  # locks the organization, so that its policy cannot change
         await sign_in_policies.require_compatible(ports, tx, new.service.org_id, new.service.policy_application)
     return created
 
 
-def draft(
-    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
-) -> ServiceDraft:
-    """Return a new service of the caller's organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
+def draft(ports: Ports, org_id: UUID, slug: str, name: str, service_type: ServiceType, settings: SettingChanges) -> ServiceDraft:
+    """Return a new service of the organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
     now = ports.clock.now()
     empty = Service(
         id=new_id(),
-        org_id=caller.acts_in.id,
+        org_id=org_id,
         slug=Slug.parse(slug),
         name=name,
         service_type=service_type,
@@ -136,6 +134,11 @@ def draft(
 async def add(tx: Transaction, caller: OrganizationCaller, new: ServiceDraft) -> CreatedService:
     """Store a new service. Raises: ServiceLimitExceeded, ServiceSlugTaken."""
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SERVICES_CREATE)
+    return await store(tx, organization, new)
+
+
+async def store(tx: Transaction, organization: Organization, new: ServiceDraft) -> CreatedService:
+    """Store a new service of a locked organization. Raises: ServiceLimitExceeded, ServiceSlugTaken."""
     quota = _quota(organization, await tx.services.count(organization.id) + 1)
     if quota.current_services > quota.max_services:
         raise ServiceLimitExceeded

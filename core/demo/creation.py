@@ -224,19 +224,17 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
 async def _ensure_active(
     seeding: _Seeding, platform_owner: DemoUser, owner: DemoUser, slug: Slug, existing: Organization | None
 ) -> Organization:
-    organization = existing
+    organization, is_new, steward = existing, existing is None, _as_person(platform_owner)
     if organization is None:
         now = seeding.ports.clock.now()
         organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, demo.ORGANIZATIONS[slug], now)
         await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
     if organization.status is OrganizationStatus.PENDING:
         # The addresses of the demo have no mailboxes.
-        steward = _as_person(platform_owner)
-        organization = await governance.approve(seeding.ports, steward, organization.id, None, notify=False)
-        if organization.tier is not None:  # a visitor adds applications to those of the demo
-            organization = await governance.change_tier(
-                seeding.ports, steward, organization.id, organization.tier.id, max_services=demo.MAX_SERVICES
-            )
+        organization, is_new = await governance.approve(seeding.ports, steward, organization.id, None, notify=False), True
+    if is_new and organization.tier is not None:  # a visitor adds applications to those of the demo
+        tier_id = organization.tier.id
+        organization = await governance.change_tier(seeding.ports, steward, organization.id, tier_id, max_services=demo.MAX_SERVICES)
     return organization
 
 

@@ -98,6 +98,15 @@ class ScimClient(Caller):
     has_attributes: bool = False  # whether the organization has declared attributes of its users
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationClient(Caller):
+    """A client that registers itself with a registration token of an organization."""
+
+    token_id: UUID
+    org_id: UUID
+    name: str  # of the token
+
+
 @dataclass(frozen=True, slots=True)
 class PersonalTokenContext:
     """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""

@@ -189,6 +189,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
                 "service_account.credential.created",
                 "service_account.credential.revoked",
             ),
+            *_kinds("Service management", Target.ORGANIZATION, "registration_token.created", "registration_token.deleted"),
             *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
             *_kinds("Personal tokens", Target.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),

@@ -294,6 +294,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "api_key.deleted": ("{actor} deleted the API key {target} of {service_slug}", "{actor} deleted the API key {target}"),
         "personal_token.created": ("{actor} created the personal access token {target}",),
         "personal_token.revoked": ("{actor} revoked the personal access token {target}",),
+        "registration_token.created": ("{actor} created the registration token {name}", "{actor} created a registration token"),
+        "registration_token.deleted": ("{actor} deleted the registration token {name}", "{actor} deleted a registration token"),
         "scim_token.created": ("{actor} created the SCIM token {name}", "{actor} created a SCIM token"),
         "scim_token.updated": ("{actor} changed the SCIM token {name}", "{actor} changed a SCIM token"),
         "scim_token.revoked": ("{actor} revoked the SCIM token {name}", "{actor} revoked a SCIM token"),

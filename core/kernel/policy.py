@@ -93,6 +93,7 @@ class Policy:
     webhooks_per_organization: int = 50  # security W-6
     key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
     client_document_bytes: int = 5 * 1024  # of the metadata that an external client publishes
+    client_registration: bool = False  # whether clients may register themselves without an initial access token
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
     passkey_rp_id: str | None = None  # of new passkeys: a host. None: that of the first passkey, or the host of the base URL
     native_apps: tuple[NativeApp, ...] = ()

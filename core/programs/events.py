@@ -9,6 +9,8 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient
 from core.programs.model.credentials import Credential
+from core.programs.model.external_clients import client_label
+from core.programs.model.registration_tokens import RegistrationToken
 from core.programs.model.service_accounts import ServiceAccount, in_declared_order, scopes_in_order
 from core.tenancy.model.groups import Group
 
@@ -52,9 +54,11 @@ def api_resource_deleted(resource: ApiResource) -> Event:
 
 
 def external_client_added(resource: ApiResource, client_uri: str, service_id: UUID) -> Event:
-    """A user was the first of the organization to give an external client access to the API resource. `client` is its address."""
+    """A user was the first of the organization to give an external client access to the API resource. `client` names it."""
     return _resource_event(
-        "external_client.added", resource, {**_resource_details(resource), "client": client_uri, "service_id": str(service_id)}
+        "external_client.added",
+        resource,
+        {**_resource_details(resource), "client": client_label(client_uri), "service_id": str(service_id)},
     )
 
 
@@ -119,6 +123,21 @@ def created_secret_ended(org_id: UUID, secret: CreatedSecret) -> Event:
         return Event(EVENT_KINDS["api_key.deleted"], str(secret.id), org_id=org_id, details=details)
     details = {"scim_token_id": str(secret.id), "name": secret.name, "prefix": secret.prefix}
     return Event(EVENT_KINDS["scim_token.revoked"], str(org_id), org_id=org_id, details=details)
+
+
+def registration_token_created(token: RegistrationToken) -> Event:
+    """A registration token was created. `uses` is the number of applications that can register with it."""
+    details = {**_token_details(token), "uses": token.uses_left}
+    return Event(EVENT_KINDS["registration_token.created"], str(token.org_id), org_id=token.org_id, details=details)
+
+
+def registration_token_deleted(token: RegistrationToken) -> Event:
+    """A registration token was deleted."""
+    return Event(EVENT_KINDS["registration_token.deleted"], str(token.org_id), org_id=token.org_id, details=_token_details(token))
+
+
+def _token_details(token: RegistrationToken) -> dict[str, Any]:
+    return {"registration_token_id": str(token.id), "name": token.name, "prefix": token.prefix}
 
 
 def _resource_event(name: str, resource: ApiResource, details: dict[str, Any]) -> Event:

@@ -14,7 +14,8 @@ START: Final = """\
 An MCP server runs at {identifier}. It protects notes with Gatehouse at {issuer}.
 This client knows only its address. Claude, ChatGPT and code editors find the way in the same steps, except that
 Gatehouse reads who they are at the address that is their client id. This client publishes nothing, so the demo
-registered it as the application notes-client."""
+registered it as the application notes-client. When it asks you to sign in, use {user} with the
+password that gatehouse demo printed."""
 END: Final = """
 The MCP server keeps running. Connect an assistant of this machine to {identifier}, for example:
    claude mcp add --transport http notes {identifier}
@@ -38,7 +39,7 @@ def run(port: int, seed: Callable[[str], tuple[NotesDemo, str]], say: Callable[[
     with closing(server):
         notes, issuer = seed(server.identifier)
         server.start(notes, issuer)
-        names = {"identifier": notes.identifier, "issuer": issuer, "resource_id": notes.resource_id}
+        names = {"identifier": notes.identifier, "issuer": issuer, "resource_id": notes.resource_id, "user": notes.user}
         say(START.format(**names))
         NotesClient(notes, say).run()
         say(END.format(**names))

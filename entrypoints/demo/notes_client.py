@@ -50,6 +50,7 @@ class NotesClient:
         reply = self._use("add_note", text=NOTE)
         if reply.status == 403:
             self._authorize(f"{self._tokens['scope']} {self._show_challenge(reply)['scope']}")
+            self._describe("Call the tool again.")
             reply = self._use("add_note", text=NOTE)
         self._detail(f"add_note: {self._text(reply)}")
         self._detail(f"list_notes: {self._text(self._use('list_notes'))}")
@@ -114,7 +115,7 @@ class NotesClient:
             client = {"client_id": str(self._notes.client_id), "redirect_uri": callback.address, "resource": self._notes.identifier}
             question = {"response_type": "code", "scope": scope, "state": state, "code_challenge": challenge}
             query = urlencode({**client, **question, "code_challenge_method": "S256"})
-            self._describe(f"Open this address in a browser. Sign in as {self._notes.user}, and agree to {scope}:")
+            self._describe(f"Open this address in a browser, sign in as {self._notes.user}, and agree to {scope}:")
             self._detail(f"{self._server['authorization_endpoint']}?{query}")
             answer = callback.wait()
         if "code" not in answer:

@@ -51,6 +51,7 @@ from entrypoints.http.api.authentication import (
 from entrypoints.http.api.billing import checkout, provider_events, subscriptions
 from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import (
+    client_registration,
     consents,
     device_flow,
     discovery,
@@ -66,6 +67,7 @@ from entrypoints.http.api.programs import (
     api_resources,
     external_clients,
     platform_service_accounts,
+    registration_tokens,
     resource_credentials,
     service_account_resources,
     service_accounts,
@@ -152,6 +154,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (analytics, "Sign-ins of an organization and its services."),
     (figures, "Figures for charts, of an organization and of the platform."),
     (services, "Applications of an organization. The API calls them services."),
+    (registration_tokens, "Registration tokens, with which clients register themselves as applications."),
     (own_applications, "Applications of the signed-in user."),
     (consents, "Consents of the signed-in user to applications."),
     (service_access, "Who may use a service: its policy, and assigned users."),
@@ -174,6 +177,7 @@ _ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (saml_metadata, "SAML: the metadata of an application, and the check of the configuration."),
     (oauth_pages, "OAuth 2.0: the authorization endpoint, for browsers."),
     (pushed_requests, "OAuth 2.0: pushed authorization requests."),
+    (client_registration, "OAuth 2.0: clients that register themselves."),
     (oauth, "OAuth 2.0: tokens and revocation."),
     (end_session, "OpenID Connect: the logout endpoint, for browsers."),
     (userinfo, "OpenID Connect: the claims about the user of an access token."),

@@ -14,6 +14,7 @@ from core.kernel.roles import Authority, Rights, RoleName
 from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ExternalTarget, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
+from core.programs.model.registration_tokens import RegistrationToken, RegistrationTokenRecord
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 from core.tenancy.model.groups import AssignedGroup
 
@@ -250,3 +251,26 @@ class CreatedSecrets(CreatedSecretsRead, Protocol):
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         """Delete all that this service account created, also expired ones, and return them."""
+
+
+class RegistrationTokensRead(Protocol):
+    """Read access to the registration tokens of organizations."""
+
+    async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
+        """Return the token with this hash, also if it no longer works."""
+
+    async def of_org(self, org_id: UUID) -> list[RegistrationToken]:
+        """Return the tokens of the organization, oldest first."""
+
+    async def by_id(self, org_id: UUID, token_id: UUID) -> RegistrationToken | None: ...
+
+
+class RegistrationTokens(RegistrationTokensRead, Protocol):
+    """Write access to registration tokens. Callers lock the organization first."""
+
+    async def add(self, token: RegistrationToken, token_hash: bytes) -> None: ...
+
+    async def use(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:
+        """Use the token once, and return whether it works: it has uses left, has not expired, and its creator may create applications."""
+
+    async def remove(self, org_id: UUID, token_id: UUID) -> None: ...

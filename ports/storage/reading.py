@@ -31,7 +31,14 @@ from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, S
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
-from ports.storage.programs import ApiResourcesRead, CreatedSecretsRead, CredentialsRead, ProgramClientsRead, ServiceAccountsRead
+from ports.storage.programs import (
+    ApiResourcesRead,
+    CreatedSecretsRead,
+    CredentialsRead,
+    ProgramClientsRead,
+    RegistrationTokensRead,
+    ServiceAccountsRead,
+)
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
 from ports.storage.tenancy.attributes import AttributesRead
 from ports.storage.tenancy.groups import GroupsRead
@@ -126,6 +133,8 @@ class Reading(Protocol):
     def api_resources(self) -> ApiResourcesRead: ...
     @property
     def created_secrets(self) -> CreatedSecretsRead: ...
+    @property
+    def registration_tokens(self) -> RegistrationTokensRead: ...
     @property
     def credentials(self) -> CredentialsRead: ...
     @property

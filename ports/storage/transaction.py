@@ -33,7 +33,7 @@ from ports.storage.federation.oauth import AuthorizationCodes, Consents, DeviceC
 from ports.storage.federation.saml import Saml, SamlLogouts, SamlSignOns
 from ports.storage.maintenance import ExpiringSecrets, Housekeeping, Leases, SealedColumns
 from ports.storage.privacy import Privacy
-from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, ServiceAccounts
+from ports.storage.programs import ApiResources, CreatedSecrets, Credentials, RegistrationTokens, ServiceAccounts
 from ports.storage.provisioning import DirectoryBlocks, ScimTokens, ScimUsers
 from ports.storage.tenancy.attributes import Attributes
 from ports.storage.tenancy.groups import GroupRoles, Groups
@@ -135,6 +135,8 @@ class Transaction(Protocol):
     def api_resources(self) -> ApiResources: ...
     @property
     def created_secrets(self) -> CreatedSecrets: ...
+    @property
+    def registration_tokens(self) -> RegistrationTokens: ...
     @property
     def credentials(self) -> Credentials: ...
     @property

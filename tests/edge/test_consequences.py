@@ -66,10 +66,20 @@ async def _certificate(world: World) -> str:
     return f"{SAML}/certificate"
 
 
+async def _registration_token(world: World) -> str:
+    await world.browser.submit(f"{ROOT}/registration-tokens", f"{ROOT}/registration-tokens", name="Agents", uses="3")
+    return f"{ROOT}/registration-tokens/{await world.only('registration_tokens')}/delete"
+
+
 CASES: dict[str, tuple[Callable[[World], Awaitable[str]], list[str], str]] = {
     "leave": (_leave, ["Leave Acme", "You can now use: Shop", "you need an invitation"], "select count(*) from memberships"),
     "API key": (_api_key, ["Programs with this key are refused", "subscriptions of Shop", "It was never used."], "select id from api_keys"),
     "SCIM token": (_scim_token, ["Revoke Okta", "Okta stops provisioning", "sees 1 user here"], "select id from scim_tokens"),
+    "registration token": (
+        _registration_token,
+        ["Delete Agents", "3 applications can no longer register", "stay"],
+        "select id from registration_tokens",
+    ),
     "certificate": (_certificate, ["can't sign in to Shop with SAML"], "select id from saml_certificates where deactivated_at is null"),
 }
 

@@ -25,6 +25,7 @@ PROXY = "10.1.2.3"
 
 # Method and path, the burst, and the seconds until the next request is allowed.
 OWN = {
+    ("POST", "/auth/register"): (20, 3),
     ("POST", "/api/auth/register"): (10, 6),
     ("POST", "/api/auth/login"): (10, 6),
     ("POST", "/api/auth/forgot-password"): (5, 12),

@@ -179,6 +179,7 @@ OF_EVALUATORS: Final[list[dict[str, list[str]]]] = [
 AUTHENTICATES_ITSELF: Final[dict[str, list[dict[str, list[str]]]]] = {
     **dict.fromkeys(("/auth/token", "/auth/revoke", "/auth/introspect", "/auth/par"), OF_CLIENTS),
     "/auth/userinfo": [{"bearer": ["openid"]}, {"dpop": ["openid"]}],
+    "/auth/register": [{"registration_token": []}, {}],
     "/access/v1/evaluation": OF_EVALUATORS,
     "/access/v1/evaluations": OF_EVALUATORS,
 }
@@ -217,6 +218,7 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
         "service_account": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/auth/token", "scopes": of_programs}}},
         "personal_token": {"type": "http", "scheme": "bearer"},
         "client": {"type": "http", "scheme": "basic"},
+        "registration_token": {"type": "http", "scheme": "bearer"},
         "scim_token": {"type": "http", "scheme": "bearer"},
         "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header"},
         "api_key_as_bearer": {"type": "http", "scheme": "bearer"},

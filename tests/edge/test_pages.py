@@ -503,7 +503,7 @@ PAGES: dict[str, dict[str, object]] = {
         **{"kind": "security_key", "options": CEREMONY, "is_second": False, "typed": {"name": "Laptop"}, "problem": "Not now."},
     },
     "federation/own_consents.html": {**ACCOUNT, "consents": [CONSENT, CONSENT | {"is_external": True, "host": "claude.ai"}]},
-    "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT, "email": "ada@example.org"},
+    "federation/own_consent.html": {**ACCOUNT, "consent": CONSENT | {"is_self_registered": False}, "email": "ada@example.org"},
     "applications/own_applications.html": {
         **ACCOUNT,
         "applications": [{"id": UUID(int=3), "name": "Portal & Shop", "organization": "Acme & Sons", "launch_url": "https://app.example/"}],

@@ -57,6 +57,7 @@ KEPT: Final = {
     "invitations": "pending invitations",
     "mails": "emails that wait, with their sealed tokens",
     "scim_tokens": "keys of directories",
+    "registration_tokens": "keys of programs, which no user can type in again",
     "services": "secrets of applications",
     "users": "passwords",
 }

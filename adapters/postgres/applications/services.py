@@ -16,7 +16,7 @@ from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
 from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model.plans import Entitlement
-from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.model.services import SELF_REGISTERED, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.proofs import Strength
@@ -55,10 +55,13 @@ SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SC
 STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
 # Of a service `v`: an organization registered it. External clients stand in the same table, and in no list of applications.
 REGISTERED: Final = "v.client_uri is null"
-# The name of a service `v` in logs and figures: the host of an external client, which chooses its own name.
-LOGGED_NAME: Final = "coalesce(lower(substring(v.client_uri from '^https://([^/]+)')), v.name)"
+# The name of a service `v` in logs and figures: the host of an external client, which chooses its own name. A client that registered
+# itself has no host.
+LOGGED_NAME: Final = f"""
+    case when v.client_uri is null then v.name
+    else coalesce(lower(substring(v.client_uri from '^https://([^/]+)')), '{SELF_REGISTERED}') end"""
 # They never change, or other statements count them.
-FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count")
+FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count", "registered_with")
 INSERT: Final = STORED.insert("services")
 UPDATE: Final = f"update services set {STORED.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
 # Follows a query `saved` with one of the two.

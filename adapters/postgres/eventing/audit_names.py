@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Row
 from core.eventing.model.audit import ObjectKey
-from core.eventing.model.sentences import SCIM_TOKEN, ObjectName
+from core.eventing.model.sentences import REGISTRATION_TOKEN, SCIM_TOKEN, ObjectName
 from core.kernel.event_catalog import Target
 
 # Each part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is
@@ -35,6 +35,9 @@ _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
         select 'service_account', id::text, name, null from service_accounts where org_id = %(org_id)s and id = any(%(service_account)s)""",
     Target.ROLE: "select 'role', id::text, name, null from organization_roles where org_id = %(org_id)s and id = any(%(role)s)",
     SCIM_TOKEN: "select 'scim_token', id::text, name, null from scim_tokens where org_id = %(org_id)s and id = any(%(scim_token)s)",
+    REGISTRATION_TOKEN: """
+        select 'registration_token', id::text, name, null from registration_tokens
+        where org_id = %(org_id)s and id = any(%(registration_token)s)""",
 }
 # Platform owners see all accounts and organizations. The platform's log is about nothing else that has a name.
 _OF_PLATFORM: Final[Mapping[str, LiteralString]] = {
@@ -113,6 +116,9 @@ FIND_IN_ORGANIZATION: Final = f"""
          where org_id = %(org_id)s and (strpos(lower(name), %(text)s) > 0 or strpos(slug, %(text)s) > 0) limit %(limit)s)
         union all
         (select 'scim_token', id::text from scim_tokens
+         where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)
+        union all
+        (select 'registration_token', id::text from registration_tokens
          where org_id = %(org_id)s and strpos(lower(name), %(text)s) > 0 limit %(limit)s)) matches
     limit %(limit)s"""
 # Accounts by the whole address: the index of addresses has the order of the database.

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.statements import DeliveringRepository
 from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
-from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
@@ -201,6 +201,8 @@ def _credential(caller: Caller) -> tuple[str | None, str | None]:
             return str(caller.key_id), "api_key"
         case ScimClient():
             return str(caller.token_id), "scim_token"
+        case RegistrationClient():
+            return str(caller.token_id), "registration_token"
         case ServiceAccountCaller():
             return str(caller.account_id), "service_account"
     return None, None

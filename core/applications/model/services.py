@@ -139,6 +139,7 @@ class ServiceSettings(ClientSettings):
 
 
 SETTINGS: Final = (*(each.name for each in fields(ServiceSettings) if each.name != "connection_scopes"), *SCOPES)
+SELF_REGISTERED: Final = "Self-registered application"  # the name of a client that registered itself, in place of a host
 # New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
 SettingChanges: TypeAlias = Mapping[str, object]
 
@@ -161,6 +162,7 @@ class Service(ServiceSettings):
     former_secret_expires_at: datetime | None = None
     logo_url: str | None = None  # of an uploaded image
     client_uri: str | None = None  # the address of an external client, or None for a registered application
+    registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
 
     @property

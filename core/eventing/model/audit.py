@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model import accounts
-from core.kernel.callers import Member, OrganizationCaller, Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Member, OrganizationCaller, Person, RegistrationClient, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
@@ -58,7 +58,7 @@ SEARCH_RANGE: Final = timedelta(days=90)  # of a search by text without `since`
 class AuditActor:
     """The actor of an audit entry: an account, a credential, a service account, or an actor without account.
 
-    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `system` or `anonymous`. `name` is the name
+    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `registration_token`, `system` or `anonymous`. `name` is the name
     that a service account had when it acted.
     """
 
@@ -105,6 +105,8 @@ def caller_kind(caller: Caller) -> str:
             return "api_key"
         case ScimClient():
             return "scim_token"
+        case RegistrationClient():
+            return "registration_token"
     return SYSTEM.kind if caller.address is None else ANONYMOUS.kind
 
 

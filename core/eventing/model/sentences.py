@@ -18,11 +18,13 @@ from core.kernel.event_catalog import EVENT_KINDS, Target
 from core.kernel.event_sentences import SENTENCES
 from core.kernel.values import parse_id
 
-SCIM_TOKEN: Final = "scim_token"  # noqa: S105  # the kind of an actor, which is the target of no entry
+# The kinds of actors that are the target of no entry
+SCIM_TOKEN: Final = "scim_token"  # noqa: S105
+REGISTRATION_TOKEN: Final = "registration_token"  # noqa: S105
 NAMED_KINDS: Final = frozenset(
     {
         *(Target.USER, Target.SERVICE, Target.ORGANIZATION, Target.PLAN, Target.API_KEY, Target.API_RESOURCE),
-        *(Target.SERVICE_ACCOUNT, Target.GROUP, Target.ROLE, SCIM_TOKEN),
+        *(Target.SERVICE_ACCOUNT, Target.GROUP, Target.ROLE, SCIM_TOKEN, REGISTRATION_TOKEN),
     }
 )
 # The details with ids of objects that have names.
@@ -53,6 +55,7 @@ _ACTORS: Final[Mapping[str, str]] = {
     "anonymous": "Someone who was not signed in",
     "api_key": "An API key",
     SCIM_TOKEN: "The directory",
+    REGISTRATION_TOKEN: "A client with a registration token",
     "service_account": "A service account",
 }
 _FIELD: Final = re.compile(r"\{([a-z_.]+)\}")

@@ -9,7 +9,6 @@ from uuid import UUID
 from core.applications.model.services import Service
 from core.federation.oauth import external_clients
 from core.federation.oauth.model import clients as clients_model
-from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.clients import (
     TOKEN_PATH,
     AssertionKeyUnknown,
@@ -18,6 +17,7 @@ from core.federation.oauth.model.clients import (
     OAuthClient,
     check_claims,
 )
+from core.federation.oauth.model.external_clients import is_external
 from core.kernel import scannable_secrets
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
@@ -43,10 +43,10 @@ async def identify_client(
         subject = ports.client_assertions.subject(credentials.assertion)
         if client_id not in (None, subject):
             raise ClientInvalid
-        if is_address(subject):
+        if is_external(subject):
             return await _authenticate_external(ports, replace(credentials, client_id=subject), base_url, limit)
         return await _authenticate_by_assertion(ports, subject or "", credentials.assertion, base_url, limit)
-    if is_address(client_id):
+    if is_external(client_id):
         return await _authenticate_external(ports, credentials, base_url, limit)
     if client_id is None:
         return refuse(ClientInvalid) if credentials.secrets else None
@@ -83,7 +83,7 @@ async def identify_client_or_program(
             return await statements.program_clients.by_secret(
                 client_id or refuse(ClientInvalid), secret_hashes, limit, ports.clock.now()
             ) or refuse(ClientInvalid)
-    if credentials.assertion is not None and not is_address(ports.client_assertions.subject(credentials.assertion)):
+    if credentials.assertion is not None and not is_external(ports.client_assertions.subject(credentials.assertion)):
         subject = ports.client_assertions.subject(credentials.assertion)
         client_id = parse_id(credentials.client_id or subject or "") or refuse(ClientInvalid)
         async with ports.storage.reading() as read:

@@ -33,7 +33,6 @@ from core.federation.oauth import consents, external_clients, requests
 from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
-from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
@@ -57,7 +56,7 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     normalize_user_code,
 )
-from core.federation.oauth.model.external_clients import facts_of, narrow
+from core.federation.oauth.model.external_clients import facts_of, is_external, narrow
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
 from core.kernel.access import BlockedByDirectory, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
@@ -110,7 +109,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 
 async def _find_client(ports: Ports, read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext]:
     """Return the application that the device runs. An external client must be stored: a device shows no page that could introduce it."""
-    if is_address(request.client_id):
+    if is_external(request.client_id):
         return await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
     try:
         return await requests.find_service(read, request) or refuse(ApplicationMissing)

@@ -12,7 +12,6 @@ from core.applications.model.registered_uris import POST_LOGOUT_REDIRECT_URIS, U
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication.model.openid import IdTokenHint
 from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
-from core.federation.oauth.model.client_documents import is_address
 from core.federation.oauth.model.end_session import (
     END_SESSION_PATH,
     ApplicationReturn,
@@ -21,6 +20,7 @@ from core.federation.oauth.model.end_session import (
     PostLogoutClientMissing,
     PostLogoutRedirectUriNotRegistered,
 )
+from core.federation.oauth.model.external_clients import is_external
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
@@ -52,8 +52,8 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
         client = None if client_id in (None, FRONTEND_CLIENT_ID) else await _find_client(read, client_id or "")
         is_proven = hint is not None and session_cookie is not None and await _is_of_browser(read, hint, session_cookie)
     # An external client has no page after a sign-out, so its hint alone says who asks.
-    is_external = hint is not None and is_address(hint.client_id)
-    if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None and not is_external:
+    is_of_external = hint is not None and is_external(hint.client_id)
+    if request.client_id not in (None, FRONTEND_CLIENT_ID) and client is None and not is_of_external:
         raise ServiceNotFound
     service = None if client is None else client[0]
     target = refusal = None

@@ -11,6 +11,7 @@ from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.programs.model.api_resources import ApiResource
+from core.programs.model.external_clients import client_label
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:
@@ -20,7 +21,7 @@ def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], gra
     """
     details: dict[str, Any] = {**service_details(service), "service_id": str(service.id), "scopes": [name.value for name in scope]}
     if service.client_uri is not None:
-        details["client"] = service.client_uri
+        details["client"] = client_label(service.client_uri)
     if grant.api is not None:
         details["api_resources"] = [{"identifier": grant.resource, "scopes": list(grant.api.scope)}]
     return Event(EVENT_KINDS["consent.granted"], str(user_id), org_id=service.org_id, details=details)
@@ -38,7 +39,7 @@ def consent_withdrawn(consent: Consent, user_id: UUID) -> Event:
         "scopes": [name.value for name in consent.scope],
     }
     if consent.client_uri is not None:
-        details["client"] = consent.client_uri
+        details["client"] = client_label(consent.client_uri)
     if consent.apis:
         details["api_resources"] = [{"identifier": api.identifier, "scopes": [scope.name for scope in api.scopes]} for api in consent.apis]
     return Event(EVENT_KINDS["consent.withdrawn"], str(user_id), org_id=consent.org_id, details=details)
@@ -50,7 +51,7 @@ def external_grant_ended(resource: ApiResource, grant: ExternalGrant) -> Event:
         "identifier": resource.identifier,
         "name": resource.name,
         "api_resource_id": str(resource.id),
-        "client": grant.client_uri,
+        "client": client_label(grant.client_uri),
         "client_name": grant.client_name,
         "scopes": list(grant.scopes),
     }

@@ -6,12 +6,13 @@ stored with the first consent (`store`). From then on the client is an applicati
 security #external-clients).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.tokens import signing_keys
+from core.federation.oauth import client_registration
 from core.federation.oauth.model import client_documents, external_clients
 from core.federation.oauth.model.authorization import Authorization
 from core.federation.oauth.model.client_documents import (
@@ -21,6 +22,7 @@ from core.federation.oauth.model.client_documents import (
     ClientDocumentUnavailable,
     host_of,
 )
+from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import TOKEN_PATH, ClientCredentials
 from core.federation.oauth.model.external_clients import (
     OF_ORGANIZATION,
@@ -47,6 +49,7 @@ from ports.storage import Reading, Transaction
 class ExternalClient:
     """An external client in a request, with the API resource that it asks for.
 
+    `registered` is the client with its metadata, if it registered itself. They count only for a user who is signed in, as a document.
     With a `failure`, its document is not available now, and the stored one is good only for users who agreed before.
     """
 
@@ -54,32 +57,48 @@ class ExternalClient:
     context: ServiceContext
     api: ApiResource
     failure: Refusal | None = None
+    registered: Service | None = None
 
 
 async def find(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
-    """Return the client before its document is known, if the API resource admits its host.
+    """Return the client before its document is known, if the API resource admits its host, or clients that registered themselves.
 
-    Raises: ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted.
+    Raises: ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted.
     """
-    client_documents.check_address(address, ports.policy)
+    if not is_sealed(address):
+        client_documents.check_address(address, ports.policy)
+    elif not has_sealed_form(address):
+        raise SealedClientInvalid
     target = None if resource is None else await api_resources.find_for_external(ports, read, resource)
     if target is None:
         raise ClientResourceUnknown
     api = target.resource
     if not admits(api.external_clients, client_host(address)):
-        raise ClientNotAdmitted(host_of(address))
+        raise ClientNotAdmitted(None if is_sealed(address) else host_of(address))
     service = external_clients.draft_service(address, api, ports.clock.now())
     context = external_clients.context_of(service, target.org_slug, has_sign_in_policy=target.has_sign_in_policy)
-    return ExternalClient(service, context, external_clients.narrow(api))
+    client = ExternalClient(service, context, external_clients.narrow(api))
+    return replace(client, registered=await _find_registered(ports, read, client)) if is_sealed(address) else client
+
+
+async def _find_registered(ports: Ports, read: Reading, client: ExternalClient) -> Service:
+    """Return the client that registered itself, as it is stored, or else as its client id has it. Raises: SealedClientInvalid."""
+    stored = await read.services.client_by_id(client.api.org_id, client.service.id)
+    if stored is not None:
+        return stored[0]
+    document = client_registration.open_new(ports, client.context.client_name)
+    return external_clients.to_service(document, client.api, ports.clock.now())
 
 
 async def load(ports: Ports, visitor: Visitor, client: ExternalClient) -> ExternalClient:
-    """Return the client with its document, for a user who is signed in.
+    """Return the client with its document, or with the metadata that it registered, for a user who is signed in.
 
     If the document is not available, the stored one is used for a while. Then `failure` says why.
 
     Raises: ClientDocumentUnavailable, ClientDocumentsLimited.
     """
+    if client.registered is not None:
+        return _with_service(client, client.registered)
     now, cached = ports.clock.now(), ports.client_documents.cached(client.context.client_name)
     if cached is not None:
         return _with_service(client, external_clients.to_service(cached, client.api, now))
@@ -124,7 +143,7 @@ async def find_stored(ports: Ports, read: Reading, address: str, resource: str |
     """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
     try:
         client = await find(ports, read, address, resource)
-    except (ClientAddressInvalid, ClientResourceUnknown, ClientNotAdmitted):
+    except (ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted):
         raise ClientInvalid from None
     return await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
 
@@ -160,20 +179,37 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
             service, context = await find_stored(ports, read, address, credentials.resource)
             return service, context, await read.external_clients.has_consents(service.org_id, service.id)
         found = await read.external_clients.of_secret(address, digest(credentials.grant), now)
-    return found or await _identify_by_token(ports, address, credentials.grant)
+    found = found or await _identify_by_token(ports, address, credentials.grant)
+    if found is None and is_sealed(address):
+        await _require_known(ports, address)
+    return found or refuse(ExternalGrantUnknown)
 
 
-async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool]:
-    """Return the client with this address that got this access token. Raises: ExternalGrantUnknown."""
+async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool] | None:
+    """Return the client with this address that got this access token, or None."""
     try:
         claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
     except Unauthenticated:
-        raise ExternalGrantUnknown from None
+        return None
     if not isinstance(claims, Claims) or claims.client_uri != address or claims.org_id is None or claims.client_id is None:
-        raise ExternalGrantUnknown
+        return None
     async with ports.storage.reading() as read:
-        client = await read.services.client_by_id(claims.org_id, claims.client_id) or refuse(ExternalGrantUnknown)
-    return *client, True
+        client = await read.services.client_by_id(claims.org_id, claims.client_id)
+    return None if client is None else (*client, True)
+
+
+async def _require_known(ports: Ports, client_id: str) -> None:
+    """Check that a client with this sealed client id can get tokens: it is stored, or could be. Raises: ClientInvalid.
+
+    A client that is told so registers again. For one that is known, only its code or token is wrong.
+    """
+    try:
+        document = client_registration.open_sealed(ports, client_id)
+        async with ports.storage.reading() as read:
+            if not await read.external_clients.is_known(client_id, document.fetched_at):
+                client_registration.open_new(ports, client_id)
+    except SealedClientInvalid:
+        raise ClientInvalid from None
 
 
 async def assertion_audiences(ports: Ports, service: Service, issuer: str) -> frozenset[str]:

@@ -30,8 +30,9 @@ from core.federation.oauth.model.authorization import (
     RedirectUriNotRegistered,
     choose_redirect_uri,
 )
-from core.federation.oauth.model.client_documents import ClientDocumentUnavailable, is_address
-from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of
+from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
+from core.federation.oauth.model.client_registration import SealedClientInvalid
+from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
 from core.federation.oauth.model.pushed_requests import (
@@ -104,7 +105,7 @@ async def check(
     async with ports.storage.reading() as read:
         if request.request_uri is not None and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)
-        if is_address(request.client_id):
+        if is_external(request.client_id):
             external = await external_clients.find(ports, read, _address_of(request), request.resource)
             client = None
         else:
@@ -155,7 +156,7 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     request_uri = request.request_uri or ""
     if not is_pushed(request_uri):
         return request
-    client_uri = request.client_id if is_address(request.client_id) else None
+    client_uri = request.client_id if is_external(request.client_id) else None
     client_id = None if client_uri is not None else parse_client_id(request.client_id)
     parameters = await read.pushed_requests.load(hash_of(request_uri), client_id, ports.clock.now(), client_uri)
     return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
@@ -287,11 +288,11 @@ async def load(ports: Ports, flow: Flow, base_url: str, visitor: Visitor | None 
     If it has more requirements than when the flow began, a trusted device no longer skips the second factor.
 
     Raises: FlowEnded if the application no longer accepts the request; ClientDocumentUnavailable, ClientDocumentsLimited,
-    ClientRedirectUnknown, which the user must see, because the sign-in was right.
+    SealedClientInvalid, ClientRedirectUnknown, which the user must see, because the sign-in was right.
     """
     try:
         waiting = await check(ports, _request_of(flow), base_url, visitor)
-    except (ClientDocumentUnavailable, ClientDocumentsLimited, ClientRedirectUnknown):
+    except (ClientDocumentUnavailable, ClientDocumentsLimited, SealedClientInvalid, ClientRedirectUnknown):
         raise
     except Refusal:
         raise FlowEnded from None

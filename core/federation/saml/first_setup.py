@@ -63,7 +63,7 @@ async def create_service(
     configuration = await saml.prepare(ports, described)
 
     async def create(slug: Slug) -> Service:
-        draft = services.draft(ports, caller, slug, name, ServiceType.WEB, {})
+        draft = services.draft(ports, caller.acts_in.id, slug, name, ServiceType.WEB, {})
         certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
         async with ports.storage.transaction(by=caller) as tx:
             created = await services.add(tx, caller, draft)

@@ -1,7 +1,7 @@
 """The policy of an API resource about external clients: programs that no organization registered.
 
 An external client is named by the https address of its client ID metadata document, or by a sealed copy of
-its metadata. The policy decides by the host of the address, because the host is all that the client proves.
+the metadata that it registered. The policy decides by the host of the address, because the host is all that the client proves.
 """
 
 from collections.abc import Collection
@@ -12,6 +12,7 @@ from typing import Final
 from core.kernel import uris
 from core.kernel.errors import Invalid
 
+LABEL_LENGTH: Final = 64  # of the start of a sealed client id: its random part is in it
 MAX_CLIENT_HOSTS: Final = 50  # of an API resource
 
 
@@ -81,6 +82,11 @@ def client_host(address: str) -> str | None:
     """Return the host of a client's address in A-labels and lower case, with a port other than 443, or None if it is not https."""
     start = uris.start_of(address)
     return start.removeprefix("https://").removesuffix("/") if start and start.startswith("https://") else None
+
+
+def client_label(client_uri: str) -> str:
+    """Return the text that events name a client by: its address, or the start of the client id of a client that registered itself."""
+    return client_uri if client_host(client_uri) else f"{client_uri[:LABEL_LENGTH]}..."
 
 
 def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> ExternalClientPolicy:

@@ -190,6 +190,7 @@ _FOR_PROGRAMS: Final = (
     "/webhooks/",
     "/auth/token",
     "/auth/par",
+    "/auth/register",
     "/auth/revoke",
     "/auth/introspect",
     "/auth/userinfo",

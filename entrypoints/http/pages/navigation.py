@@ -76,7 +76,14 @@ OF_ORGANIZATION: Final[Sequence[Group]] = (
     (
         "Applications",
         (
-            _page("Applications", "squares-2x2", "/applications", Capability.SERVICES_VIEW),
+            Entry(
+                "Applications",
+                "squares-2x2",
+                (
+                    Tab("Applications", "/applications", Capability.SERVICES_VIEW),
+                    Tab("Registration tokens", "/registration-tokens", Capability.SERVICES_CREATE),
+                ),
+            ),
             _page("API resources", "cube", "/api-resources", Capability.RESOURCES_VIEW),
             _page("Service accounts", "cpu-chip", "/service-accounts", Capability.SERVICE_ACCOUNTS_MANAGE),
             _page("Webhooks", "bolt", "/webhooks", Capability.WEBHOOKS_MANAGE),

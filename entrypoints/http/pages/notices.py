@@ -137,6 +137,7 @@ NOTICES: Final = {
     "organization-saved": "Organization saved.",
     "ownership-transferred": "Ownership transferred. You are an admin now.",
     "token-revoked": "SCIM token revoked.",
+    "registration-token-deleted": "Registration token deleted.",
     "directory-groups-on": "Directory groups switched on.",
     "directory-groups-off": "Directory groups switched off.",
     "group-created": "Group created. Add its first user.",

@@ -168,6 +168,9 @@ class ExternalClientsRead(Protocol):
         Used ones count, so that a second use is noticed.
         """
 
+    async def is_known(self, client_uri: str, registered_at: datetime) -> bool:
+        """Return whether an organization stores the client with this sealed client id, which registered itself at that time."""
+
     async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
         """Return whether a user agrees to the client now."""
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from core.federation.oauth.model import client_documents
-from core.federation.oauth.model.client_documents import ClientAddressInvalid, ClientDocument, ClientDocumentUnavailable, ClientMethod
+from core.federation.oauth.model.client_documents import ClientAddressInvalid, ClientDocument, ClientDocumentUnavailable
+from core.federation.oauth.model.client_metadata import ClientMethod
 from core.kernel.policy import Policy
 from tests.support.rows import NOW
 

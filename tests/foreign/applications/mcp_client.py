@@ -1,4 +1,4 @@
-"""Call the tools of an MCP server with a token, with the client of the package mcp. Print a line for each."""
+"""Call the tools of an MCP server with each of these tokens, with the client of the package fastmcp. Print a line for each call."""
 
 import asyncio
 import sys
@@ -6,14 +6,17 @@ import sys
 from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
 
+TOOLS = ("list_notes", "add_note")
 
-async def main(address: str, token: str, *tools: str) -> None:
-    async with Client(address, auth=BearerAuth(token)) as client:
-        for tool in tools:
-            try:
-                print((await client.call_tool(tool)).content[0].text)
-            except Exception as error:
-                print(f"refused: {type(error).__name__}")
+
+async def main(address: str, *tokens: str) -> None:
+    for token in tokens:
+        async with Client(address, auth=BearerAuth(token)) as client:
+            for tool in TOOLS:
+                try:
+                    print((await client.call_tool(tool)).content[0].text)
+                except Exception as error:
+                    print(f"refused: {type(error).__name__}")
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -9,9 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
-import fastmcp
 import mcp
-from fastmcp.client.auth import OAuth
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
@@ -68,6 +66,9 @@ async def connect_mcp():
 
 @asynccontextmanager
 async def connect_fastmcp():
+    import fastmcp
+    from fastmcp.client.auth import OAuth
+
     # It opens the address with the program in the variable BROWSER.
     async with fastmcp.Client(ADDRESS, auth=OAuth(client_metadata_url=CLIENT_ID, callback_port=PORT)) as client:
         yield client

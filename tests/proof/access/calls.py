@@ -55,7 +55,7 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller, pat
     things = {**caller.things, **filled(request.things, caller.things)}
     path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(things[match[1]], safe=""), rule)
     query = urlencode(filled(request.query, things), doseq=True)
-    headers, raw = {**caller.headers, **request.headers}, None
+    headers, raw = {**caller.headers, **filled(request.headers, things)}, None
     cookies = {**caller.cookies, **filled(request.cookies, things)}
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())

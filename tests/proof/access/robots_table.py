@@ -98,6 +98,9 @@ GET    {org}/audit-log/<entry_id>             200  200  403  200  403  403*
 GET    {org}/audit-log/event-types            200  200  403  200  403  403*
 
 POST   {org}/services                         403  403  403  200  403  403*
+POST   {org}/registration-tokens              403  403  403  201  403  403*
+GET    {org}/registration-tokens              200  200  403  200  403  403*
+DELETE {registration-token}                   403  403  403  204  403  403*
 GET    {org}/services                         200  200  200  200  403  403*
 GET    {service}                              200  200  200  200  403  403*
 PATCH  {service}                              403  403  403  200  403  403*

@@ -95,6 +95,7 @@ POST   /api/auth/resend-verification          200  200  200  200  200  200  200 
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token#code                       200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
+POST   /auth/register                         201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/userinfo                         401  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  403  401  403
 POST   /auth/revoke                           200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -249,6 +250,9 @@ GET    {org}/audit-log/<entry_id>             401  403  403  403  403  200  200 
 GET    {org}/audit-log/event-types            401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/services                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/registration-tokens              401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/registration-tokens              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {registration-token}                   401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/services                         401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {service}                              401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 PATCH  {service}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
@@ -791,6 +795,7 @@ SHORT: Final = {
     "{robot}": PLATFORM_ACCOUNT,
     "{own-token}": "/api/user/personal-tokens/<personal_token_id>",
     "{reauthentication-options}": "/api/auth/reauthenticate/passkey/options",
+    "{registration-token}": f"{ORG}/registration-tokens/<registration_token_id>",
     "{member-token}": f"{ORG}/personal-tokens/<personal_token_id>",
     "{saml}": "/saml/<org_slug>/<service_slug>",
     "{role}": f"{SERVICE}/roles/<role_slug>",
@@ -1032,6 +1037,11 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {ORG}/webhooks/<webhook_id>/deliveries/resend-failed": Request({}),
     f"PATCH {ORG}/webhooks/<webhook_id>": Request({"name": "A New Name"}),
     f"POST {ORG}/scim-tokens": Request({"name": "Another"}),
+    f"POST {ORG}/registration-tokens": Request({"name": "Another"}),
+    "POST /auth/register": Request(
+        {"client_name": "Another", "redirect_uris": ["https://anywhere.example/callback"]},
+        headers={"Authorization": "Bearer {registration_token}"},
+    ),
     "POST /scim/v2/Users": Request({"schemas": [USER_URN], "userName": "newcomer@anywhere.example", "displayName": "A New Name"}),
     "PUT /scim/v2/Users/<user_id>": Request({"schemas": [USER_URN], "userName": "{own_email}", "displayName": "A New Name"}),
     "PATCH /scim/v2/Users/<user_id>": Request(
@@ -1236,6 +1246,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
+    f"POST {PAGES_OF_ORG}/registration-tokens": Request(form={**OF_THE_SESSION, "name": "Another", "uses": "2"}),
+    f"POST {PAGES_OF_ORG}/registration-tokens/<registration_token_id>/delete": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/directory": Request(form={**OF_THE_SESSION, "name": "Another"}),
     f"POST {PAGES_OF_ORG}/directory/tokens/<token_id>/revoke": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/directory/blocks/<user_id>/remove": Request(

@@ -165,6 +165,7 @@ RIGHTS: Final[Mapping[str, Callable[[Robot, Gain], bool]]] = {
     "group_members": with_grant(Capability.GROUPS_MANAGE),
     "service_groups_assigned": with_grant(Capability.END_USERS_MANAGE),
     "scim_tokens": with_grant(Capability.INTEGRATIONS_MANAGE),
+    "registration_tokens": with_grant(Capability.SERVICES_CREATE),
     "webhooks": with_grant(Capability.WEBHOOKS_MANAGE),
     "service_claims": with_grant(Capability.SERVICES_MANAGE),
     "group_attribute_values": lambda robot, gain: loses_values(gain) or has_grant(robot, Capability.GROUPS_MANAGE),

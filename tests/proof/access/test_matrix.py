@@ -139,6 +139,7 @@ ORGANIZATION_NOT_IN_THE_PATH = {
     "POST /auth/device/code": "the service (security T-5)",
     "POST /auth/token": "the context of the session, or the service",
     "POST /auth/par": "the service",
+    "POST /auth/register": "the organization of the registration token",
     "GET /auth/authorize": "the service",
     "POST /auth/authorize": "the service",
     "POST /auth/device/verify": "the organization of the device",

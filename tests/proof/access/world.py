@@ -36,6 +36,8 @@ from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
+from core.programs.model.registration_tokens import RegistrationToken
+from core.programs.model.registration_tokens import new_token as new_registration_token
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
 from core.tenancy.model.domains import DomainClaim
@@ -602,6 +604,7 @@ async def _add_tenant(
         **email_sign_in,
         **service_things,
         **directory,
+        **await _add_registration_token(ports, organization, owner),
         "resource_id": str(resource),
         "external_client_id": str(external_client_id(org, address_at(slug))),
         "external_access_token": external.access_token,
@@ -881,6 +884,24 @@ async def _add_api_resource(pool: Pool, organization: Organization, service: UUI
     await run_sql(pool, "update api_resource_clients set own_scopes = %s where resource_id = %s", list(scopes), resource)
     await run_sql(pool, "insert into api_resource_assignments values (%s, %s, %s, now())", organization.id, resource, user.id)
     return resource
+
+
+async def _add_registration_token(ports: Ports, organization: Organization, owner: Account) -> Mapping[str, str]:
+    """Add a registration token. Return its id and its secret."""
+    secret, prefix = new_registration_token()
+    token = RegistrationToken(
+        id=new_id(),
+        org_id=organization.id,
+        name=f"{organization.slug} registrations",
+        prefix=prefix,
+        uses_left=100,
+        expires_at=None,
+        created_by=owner.id,
+        created_at=ports.clock.now(),
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.registration_tokens.add(token, digest(secret))
+    return {"registration_token_id": str(token.id), "registration_token": secret}
 
 
 async def _add_keys(ports: Ports, organization: Organization, services: tuple[UUID, UUID], owner: Account) -> Mapping[str, str]:

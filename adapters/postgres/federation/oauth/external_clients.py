@@ -33,6 +33,11 @@ class ExternalClients(Repository):
             join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true"""
         return await self._one(lambda row: (*to_client(row), row[-1]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now)
 
+    async def is_known(self, client_uri: str, registered_at: datetime) -> bool:
+        # The index is on the time.
+        sql = "select 1 from services where client_uri = %(client_uri)s and document_fetched_at = %(registered_at)s limit 1"
+        return await self._exists(sql, client_uri=client_uri, registered_at=registered_at)
+
     async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
         sql = "select 1 from consents where org_id = %(org_id)s and service_id = %(service_id)s limit 1"
         return await self._exists(sql, org_id=org_id, service_id=service_id)

@@ -9,21 +9,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from core.applications.model import client_settings
 from core.applications.model.client_settings import Jwk
+from core.federation.oauth.model.client_metadata import (
+    ClientMethod,
+    MetadataFlaw,
+    parse_keys,
+    parse_metadata,
+    read_text,
+    read_texts,
+)
 from core.kernel import uris
-from core.kernel.errors import Invalid, Refusal
-from core.kernel.outbound import KeyPortNotAllowed
+from core.kernel.errors import Invalid
 from core.kernel.policy import Policy
-from core.kernel.values import is_printable, is_visible
 
 MAX_ADDRESS_LENGTH: Final = 500
-MAX_NAME_LENGTH: Final = 100
-MAX_REDIRECT_URIS: Final = 50
 FETCH_WITHIN: Final = 3.0  # seconds
 # How long a document is used without a new request. Its own headers decide between these two.
 MIN_FRESH: Final = timedelta(minutes=5)
@@ -32,13 +34,6 @@ MAX_FRESH: Final = timedelta(hours=24)
 USABLE_FOR: Final = timedelta(days=7)
 _JSON: Final = re.compile(r"application/(?:json|[a-z0-9.-]+\+json)")
 _SECRETS: Final = frozenset({"client_secret", "client_secret_expires_at"})
-
-
-class ClientMethod(StrEnum):
-    """How an external client authenticates. It has no secret that we could know."""
-
-    NONE = "none"
-    PRIVATE_KEY_JWT = "private_key_jwt"
 
 
 class ClientAddressInvalid(Invalid):
@@ -142,79 +137,28 @@ def parse_document(address: str, media_type: str, body: bytes, policy: Policy, n
         raise ClientDocumentUnavailable(host, "is not a JSON object")
     try:
         return _parse_members(address, members, policy, now)
-    except _Flaw as flaw:
+    except MetadataFlaw as flaw:
         raise ClientDocumentUnavailable(host, str(flaw)) from None
-
-
-class _Flaw(Exception):
-    """The reason why a document is refused, as the rest of a sentence about it."""
 
 
 def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now: datetime) -> ClientDocument:
     if members.get("client_id") != address:
-        raise _Flaw("has another client_id than its own address")
+        raise MetadataFlaw("has another client_id than its own address")
     if _SECRETS & members.keys():
-        raise _Flaw("has a client secret, which a published description must not have")
-    redirect_uris = _parse_redirect_uris(members.get("redirect_uris"))
-    grants, responses = _texts(members, "grant_types"), _texts(members, "response_types")
-    if "authorization_code" not in (grants or ("authorization_code",)) or "code" not in (responses or ("code",)):
-        raise _Flaw("does not ask for the authorization code flow")
-    jwks, jwks_uri = _parse_keys(members, policy)
+        raise MetadataFlaw("has a client secret, which a published description must not have")
+    metadata, (jwks, jwks_uri) = parse_metadata(members), parse_keys(members, policy)
     method = _method(members, has_keys=jwks is not None or jwks_uri is not None)
     uses_keys = method is ClientMethod.PRIVATE_KEY_JWT
-    is_local = any(not uri.startswith("https://") for uri in redirect_uris)
     return ClientDocument(
         address=address,
-        name=_parse_name(members.get("client_name")),
-        redirect_uris=redirect_uris,
+        name=metadata.name,
+        redirect_uris=metadata.redirect_uris,
         method=method,
         fetched_at=now,
-        is_native=is_local or members.get("application_type") == "native",
+        is_native=metadata.is_native,
         jwks=jwks if uses_keys else None,
         jwks_uri=jwks_uri if uses_keys else None,
     )
-
-
-def _parse_name(name: object) -> str:
-    if not isinstance(name, str) or not is_visible(name):
-        raise _Flaw("has no client_name")
-    name = " ".join(name.split())
-    if len(name) > MAX_NAME_LENGTH or not is_printable(name):
-        raise _Flaw(f"has a client_name with more than {MAX_NAME_LENGTH} characters, or with control characters")
-    return name
-
-
-def _parse_redirect_uris(values: object) -> tuple[str, ...]:
-    """Return the redirect URIs. Those of native applications can have a private-use scheme, or http on the loopback interface."""
-    if not isinstance(values, list) or not 0 < len(values) <= MAX_REDIRECT_URIS or not all(isinstance(uri, str) for uri in values):
-        raise _Flaw(f"does not have 1 to {MAX_REDIRECT_URIS} redirect_uris")
-    if any(uris.native_flaw(uri) for uri in values):
-        raise _Flaw("has a redirect URI that is not allowed")
-    return tuple(dict.fromkeys(values))
-
-
-def _parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[Jwk, ...] | None, str | None]:
-    jwks, jwks_uri = members.get("jwks"), members.get("jwks_uri")
-    if jwks is not None and jwks_uri is not None:
-        raise _Flaw("has both jwks and jwks_uri")
-    if jwks_uri is not None:
-        if not isinstance(jwks_uri, str):
-            raise _Flaw("has a jwks_uri that is not a text")
-        jwks_uri = uris.canonicalize(jwks_uri)
-        try:
-            client_settings.check_keys_uri(jwks_uri, policy)
-        except (client_settings.ClientKeysUriInvalid, KeyPortNotAllowed):
-            raise _Flaw("has a jwks_uri that is not allowed") from None
-        return None, jwks_uri
-    if jwks is None:
-        return None, None
-    keys = jwks.get("keys") if isinstance(jwks, dict) else None
-    if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
-        raise _Flaw("has jwks that are not a set of keys")
-    try:
-        return client_settings.parse_keys(keys), None
-    except Refusal:
-        raise _Flaw("has keys that are not allowed") from None
 
 
 def _method(members: Mapping[str, Any], *, has_keys: bool) -> ClientMethod:
@@ -222,27 +166,16 @@ def _method(members: Mapping[str, Any], *, has_keys: bool) -> ClientMethod:
 
     Some documents list all methods as the client would know them from the metadata of a server.
     """
-    named = members.get("token_endpoint_auth_method")
-    if named is not None and not isinstance(named, str):
-        raise _Flaw("has a token_endpoint_auth_method that is not a text")
-    several = _texts(members, "token_endpoint_auth_methods_supported")
+    named = read_text(members, "token_endpoint_auth_method")
+    several = read_texts(members, "token_endpoint_auth_methods_supported")
     methods = (named,) if named is not None else several or ((ClientMethod.PRIVATE_KEY_JWT if has_keys else ClientMethod.NONE),)
     if ClientMethod.PRIVATE_KEY_JWT in methods and has_keys:
         return ClientMethod.PRIVATE_KEY_JWT
     if ClientMethod.NONE in methods:
         return ClientMethod.NONE
     if ClientMethod.PRIVATE_KEY_JWT in methods:
-        raise _Flaw("names private_key_jwt, but has no keys")
-    raise _Flaw("names no method of authentication that a published client can use: private_key_jwt or none")
-
-
-def _texts(members: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    values = members.get(name)
-    if values is None:
-        return None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise _Flaw(f"has {name} that are not a list of texts")
-    return tuple(values)
+        raise MetadataFlaw("names private_key_jwt, but has no keys")
+    raise MetadataFlaw("names no method of authentication that a published client can use: private_key_jwt or none")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

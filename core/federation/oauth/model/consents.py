@@ -5,9 +5,9 @@ from datetime import datetime
 from uuid import UUID
 
 from core.authentication.model.openid import Scope
+from core.federation.oauth.model.external_clients import known_name
 from core.kernel.errors import NotFound
 from core.programs.model.api_resources import ResourceAccess
-from core.programs.model.external_clients import client_host
 
 
 class ConsentNotFound(NotFound):
@@ -29,10 +29,10 @@ class Consent:
     granted_at: datetime  # UTC; when the user last agreed to a new scope
     last_sign_in_at: datetime | None = None  # UTC; at the application
     last_used_at: datetime | None = None  # UTC; when the application last got a token; None if its sessions have ended long ago
-    client_uri: str | None = None  # the address of an external client
+    client_uri: str | None = None  # the client id of an external client
     apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
 
     @property
-    def client_host(self) -> str | None:
-        """The host of an external client, or None for an application, and for a client that registered itself."""
-        return None if self.client_uri is None else client_host(self.client_uri)
+    def known_name(self) -> str | None:
+        """The name of an external client that it did not choose, or None for an application."""
+        return None if self.client_uri is None else known_name(self.client_uri)

@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import Final
 from uuid import uuid5
 
-from core.applications.model.services import Service, ServiceType
+from core.applications.model.services import SELF_REGISTERED, Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
-from core.federation.oauth.model.client_documents import ClientDocument, ClientMethod, authentication_of, host_of
+from core.federation.oauth.model.client_documents import ClientDocument, authentication_of, host_of, is_address
+from core.federation.oauth.model.client_metadata import ClientMethod
+from core.federation.oauth.model.client_registration import is_sealed
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import external_client_id
@@ -35,8 +37,13 @@ class ClientResourceUnknown(Invalid):
 class ClientNotAdmitted(Forbidden):
     """The organization does not let this application use its API. Ask its administrators to allow the host of the application."""
 
-    def __init__(self, host: str) -> None:
-        super().__init__(f"The organization does not let applications of {host} use its API. Ask its administrators to allow this host.")
+    def __init__(self, host: str | None) -> None:
+        """`host` is None for an application that registered itself."""
+        super().__init__(
+            "The organization does not let applications that registered themselves use its API. Ask its administrators to allow them."
+            if host is None
+            else f"The organization does not let applications of {host} use its API. Ask its administrators to allow this host."
+        )
 
 
 class ClientDocumentsLimited(Limited):
@@ -51,15 +58,25 @@ class ExternalGrantUnknown(GrantInvalid):
     """This code or token was not issued to the client with this address. Start a new sign-in."""
 
 
+def is_external(client_id: str | None) -> bool:
+    """Return whether a client id is that of an external client: the address of its document, or a sealed copy of its metadata."""
+    return is_address(client_id) or is_sealed(client_id)
+
+
+def known_name(client_uri: str) -> str:
+    """Return the name of an external client that it did not choose: its host, or that it registered itself."""
+    return SELF_REGISTERED if is_sealed(client_uri) else host_of(client_uri)
+
+
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
-    """Return the external client at this address before its document is known: it is named by its host, and nothing is sent to it."""
+    """Return the external client with this client id before its metadata count: `known_name` names it, and nothing is sent to it."""
     id_ = external_client_id(api.org_id, address)
-    slug = _NOT_IN_SLUG.sub("-", host_of(address))[:50].strip("-")
+    slug = _NOT_IN_SLUG.sub("-", "registered" if is_sealed(address) else host_of(address))[:50].strip("-")
     return Service(
         id=id_,
         org_id=api.org_id,
         slug=Slug(f"{slug}-{id_.hex[:12]}"),
-        name=host_of(address),
+        name=known_name(address),
         service_type=ServiceType.SPA,
         client_id=id_,
         credential_id=uuid5(id_, "credential"),
@@ -127,15 +144,19 @@ def choose_redirect_uri(service: Service, redirect_uri: str | None) -> str:
     """Return the redirect URI for the code. Raises: RedirectUriNotRegistered."""
     published = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
     if redirect_uri is None or published is None:
-        raise ClientRedirectUnknown(host_of(service.client_uri or ""))
+        raise ClientRedirectUnknown(service.client_uri or "")
     return redirect_uri if uris.equals_except_loopback_port(published, redirect_uri) else published
 
 
 class ClientRedirectUnknown(RedirectUriNotRegistered):
     """The application does not list this redirect URI in its description, so nothing is sent to it. Tell its developer."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, client_uri: str) -> None:
         super().__init__()
-        self.message = (
-            f"The application at {host} does not list this redirect URI in its description, so nothing is sent to it. Tell its developer."
-        )
+        if is_sealed(client_uri):
+            self.message = "The application did not register this redirect URI, so nothing is sent to it. Tell its developer."
+        else:
+            self.message = (
+                f"The application at {host_of(client_uri)} does not list this redirect URI in its description, so nothing is sent to it. "
+                "Tell its developer."
+            )

@@ -67,6 +67,9 @@ class ServiceResponse(ResponseModel):
     dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = stored("always_ask_consent", default=False)
     logo_url: str | None = Field(default=None, description="The URL of the uploaded logo, or null.")
+    registered_with: str | None = absent_if_none(
+        "The name of the registration token with which the application registered itself. Left out for others."
+    )
     former_secret_expires_at: Timestamp | None = absent_if_none(
         "When the client secret from before the last rotation expires, in UTC. Left out if there is none."
     )

@@ -45,6 +45,7 @@ _GUIDES: Final[Mapping[str, str]] = MappingProxyType(
         "programs/api_resource.html": "guides/api-resources",
         "programs/api_resources.html": "guides/api-resources",
         "programs/external_clients.html": "guides/assistants",
+        "programs/registration_tokens.html": "guides/assistants#register-an-application-with-a-token",
         "programs/service_account.html": "guides/service-accounts",
         "programs/service_accounts.html": "guides/service-accounts",
         "provisioning/blocks.html": "guides/scim",

@@ -32,6 +32,11 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
         "description": "The client id and a secret of an application, a service account or an API resource. They can also be in the body: "
         "`client_id` with `client_secret`, or `client_assertion` (RFC 7523).",
     },
+    "registration_token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A registration token of an organization.",
+    },
     "scim_token": {"type": "http", "scheme": "bearer", "description": "A SCIM token, with which a directory calls."},
     "api_key": {"type": "apiKey", "name": "X-Api-Key", "in": "header", "description": "An API key of a service."},
     "api_key_as_bearer": {"type": "http", "scheme": "bearer", "description": "An API key of a service, as AuthZEN clients send it."},

@@ -75,7 +75,7 @@ async def show_account() -> Response:
             (organization.name, role_text(membership)) for organization, membership in await organizations.list_own(ports(), user)
         ],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
-        consents=[consent.client_host or consent.service for consent in await consents.list_own(ports(), user)],
+        consents=[consent.known_name or consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[
             (own.subscription.plan.name, own.service)
             for own in await own_subscriptions.list_own(ports(), user)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.federation.oauth import consents
+from core.federation.oauth.model.client_registration import is_sealed
 from core.federation.oauth.model.consents import Consent
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, signed_in
@@ -29,7 +30,8 @@ def _values(consent: Consent) -> dict[str, Any]:
         "last_sign_in": consent.last_sign_in_at,
         "last_used": consent.last_used_at,
         "is_external": consent.client_uri is not None,
-        "host": consent.client_host,
+        "is_self_registered": is_sealed(consent.client_uri),
+        "host": consent.known_name,
         "scopes": [scope.value for scope in consent.scope],
         "apis": consent.apis,
     }

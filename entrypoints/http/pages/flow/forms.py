@@ -15,6 +15,8 @@ from core.authentication.model.openid import in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_documents import host_of
+from core.federation.oauth.model.client_registration import is_sealed
+from core.federation.oauth.model.external_clients import known_name
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from core.programs.model.external_clients import ClientAdmission
@@ -116,16 +118,20 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
     template = "federation/authorize.html"
     if service is not None and service.client_uri is not None:
         if asked.step is Step.SELECT:
-            values |= {"service": host_of(service.client_uri), "organization": ""}
+            values |= {"service": known_name(service.client_uri), "organization": ""}
         else:
-            template, values = "federation/external_consent.html", values | _external_client_values(asked, host_of(service.client_uri))
+            template = "federation/external_consent.html"
+            values |= _external_client_values(asked, None if is_sealed(service.client_uri) else host_of(service.client_uri))
     if problem is not None:
         return refused_page(problem, template, **values)
     return page_response(render(template, problem=None, **values))
 
 
-def _external_client_values(asked: Asked, host: str) -> dict[str, Any]:
-    """Return the further values of the consent page of an external client, with what is new since the user agreed to it."""
+def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
+    """Return the further values of the consent page of an external client, with what is new since the user agreed to it.
+
+    `host` is None for a client that registered itself.
+    """
     agreement, grant, client = asked.agreement, asked.grant, asked.client
     api = None if asked.destination is None else asked.destination.api
     redirect_uri = None if asked.destination is None else asked.destination.redirect_uri

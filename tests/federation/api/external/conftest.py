@@ -10,6 +10,7 @@ from quart_trio import QuartTrio
 from adapters.http.client_documents import HttpClientDocuments
 from adapters.http.client_keys import HttpClientKeys
 from core.accounts.model.accounts import Account
+from entrypoints.http.base.context import app_context
 from ports import Ports
 from tests.fakes.client_documents import ClientServer
 from tests.federation.api.external.external import ExternalParty
@@ -42,3 +43,18 @@ async def client(acme: Tenant, browser: FakeBrowser, user: Account, server: Clie
     await party.set_policy()
     await sign_in_browser(await add_relying_party(acme, browser), user, provider="password", is_known=False)
     return party
+
+
+@pytest.fixture
+async def open_client(app: QuartTrio, client: ExternalParty) -> ExternalParty:
+    """The client, at a platform that lets clients register themselves."""
+    change_ports(app, policy=replace(app_context(app).ports.policy, client_registration=True))
+    return client
+
+
+@pytest.fixture
+async def registered(open_client: ExternalParty) -> ExternalParty:
+    """A client that has registered itself, at an API resource that admits such clients."""
+    await open_client.set_policy("listed", ("other.example",), registration=True)
+    await open_client.become_registered()
+    return open_client

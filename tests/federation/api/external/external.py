@@ -18,6 +18,7 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.tenants import Tenant
 
+REGISTER: Final = "/auth/register"
 LOCAL: Final = "http://127.0.0.1:33418/callback"
 
 
@@ -88,15 +89,29 @@ class ExternalParty:
     async def refresh(self, tokens: dict[str, Any], **changes: str | None) -> Answer:
         return await self.post(TOKEN, **{"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"], **changes})
 
-    async def set_policy(self, admit: str = "any", hosts: tuple[str, ...] = (), scopes: tuple[str, ...] | None = None) -> None:
+    async def set_policy(
+        self, admit: str = "any", hosts: tuple[str, ...] = (), scopes: tuple[str, ...] | None = None, *, registration: bool = False
+    ) -> None:
         """Set the policy of all API resources about external clients, without a rule of the core."""
         await run_sql(
             self.tenant.pool,
-            "update api_resources set external_admit = %s, external_hosts = %s, external_scopes = %s",
+            "update api_resources set external_admit = %s, external_hosts = %s, external_scopes = %s, external_registration = %s",
             admit,
             list(hosts),
             None if scopes is None else list(scopes),
+            registration,
         )
+
+    async def register(self, **metadata: Any) -> Answer:
+        """Register the client by itself. Omit members with the value None."""
+        members = {"client_name": "Assistant", "redirect_uris": [self.redirect_uri], **metadata}
+        return await self.api.call("POST", REGISTER, {name: value for name, value in members.items() if value is not None})
+
+    async def become_registered(self, **metadata: Any) -> None:
+        """Use the client id of a new registration from now on."""
+        answer = await self.register(**metadata)
+        assert answer.status == 201, answer.text
+        self.address = answer.json["client_id"]
 
     async def stored(self) -> list[tuple[Any, ...]]:
         """Return address, name and type of the stored external clients."""

@@ -46,6 +46,7 @@ VALUES: Final[dict[str, Any]] = {
     "request_uri_parameter_supported": False,
     "require_request_uri_registration": False,
     "authorization_response_iss_parameter_supported": True,
+    "client_id_metadata_document_supported": True,
     "backchannel_logout_supported": True,
     "backchannel_logout_session_supported": True,
     "service_documentation": f"{BASE_URL}/docs/",

@@ -41,7 +41,10 @@ REQUESTED: Final = ("login_hint", "state", "nonce", "scope", "prompt", "ui_local
 KEPT: Final = frozenset({"organizations.slug", "services.slug", "tiers.id", "domains.domain"})
 # Columns that must be among the changed ones.
 NAMES: Final = frozenset(
-    {f"{table}.name" for table in ("organizations", "services", "users", "plans", "webhooks", "devices", "api_keys", "scim_tokens")}
+    {
+        *(f"{table}.name" for table in ("organizations", "services", "users", "plans", "webhooks", "devices", "api_keys")),
+        *("scim_tokens.name", "registration_tokens.name"),
+    }
 )
 
 

@@ -200,21 +200,22 @@ def test_the_commands_of_the_documentation_work(running: Service, shell: Shell, 
 
 def connect_a_client(running: Service, email: str, password: str, home: Path, **settings: str) -> str:
     """Run `gatehouse demo mcp`, and be the user in the browser. Return its output after the last step."""
-    output = home / "mcp.output"
+    output, opened = home / "mcp.output", list[str]()
     with Port() as port, output.open("wb") as file, Path(os.devnull).open("rb") as nothing, FormBrowser(running.address) as browser:
         variables = environment(home, SSO_BASE_URL=running.address, **CHEAP_HASHES, **settings)
         streams = [nothing.fileno(), file.fileno(), file.fileno()]
         process = launcher().launch(["demo", "mcp", "--port", str(port.number)], home=home, environment=variables, streams=streams)
+
+        def addresses() -> list[str]:
+            assert process.poll() is None, output.read_text()
+            return re.findall(rf"^ +({re.escape(running.address)}/auth/authorize\?\S+)\n", output.read_text(), re.MULTILINE)
+
         try:
-            for number in (1, 2):  # once for each scope
-
-                def addresses() -> list[str]:
-                    assert process.poll() is None, output.read_text()
-                    return re.findall(rf"^ +({re.escape(running.address)}/auth/authorize\?\S+)\n", output.read_text(), re.MULTILINE)
-
-                until(lambda number=number: len(addresses()) == number, "the client shows the address to open")  # type: ignore[misc]
-                browser.open(addresses()[-1])
-                if number == 1:
+            while len(opened) < 2:  # once for each scope
+                until(lambda: len(addresses()) > len(opened), "the client shows the address to open")
+                opened.append(addresses()[-1])
+                browser.open(opened[-1])
+                if len(opened) == 1:
                     browser.sign_in(email, password)
                 browser.answer("answer", "continue")
                 assert httpx.get(browser.address, trust_env=False).status_code == 200, browser.address
@@ -228,10 +229,12 @@ def connect_a_client(running: Service, email: str, password: str, home: Path, **
 
 def test_the_commands_of_the_demo_work(service: Start, own_database: dict[str, str], home: Path) -> None:
     running = service(**own_database).start()
-    early = gatehouse(home, "demo", "mcp", "--port", "9", SSO_BASE_URL=running.address, **own_database)
+    settings = {"SSO_BASE_URL": running.address, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true", **own_database}
+    with Port() as port:
+        early = gatehouse(home, "demo", "mcp", "--port", str(port.number), **settings)
     assert (early.returncode, early.stdout) == (1, "")
     assert "Run gatehouse demo first." in early.stderr
-    demo = gatehouse(home, "demo", SSO_BASE_URL=running.address, **CHEAP_HASHES, **own_database)
+    demo = gatehouse(home, "demo", **CHEAP_HASHES, **settings)
     assert demo.returncode == 0, demo.stderr
     [(email, password)] = re.findall(r"sign in as (\S+) with the password\n# (\S+?),", demo.stdout)
     *pieces, last = demo.stdout.split("code=...\n")  # where the reader copies a code from a browser

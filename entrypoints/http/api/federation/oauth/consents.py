@@ -50,7 +50,7 @@ class ConsentResponse(ResponseModel):
         description="When the application last got a token, or null if its sessions have ended long ago."
     )
     client_uri: str | None = Field(
-        description="The address of an external client, which the organization did not register, or null for an application."
+        description="The client id of an external client, which the organization did not register, or null for an application."
     )
 
 

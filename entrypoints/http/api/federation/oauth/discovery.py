@@ -7,6 +7,7 @@ from core.applications.model.client_settings import ASSERTION_ALGORITHMS
 from core.authentication.model.dpop import PROOF_ALGORITHMS
 from core.authentication.model.openid import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Scope
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH, ResponseMode
+from core.federation.oauth.model.client_registration import REGISTER_PATH
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
 from core.federation.oauth.model.pushed_requests import PAR_PATH
@@ -15,7 +16,7 @@ from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTI
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.access import operations
-from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
 from entrypoints.http.edge.openapi import any_origin
 
 routes = Blueprint("discovery", __name__)
@@ -62,6 +63,9 @@ class ProviderMetadataResponse(ResponseModel):
     ui_locales_supported: list[str] = Field(description="The languages of the pages.")
     dpop_signing_alg_values_supported: list[str] = Field(description="The algorithms of DPoP proofs (RFC 9449).")
     code_challenge_methods_supported: list[str] = Field(description="The supported PKCE methods.")
+    registration_endpoint: str | None = absent_if_none(
+        "The URL where clients register themselves (RFC 7591). Left out unless the operator lets all clients do so."
+    )
     client_id_metadata_document_supported: bool = Field(
         description="Whether a client that is not registered can send the address of its metadata as client_id."
     )
@@ -109,6 +113,7 @@ def _metadata() -> ProviderMetadataResponse:
         ui_locales_supported=["en"],
         dpop_signing_alg_values_supported=list(PROOF_ALGORITHMS),
         code_challenge_methods_supported=["S256"],
+        registration_endpoint=f"{base}{REGISTER_PATH}" if app_context().ports.policy.client_registration else None,
         client_id_metadata_document_supported=True,
         authorization_response_iss_parameter_supported=True,
         service_documentation=f"{base}/docs/",

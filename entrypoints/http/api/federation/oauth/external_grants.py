@@ -23,7 +23,9 @@ class ExternalGrantResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the user.")
     email: str = Field(description="The email address of the user.")
     client_id: UUID = Field(description="The id of the client in this organization.")
-    client_uri: str = Field(description="The address of the client, which is the `client_id` in its tokens.")
+    client_uri: str = Field(
+        description="The `client_id` in its tokens: the address of the client, or a sealed client id if it registered itself."
+    )
     client_name: str = Field(description="The name that the client gives itself.")
     scopes: list[str] = Field(description="The scopes that the user has agreed to and that the API resource still has.")
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")

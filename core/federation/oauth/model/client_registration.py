@@ -1,0 +1,202 @@
+"""The metadata that a client registers by itself, and the client id that is a sealed copy of them.
+
+Sources: RFC 7591, and OpenID Connect Dynamic Client Registration section 2 for `application_type`.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from core.applications.model.client_settings import Jwk
+from core.applications.model.services import ServiceType, SettingChanges
+from core.federation.oauth.model.client_documents import ClientDocument
+from core.federation.oauth.model.client_metadata import (
+    NATIVE,
+    ClientMetadata,
+    ClientMethod,
+    MetadataFlaw,
+    RedirectUriFlaw,
+    parse_keys,
+    parse_metadata,
+    read_text,
+    read_texts,
+)
+from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.policy import Policy
+
+REGISTER_PATH: Final = "/auth/register"
+PREFIX: Final = "registered:"  # of a sealed client id: no UUID and no address starts with it
+MAX_LENGTH: Final = 2_000  # of a sealed client id
+VALID_FOR: Final = timedelta(hours=24)  # until a first consent stores the client
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
+GRANT_TYPES: Final = ("authorization_code", "refresh_token", DEVICE_CODE)  # that an external client can have
+WEB: Final = "web"
+SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
+DEFAULT_METHOD: Final = SECRET_METHODS[0]  # RFC 7591 section 2
+_SEALED: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]+")
+_RAW: Final = -zlib.MAX_WBITS  # deflate without a header
+_MAX_JSON: Final = 64 * 1024  # bytes of the JSON in a sealed client id
+
+
+class RegistrationInvalid(Invalid):
+    """The metadata of the client are not valid. Correct them, and register again."""
+
+    oauth_error = "invalid_client_metadata"
+
+    def __init__(self, flaw: str | None = None) -> None:
+        """`flaw` is the rest of a sentence about the registration."""
+        super().__init__(None if flaw is None else f"The registration {flaw}. Correct it, and register again.")
+
+    @classmethod
+    def quoting(cls, refusal: Invalid) -> "RegistrationInvalid":
+        """Return the refusal of a registration for the reason of another refusal."""
+        invalid = cls()
+        invalid.message = refusal.message
+        return invalid
+
+
+class RegisteredRedirectUriInvalid(RegistrationInvalid):
+    """A redirect URI of the client is not valid. Correct it, and register again."""
+
+    oauth_error = "invalid_redirect_uri"
+
+
+class SoftwareStatementRefused(Invalid):
+    """Software statements are not accepted here. Register without software_statement."""
+
+    oauth_error = "unapproved_software_statement"
+
+
+class RegistrationClosed(Unauthenticated):
+    """Clients cannot register themselves here. Send a registration token (initial access token), or ask an admin to register the client."""
+
+
+class SealedClientInvalid(Invalid):
+    """The client_id is not one that the application got here. Start again in the application, which registers again then."""
+
+
+class SealedClientExpired(SealedClientInvalid):
+    """The application registered itself more than 24 hours ago, and was not used since. Start again in it: it registers again then."""
+
+
+class SealedClientsClosed(SealedClientInvalid):
+    """Applications can no longer register themselves here. Ask the administrators of the API to register the application."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The checked registration of a client."""
+
+    metadata: ClientMetadata
+    grant_types: tuple[str, ...]
+    method: str = ClientMethod.NONE.value  # at the token endpoint
+    jwks: tuple[Jwk, ...] | None = None
+    jwks_uri: str | None = None
+
+    @property
+    def application_type(self) -> str:
+        return NATIVE if self.metadata.is_native else WEB
+
+    @property
+    def service_type(self) -> ServiceType:
+        """The type of the application of an organization that the client becomes."""
+        if self.metadata.is_native:
+            return ServiceType.DESKTOP
+        return ServiceType.SPA if self.method == ClientMethod.NONE else ServiceType.WEB
+
+    @property
+    def settings(self) -> SettingChanges:
+        """The settings of this application. It asks each user for consent each time, until an admin changes that."""
+        keys: dict[str, object] = {"jwks": self.jwks, "jwks_uri": self.jwks_uri}
+        chosen = {name: value for name, value in keys.items() if value is not None}
+        return {"redirect_uris": self.metadata.redirect_uris, "always_ask_consent": True, **chosen}
+
+
+def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token: bool = False) -> Registration:
+    """Return the registration with these members.
+
+    Only a client `with_token` can authenticate. For others nothing is stored that could verify a secret or a key.
+
+    Raises: RegistrationInvalid, RegisteredRedirectUriInvalid, SoftwareStatementRefused.
+    """
+    if members.get("software_statement") is not None:
+        raise SoftwareStatementRefused
+    try:
+        metadata = parse_metadata(members)
+        _check_application_type(members, metadata)
+        asked = read_texts(members, "grant_types") or GRANT_TYPES[:2]
+        registration = Registration(metadata=metadata, grant_types=tuple(name for name in GRANT_TYPES if name in asked))
+        return _with_method(registration, members, policy) if with_token and not metadata.is_native else registration
+    except RedirectUriFlaw as flaw:
+        raise RegisteredRedirectUriInvalid(str(flaw)) from None
+    except MetadataFlaw as flaw:
+        raise RegistrationInvalid(str(flaw)) from None
+
+
+def _with_method(registration: Registration, members: Mapping[str, Any], policy: Policy) -> Registration:
+    """Return the registration with the method that the client asks for. A method that we do not have becomes the default.
+
+    Raises: MetadataFlaw.
+    """
+    method = read_text(members, "token_endpoint_auth_method") or DEFAULT_METHOD
+    if method == ClientMethod.PRIVATE_KEY_JWT:
+        jwks, jwks_uri = parse_keys(members, policy)
+        if jwks is None and jwks_uri is None:
+            raise MetadataFlaw("names private_key_jwt, but has no keys")
+        return replace(registration, method=method, jwks=jwks, jwks_uri=jwks_uri)
+    return replace(registration, method=method if method in (*SECRET_METHODS, ClientMethod.NONE) else DEFAULT_METHOD)
+
+
+def _check_application_type(members: Mapping[str, Any], metadata: ClientMetadata) -> None:
+    """Check the redirect URIs against the type, if the client names one. Without one, its redirect URIs tell the type.
+
+    A native application can have https, too: an address that the system opens in the application (RFC 8252 section 7.2).
+
+    Raises: MetadataFlaw, RedirectUriFlaw.
+    """
+    named = members.get("application_type")
+    if named not in (None, WEB, NATIVE):
+        raise MetadataFlaw("has an application_type other than web and native")
+    if named == WEB and metadata.is_native:
+        raise RedirectUriFlaw("has the application_type web, and a redirect URI that does not start with https://")
+
+
+# The sealed client id
+
+
+def is_sealed(client_id: str | None) -> bool:
+    """Return whether a client id is meant as a sealed copy of a client's metadata."""
+    return client_id is not None and client_id.startswith(PREFIX)
+
+
+def has_sealed_form(client_id: str) -> bool:
+    """Return whether the text can be a sealed client id: its length and its characters. Raises nothing."""
+    return len(client_id) <= MAX_LENGTH and _SEALED.fullmatch(client_id) is not None
+
+
+def to_payload(metadata: ClientMetadata, issued_at: datetime) -> bytes:
+    """Return the metadata in the short form that is sealed."""
+    fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, "a": int(metadata.is_native)}
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    packer = zlib.compressobj(9, zlib.DEFLATED, _RAW)
+    return packer.compress(text) + packer.flush()
+
+
+def from_payload(client_id: str, payload: bytes) -> ClientDocument | None:
+    """Return the client with this sealed client id and payload, or None if it has another form. `fetched_at` is when it registered."""
+    with suppress(zlib.error, ValueError, KeyError, TypeError, OverflowError):
+        fields = json.loads(zlib.decompressobj(_RAW).decompress(payload, _MAX_JSON))
+        return ClientDocument(
+            address=client_id,
+            name=fields["n"],
+            redirect_uris=tuple(fields["r"]),
+            method=ClientMethod.NONE,
+            fetched_at=datetime.fromtimestamp(fields["t"], UTC),
+            is_native=bool(fields["a"]),
+        )
+    return None

@@ -1,0 +1,72 @@
+"""Registration tokens: the initial access tokens with which clients register themselves as applications (RFC 7591 section 3)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.kernel import scannable_secrets
+from core.kernel.callers import OrganizationStatus
+from core.kernel.errors import Invalid, NotFound, Unauthenticated
+
+MAX_TOKENS: Final = 100  # of one organization
+MAX_USES: Final = 1_000
+TOKEN_PREFIX: Final = "gthr"  # noqa: S105  (a prefix, not a secret)
+
+
+class RegistrationTokenInvalid(Unauthenticated):
+    """The registration token is unknown, expired, used up or deleted. Ask an admin of the organization for another one."""
+
+    token_sent = True
+
+
+class RegistrationTokenNotFound(NotFound):
+    """This registration token does not exist."""
+
+
+class RegistrationTokenExpiryPast(Invalid):
+    """The expiry of the token must be in the future."""
+
+
+class TooManyRegistrationTokens(Invalid):
+    """The organization already has the maximum number of registration tokens. Delete a token first."""
+
+    audited = True
+
+    def __init__(self) -> None:
+        super().__init__(f"The organization already has the maximum of {MAX_TOKENS} registration tokens. Delete one that is not used.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationToken:
+    """A registration token, without its secret. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    name: str
+    prefix: str  # the first characters of the secret
+    uses_left: int  # applications that can still register with it
+    expires_at: datetime | None
+    created_by: UUID  # this account may no longer exist
+    created_at: datetime
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationTokenRecord:
+    """A registration token and its organization, as loaded for a request. `is_live`: it can be used now."""
+
+    token: RegistrationToken
+    status: OrganizationStatus
+    is_live: bool
+
+
+def new_token() -> tuple[str, str]:
+    """Return the secret of a new token, and its prefix."""
+    secret = scannable_secrets.generate(TOKEN_PREFIX)
+    return secret, secret[: scannable_secrets.SHOWN_LENGTH]
+
+
+def is_well_formed(secret: str) -> bool:
+    """Return whether a registration token can have this text. This needs no database query."""
+    return scannable_secrets.is_well_formed(secret, TOKEN_PREFIX)

@@ -1,0 +1,124 @@
+"""The registration endpoint for clients (RFC 7591)."""
+
+from typing import Any, Final
+
+from pydantic import Field
+from quart import Blueprint, request
+
+from core.federation.oauth import client_registration
+from core.federation.oauth.client_registration import RegisteredClient
+from core.federation.oauth.model.client_metadata import MAX_NAME_LENGTH, MAX_REDIRECT_URIS
+from core.federation.oauth.model.client_registration import REGISTER_PATH
+from core.federation.oauth.model.openid_requests import RESPONSE_TYPE
+from core.kernel.errors import refuse
+from core.kernel.rate_limits import CLIENT_REGISTRATION
+from core.programs.model.registration_tokens import RegistrationTokenInvalid
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
+from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth
+from entrypoints.http.edge.signatures import returns
+
+routes = Blueprint("client_registration", __name__)
+
+TEXTS: Final[dict[str, Any]] = {"type": "array", "items": {"type": "string"}}
+METADATA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["client_name", "redirect_uris"],
+    "properties": {
+        "client_name": {
+            "type": "string",
+            "maxLength": MAX_NAME_LENGTH,
+            "description": "The name that users see.",
+            "examples": ["Assistant"],
+        },
+        "redirect_uris": {
+            **TEXTS,
+            "minItems": 1,
+            "maxItems": MAX_REDIRECT_URIS,
+            "description": "The redirect URIs. On the loopback interface, any port works.",
+            "examples": [["http://127.0.0.1/callback"]],
+        },
+        "application_type": {
+            "type": "string",
+            "enum": ["web", "native"],
+            "description": "`web` allows https redirect URIs only. Without it, the redirect URIs tell the type.",
+        },
+        "grant_types": {**TEXTS, "description": "With `authorization_code`. Grants that the client cannot have are left out."},
+        "response_types": {**TEXTS, "description": "With `code`."},
+        "token_endpoint_auth_method": {
+            "type": "string",
+            "description": "With a registration token `client_secret_basic` (the default), `client_secret_post`, `private_key_jwt` or "
+            "`none`, else `none`. The response has the method that was registered.",
+        },
+        "jwks": {"type": "object", "description": "The public keys, for `private_key_jwt`."},
+        "jwks_uri": {"type": "string", "description": "The URL of the public keys, instead of `jwks`."},
+    },
+    "description": "The metadata of the client. Other members are ignored, but a `software_statement` is refused.",
+}
+
+
+class ClientRegistrationResponse(ResponseModel):
+    """A registered client, with all metadata that were registered."""
+
+    client_id: str = Field(description="The client id. Without a registration token, it has up to 2,000 characters.")
+    client_id_issued_at: int = Field(description="The time of the registration, in seconds since 1970.")
+    client_secret: str | None = absent_if_none("The client secret, which is returned only once. Left out if the client has none.")
+    client_secret_expires_at: int | None = absent_if_none("`0`: the client secret does not expire. Left out if the client has none.")
+    client_name: str = Field(description="The name that users see.")
+    redirect_uris: list[str] = Field(description="The redirect URIs.")
+    application_type: str = Field(description="`web` or `native`.")
+    grant_types: list[str] = Field(description="The grants that the client can use.")
+    response_types: list[str] = Field(description="Always `code`.")
+    token_endpoint_auth_method: str = Field(description="How the client authenticates. It can differ from the method in the request.")
+    jwks: dict[str, Any] | None = absent_if_none("The registered keys. Left out if there are none.")
+    jwks_uri: str | None = absent_if_none("The URL of the client's keys. Left out if there is none.")
+
+
+@routes.post(REGISTER_PATH)
+@anyone(limit=CLIENT_REGISTRATION)
+@authenticates({"registration_token": []}, {})
+@refuses(400, 401, 403, 413, 415)
+@any_origin
+@speaks_oauth
+@describes({}, request_schema=METADATA)
+@returns(201)
+async def register() -> tuple[ClientRegistrationResponse, int, dict[str, str]]:
+    """Register a client.
+
+    With a registration token of an organization (an initial access token), the client becomes an application of the organization.
+    Only members may sign in to it, and they are asked for their consent each time, until an admin changes its settings.
+
+    Without one, the platform must allow it. Then nothing is stored: the client id is a sealed copy of the metadata. It works
+    for 24 hours, and from the first consent of a user on for as long as it is used. The client is public and uses PKCE, and
+    each API resource decides whether such clients may come.
+    """
+    registered = await client_registration.register(ports(), caller(), await request.get_json(), _token())
+    return _to_response(registered), 201, {"Cache-Control": "no-store", "Pragma": "no-cache"}
+
+
+def _token() -> str | None:
+    """Return the registration token of the request, or None if it has no credentials. Raises: RegistrationTokenInvalid."""
+    header = request.headers.get("Authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else refuse(RegistrationTokenInvalid)
+
+
+def _to_response(client: RegisteredClient) -> ClientRegistrationResponse:
+    registration = client.registration
+    return ClientRegistrationResponse(
+        client_id=client.client_id,
+        client_id_issued_at=int(client.registered_at.timestamp()),
+        client_secret=client.client_secret,
+        client_secret_expires_at=None if client.client_secret is None else 0,
+        client_name=registration.metadata.name,
+        redirect_uris=list(registration.metadata.redirect_uris),
+        application_type=registration.application_type,
+        grant_types=list(registration.grant_types),
+        response_types=[RESPONSE_TYPE],
+        token_endpoint_auth_method=registration.method,
+        jwks=None if registration.jwks is None else {"keys": [dict(key) for key in registration.jwks]},
+        jwks_uri=registration.jwks_uri,
+    )
