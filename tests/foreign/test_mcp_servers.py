@@ -29,11 +29,19 @@ HEADERS: Final = {"Accept": "application/json, text/event-stream", "Content-Type
 PACKAGES: Final = NODE / "node_modules" / "@modelcontextprotocol"
 SCRIPTS, PROGRAMS = (shlex.quote(str(folder)) for folder in (NODE, FOREIGN / "applications"))
 INSPECTOR: Final = f"{shlex.quote(str(NODE_22))} {shlex.quote(str(PACKAGES / 'inspector' / 'clients' / 'launcher' / 'build' / 'index.js'))}"
-# The clients by the language of the server, which is the other one. `{port}` is that of the callback.
+IN_NODE, IN_PYTHON = f"exec node {SCRIPTS}/mcp_sign_in.mjs", f"exec python {PROGRAMS}/mcp_sign_in.py"
+# The clients by the language of the server, which is the other one. `{port}` is that of the callback. A client without a client id
+# registers itself.
 COMMANDS: Final = {
-    "python": {name: f"exec node {SCRIPTS}/mcp_sign_in.mjs {name} {{address}} {{client_id}} {{port}}" for name in ("client", "sdk")},
+    "python": {
+        "client": f"{IN_NODE} client {{address}} {{port}} {{client_id}}",
+        "sdk": f"{IN_NODE} sdk {{address}} {{port}} {{client_id}}",
+        "registered sdk": f"{IN_NODE} sdk {{address}} {{port}}",
+    },
     "node": {
-        **{name: f"exec python {PROGRAMS}/mcp_sign_in.py {name} {{address}} {{client_id}} {{port}}" for name in ("mcp", "fastmcp")},
+        "mcp": f"{IN_PYTHON} mcp {{address}} {{port}} {{client_id}}",
+        "fastmcp": f"{IN_PYTHON} fastmcp {{address}} {{port}} {{client_id}}",
+        "registered mcp": f"{IN_PYTHON} mcp {{address}} {{port}}",
         "inspector": f"exec {INSPECTOR} --cli {{address}} --transport http --client-metadata-url {{client_id}} "
         "--callback-url http://127.0.0.1:{port}/oauth/callback --method tools/call --tool-name list_notes",
     },
@@ -155,7 +163,9 @@ def test_clients_that_nobody_registered_sign_in(
     with guide.run(command, gatehouse.address) as server:
         check_tokens(gatehouse, guide)
         for name, program in COMMANDS[language].items():
-            client_id = documents.publish(f"/{language}/{name}", "localhost", client_name=name, redirect_uris=REDIRECT_URIS)
+            client_id = documents.publish(
+                f"/{language}/{name.replace(' ', '-')}", "localhost", client_name=name, redirect_uris=REDIRECT_URIS
+            )
             with Port() as port:
                 command = program.format(address=guide.identifier, client_id=client_id, port=port.number)
                 caller, before = Caller(gatehouse, command, tmp_path / name, port.number), gatehouse.count_tokens()
@@ -166,7 +176,8 @@ def test_clients_that_nobody_registered_sign_in(
             assert output.count(f"The notes of {gatehouse.user_id}") == 2, (name, output, server.output)
             assert gatehouse.count_tokens() - before == 2, (name, output)  # for the code, and for the refresh token
         grants = gatehouse.grants(guide.value("notes"))
-        assert {grant["client_name"] for grant in grants if "notes:read" in grant["scopes"]} == set(COMMANDS[language])
+        connected = sorted(grant["client_name"] for grant in grants if "notes:read" in grant["scopes"])
+        assert connected == sorted(name.removeprefix("registered ") for name in COMMANDS[language])
 
 
 def test_the_conformance_suite_of_the_protocol_passes(gatehouse: Gatehouse, tmp_path: Path) -> None:

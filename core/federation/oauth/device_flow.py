@@ -84,8 +84,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
-    is_external = context.client_uri is not None
-    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=is_external)
+    needs_pkce = context.client_uri is not None
+    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=needs_pkce)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):

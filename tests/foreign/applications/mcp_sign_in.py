@@ -1,6 +1,7 @@
 """Sign in to an MCP server with the client of the package mcp or fastmcp, and call a tool before and after the access token expires.
 
-The program prints the address that the user opens, and a line for each call. Its client id is the address of its metadata.
+The program prints the address that the user opens, and a line for each call. Its client id is the address of its metadata. Without
+one, it registers itself.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 
-NAME, ADDRESS, CLIENT_ID, PORT = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+NAME, ADDRESS, PORT, CLIENT_ID = sys.argv[1], sys.argv[2], int(sys.argv[3]), (sys.argv[4:] or [None])[0]
 CALLBACK = f"http://localhost:{PORT}/callback"
 
 

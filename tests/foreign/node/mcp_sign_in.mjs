@@ -1,10 +1,10 @@
 // Sign in to an MCP server with @modelcontextprotocol/client or its predecessor, /sdk, and call a tool with and without a usable
 // access token. The program prints the address that the user opens, and a line for each call. Its client id is the address of its
-// metadata.
+// metadata. Without one, it registers itself.
 import { createServer } from "node:http";
 import { once } from "node:events";
 
-const [name, address, clientMetadataUrl, port] = process.argv.slice(2);
+const [name, address, port, clientMetadataUrl] = process.argv.slice(2);
 const modules = { client: [""], sdk: ["/client/index.js", "/client/streamableHttp.js", "/client/auth.js"] }[name];
 const parts = await Promise.all(modules.map((path) => import(`@modelcontextprotocol/${name}${path}`)));
 const { Client, StreamableHTTPClientTransport, UnauthorizedError } = Object.assign({}, ...parts);

@@ -229,7 +229,10 @@ PLACES_OF_TOKENS: Final = (
     ("GET /auth/authorize", "id_token_hint", SILENT),
     ("GET /auth/end-session", "id_token_hint", {"client_id": "{client_id}"}),
 )
-TOKENS: Final = ("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token")
+TOKENS: Final = (
+    *("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token"),
+    *("external_access_token", "external_refresh_token"),
+)
 
 
 async def test_a_token_of_another_tenant_is_as_unknown_as_a_made_up_one(app: QuartTrio, pool: Pool, world: World, secrets: Secrets) -> None:

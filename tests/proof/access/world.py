@@ -607,6 +607,8 @@ async def _add_tenant(
         **await _add_registration_token(ports, organization, owner),
         "resource_id": str(resource),
         "external_client_id": str(external_client_id(org, address_at(slug))),
+        "external_access_token": external.access_token,
+        "external_refresh_token": external.refresh_token,
         "role_name": role_name,
         "role_slug": f"{slug}-editor",
         "permission_name": f"{slug}-editor:all",
