@@ -357,9 +357,10 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
 async def _to_enrollment(ports: Ports, organization: Organization | None, admission: Admission) -> Enrollment:
     name, org_id = (None, None) if organization is None else (organization.name, organization.id)
     needs_recovery = False
-    if admission.subject is not None and admission.decision.outcome is Outcome.ENROLL:
+    decision = admission.decision
+    if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
         async with ports.storage.reading() as read:
-            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
+            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account)
     return Enrollment(name, org_id, admission.decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 

@@ -1,7 +1,6 @@
 """Sign-in policies."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
-from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
@@ -183,10 +181,6 @@ class SignInPolicies(Repository):
             *await self.of_user(user_id),
             *await self._all(_to_policy_where_used, OF_USED_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
         ]
-
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-        policies = await self.anywhere(user_id, org_id)
-        return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
 
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)

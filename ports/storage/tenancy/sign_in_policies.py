@@ -1,11 +1,9 @@
 """Storage of sign-in policies."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
 from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
 
@@ -53,9 +51,6 @@ class SignInPoliciesRead(Protocol):
 
         Applications count in this organization alone, or in all of them if `org_id` is None. Two statements.
         """
-
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-        """Return the greatest strength that one of the policies of `anywhere` asks of the user in a sign-in, at any risk."""
 
 
 class SignInPolicies(SignInPoliciesRead, Protocol):
