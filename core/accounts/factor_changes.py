@@ -83,7 +83,7 @@ async def load_floor(read: Reading | Transaction, account: Account) -> Strength:
 
 @dataclass(frozen=True, slots=True)
 class LostAccess:
-    """An organization or application whose sign-in policy then asks the user to set up another factor."""
+    """An organization or application that then asks the user to set up another factor."""
 
     name: str
     always: bool  # otherwise only for sign-ins with a high risk

@@ -75,10 +75,12 @@ OF_USED_APPLICATIONS: Final = f"""
     join organizations o on o.id = p.org_id left join services v on v.id = p.service_id and v.org_id = o.id
     left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
     where x.user_id = %(user_id)s"""
-OF_APPLICATIONS: Final = """
+APPLICATIONS: Final = """
     select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{}')
     from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
-    where v.org_id = %(org_id)s and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
+    where v.org_id = %(org_id)s"""
+OF_APPLICATIONS: Final = f"""
+    {APPLICATIONS} and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
 PROVIDERS: Final = """
     array(select distinct i.provider from identities i where i.user_id = u.id
           and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
@@ -138,6 +140,10 @@ class SignInPolicies(Repository):
 
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         return await self._all(_to_application, OF_APPLICATIONS, org_id=org_id)
+
+    async def application(self, org_id: UUID, service_id: UUID) -> PolicyApplication | None:
+        found = await self._one(_to_application, f"{APPLICATIONS} and v.id = %(service_id)s", org_id=org_id, service_id=service_id)
+        return None if found is None else found[0]
 
     async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
         one = "" if service_id is None else "and v.id = %(service_id)s"

@@ -20,6 +20,9 @@ class SignInPoliciesRead(Protocol):
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         """Return the organization's applications with a policy, or with settings that limit sign-ins, ordered by slug, and their rules."""
 
+    async def application(self, org_id: UUID, service_id: UUID) -> PolicyApplication | None:
+        """Return the settings of an application that limit its sign-ins."""
+
     async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
         """Return the ways to sign in that the settings of this application turn on, or those of all applications of the organization."""
 
