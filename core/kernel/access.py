@@ -279,6 +279,12 @@ def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
     return None if caller.personal_token is None else caller.personal_token.scopes
 
 
+def may_view(caller: OrganizationCaller, capability: Capability) -> bool:
+    """Return whether an answer may also have data that this right shows: the caller has it, and their token has its scope."""
+    scopes = scopes_of(caller)
+    return capability in caller.acts_in.rights and (scopes is None or scope_of(capability, changes=False) in scopes)
+
+
 def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
     """Return those of the caller's rights by which they may give something that remains when they are gone.
 

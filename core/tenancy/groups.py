@@ -249,7 +249,7 @@ async def remove(tx: Transaction, group: Group, now: datetime) -> None:
     await _end_access(tx, group, services, members, now)
     tx.record(events.group_deleted(group))
     if group.gives_role:
-        await grants.void_grants_of(tx, group.org_id, givers, now)
+        await grants.void_grants(tx, group.org_id, givers, now)
 
 
 async def change_members(tx: Transaction, group: Group, joining: Collection[UUID], leaving: Collection[UUID], now: datetime) -> Group:
@@ -276,7 +276,7 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
     for batch in _batches(leaving):
         tx.record(events.group_members_removed(group, batch))
     if leaving and group.gives_role:
-        await grants.void_grants_of(tx, group.org_id, leaving, now)
+        await grants.void_grants(tx, group.org_id, await tx.group_roles.givers(group.org_id, leaving), now)
     return replace(group, member_count=group.member_count + len(joined) - len(leaving), members_changed_at=now)
 
 

@@ -92,6 +92,12 @@ class RoleAboveOwn(Forbidden):
     audited = True
 
 
+class RoleHolderHasMore(Forbidden):
+    """A member with this role has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
 class RolesManageMissing(Forbidden):
     """Giving a person another role than member needs the right roles.manage. Ask the owner of the organization."""
 

@@ -330,13 +330,13 @@ async def create_role(org_slug: str, service_slug: str, data: RoleDefinitionRequ
     Its permissions must be declared.
     """
     await authorization.create_role(ports(), acting(), service_slug, data.build())
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, data.slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, data.slug))
 
 
 @before_body
 async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
     """Answer 404 if the service has no role `<role_slug>`."""
-    await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug)
+    await authorization.find_role(ports(), acting(), service_slug, role_slug)
 
 
 @routes.get(f"{SERVICE}/roles/<role_slug>")
@@ -346,7 +346,7 @@ async def get_role(org_slug: str, service_slug: str, role_slug: str) -> ServiceR
 
     The response has the number of its users.
     """
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
 
 
 class RoleDefinitionUpdateRequest(RequestModel):
@@ -372,7 +372,7 @@ async def update_role(org_slug: str, service_slug: str, role_slug: str, data: Ro
     await authorization.update_role(
         ports(), acting(), service_slug, role_slug, name=data.name, description=data.description, permissions=permissions
     )
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
 
 
 @routes.delete(f"{SERVICE}/roles/<role_slug>")

@@ -87,7 +87,7 @@ async def _role_values(typed: Form, service_slug: str, role_slug: str | None = N
     declared = (await authorization.get(ports(), acting_member(), service_slug)).document.permissions
     role, number = None, model.NO_HOLDERS
     if role_slug is not None:
-        stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+        stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
         role = stored.definition
     chosen = _chosen(typed) if typed else role.permissions if role else ()
     stored_fields = {"name": role.name, "description": role.description or ""} if role else {}
@@ -165,15 +165,16 @@ async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -
 
 async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     service = await services.find(ports(), acting_member(), service_slug)
-    stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
     first = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
     effect = f"The role of {{}} is taken from {number}." if number else "No user and no group of {} has the role."
-    further = number.users + number.groups - len(first.emails) - len(first.groups)
+    names = [] if first is None else [*first.groups, *first.emails]
+    further = number.users + number.groups - len(names)
     return Question(
         verb="Delete the role",
         target=stored.definition.name,
         consequences=(sentence(effect, service.name),),
-        people=(*first.groups, *first.emails, *([f"and {further:,} more"] if further > 0 else [])),
+        people=(*names, *([f"and {further:,} more"] if names and further > 0 else [])),
         button="Delete role",
         keep="Keep role",
         back=(stored.definition.name, authorization_path(service_slug, f"/roles/{role_slug}")),

@@ -152,7 +152,7 @@ async def _deletion(role_name: str) -> Question:
             "credentials that they gave end, if the other role does not allow them.",
             *consequences,
         ]
-    if holders.more:
+    if holders.first and holders.more:
         consequences = [*consequences, f"Below are the first {len(holders.first)} of them. {holders.more:,} more have it."]
     return Question(
         verb="Delete the role",

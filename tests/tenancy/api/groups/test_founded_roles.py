@@ -96,3 +96,19 @@ async def test_a_group_does_not_stop_silently_to_give_a_wider_role(roles: Roles,
     assert (await acme.api.patch(f"{path}?confirm=true", wider, token=token)).status == 200
     assert await roles.stopped(group)
     assert not await roles.may_read_log("member")
+
+
+async def test_a_refusal_names_only_holders_that_the_caller_may_see(roles: Roles, acme: Tenant) -> None:
+    """The caller may change the role. The groups that would stop are no exception."""
+    await roles.join("keeper", "keeper")
+    await roles.group("auditor", "member", by="keeper")
+    await acme.invite("eve@example.com", "auditor")
+    rights = {"roles.manage", "audit.view", "webhooks.manage"}
+    for slug, further in (("blind", set()), ("viewer", {"members.view"})):
+        await roles.define(slug, rights | further)
+        await roles.join(slug, slug)
+    for by, kinds in (("blind", []), ("viewer", ["group"]), ("owner", ["group", "invitation"])):
+        for capabilities in (["audit.view", "webhooks.manage"], []):
+            refusal = await acme.api.patch(f"{acme.path}/roles/auditor", {"capabilities": capabilities}, token=acme.token(by))
+            assert (refusal.status, sorted(each["kind"] for each in refusal.json["first"])) == (409, kinds), by
+            assert refusal.json["holders"] == {"member": 0, "invitation": 1, "service_account": 0, "group": 1}
