@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.applications import events, services
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import (
@@ -85,11 +86,11 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
 
 
 async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
-    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound."""
+    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound, also for an anonymized one."""
     # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
     # organization is locked, no other transaction removes one of its users.
     await tx.assignments.assignable(org_id, [user_id]) or refuse(AssigneeNotFound)
-    await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+    await lock_person(tx, user_id) or refuse(AssigneeNotFound)
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.applications import access, api_keys, events, services
 from core.applications.authorization import AuthorizationCaller
 from core.applications.model.authorization import (
@@ -53,7 +54,7 @@ async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
     """Return the roles of a user in all services of the organization, with those of the user's groups. Raises: EndUserNotFound."""
     async with ports.storage.reading() as read:
-        await read.assignments.assignable(caller.acts_in.id, [user_id]) or refuse(EndUserNotFound)
+        await read.access_reasons.find(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
         return await read.role_assignments.of_user(caller.acts_in.id, user_id)
 
 
@@ -183,7 +184,7 @@ async def _lock_user(tx: Transaction, caller: AuthorizationCaller, service: Serv
     if isinstance(caller, ServiceKey):
         # Checked before the lock, so that a key cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
-        await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+        await lock_person(tx, user_id) or refuse(ServiceUserNotFound)
     else:
         await access.lock_assignee(tx, service.org_id, user_id)
 

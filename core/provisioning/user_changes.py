@@ -59,7 +59,7 @@ async def apply_changes(
     if changes_shown_email or changes_profile or new.values:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if new.values:
-        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, ports)
+        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, now)
     if activates:
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.kernel.access import NeedsPerson, lasting_rights, require_scopes_for
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
@@ -115,6 +116,7 @@ async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, u
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
+        await lock_person(tx, user_id) or refuse(GroupUserNotFound)
         present = await tx.groups.present(group.org_id, group.id, [user_id])
         await change_members(tx, group, {user_id} - present, set(), ports.clock.now())
 

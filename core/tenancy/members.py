@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.own_account import lock_own_account
+from core.accounts.own_account import lock_own_account, lock_person
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, may_view
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
@@ -178,7 +178,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
         require_power_over(authority, membership)
         for role_of_change in (new, old):  # no caller takes away a role that they could not give
             require_giveable(rights, role_of_change)
-        account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+        account = await lock_person(tx, user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
         if new_role != membership.role:
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None

@@ -19,7 +19,8 @@ MAPPING: Final = Record(
     "g",
     group_id="g.id",
     group_name="g.name",
-    rights=Column(sql=rights_array("g"), read=custom_rights),
+    # A later release may have stored another role, which gives nothing here.
+    rights=Column(sql=f"coalesce({rights_array('g')}, '{{}}')", read=custom_rights),
     of_directory="g.scim_token_id is not null",
     mapper_rights=own_rights_columns("m", "o"),
     mapper_groups=Column(

@@ -83,6 +83,7 @@ class GroupMember:
     is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
     is_provisioned: bool  # by this directory
+    is_anonymized: bool
 
     @property
     def is_protected(self) -> bool:
