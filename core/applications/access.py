@@ -120,8 +120,7 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
 async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
 
-    Sessions continue until the next refresh. Those of OpenID Connect end now if the user may no
-    longer use the service.
+    A user who loses access is signed out of the service at once.
 
     The user remains an end user of the service if they have signed in to it, or if an API key
     created them.
@@ -163,9 +162,7 @@ async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group
     """Return the services that the group is assigned to, by name. Raises: OrganizationGroupNotFound."""
     async with ports.storage.reading() as read:
         await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
-        ids = await read.assignments.services_of_group(caller.acts_in.id, group_id)
-        found = [await read.services.by_id(caller.acts_in.id, id_) for id_ in ids]
-    return [service for service in found if service is not None]
+        return await read.services.of_group(caller.acts_in.id, group_id)
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:

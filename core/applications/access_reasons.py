@@ -19,7 +19,7 @@ from ports.storage import Reading
 async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> UserAccess:
     """Return what a member or an end user may do, with a page of the organization's applications by name.
 
-    Callers who may not see members see neither the rights in the organization and the groups, nor members without an application.
+    Callers who may not see members see no rights in the organization, no groups, and no members without an application.
 
     Raises: EndUserNotFound.
     """

@@ -129,8 +129,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
     """Block the user, end the membership, and deactivate an account that the organization controls (security C-5).
 
-    The user stays in groups of the directory, which give a blocked user nothing: directories do not add users
-    again when they activate them.
+    The user stays in groups of the directory, which give a blocked user nothing. Directories do not add users again
+    when they activate them.
     """
     control = await tx.accounts.account_control(user.id, organization.id)
     await tx.directory_blocks.add(organization.id, user.id, now)

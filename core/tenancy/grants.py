@@ -1,4 +1,4 @@
-"""The end of grants by rights that the giver has lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
+"""The end of grants by rights that the giver has lost (security R-4): invitations, credentials, roles, and roles of groups."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime

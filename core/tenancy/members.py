@@ -81,8 +81,8 @@ def _require_management(caller: OrganizationCaller) -> None:
 
 
 async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
-    found = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
-    return MemberFilter(None if found is None else found.name, Email.parse_part(search or "") or None, state)
+    selected = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
+    return MemberFilter(None if selected is None else selected.name, Email.parse_part(search or "") or None, state)
 
 
 async def export(

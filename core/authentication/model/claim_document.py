@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, is_visible
-from core.tenancy.model.attributes import SOURCE_PREFIX
+from core.tenancy.model.attributes import ATTRIBUTE_NAME, SOURCE_PREFIX
 
 MAX_CLAIMS: Final = 50  # of one document
 MAX_CLAIM_NAME: Final = 100
@@ -38,7 +37,6 @@ RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FUR
 _STANDARD: Final = frozenset(name.casefold() for name in USER_CLAIMS)
 ATTRIBUTE: Final = SOURCE_PREFIX
 DIRECTORY: Final = "directory:"
-_ATTRIBUTE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
 # The scope that the user agrees to for a source. An attribute is covered by the scope of its claim.
 _SCOPES: Final[Mapping[str, Scope]] = {
     "email": Scope.EMAIL,
@@ -340,7 +338,7 @@ def check_source(source: str, member: str) -> None:
     """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimDocumentInvalid."""
     name = source.partition(":")[2]
     if source.startswith(ATTRIBUTE):
-        if not _ATTRIBUTE_NAME.fullmatch(name):
+        if not ATTRIBUTE_NAME.fullmatch(name):
             raise ClaimDocumentInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
     elif source.startswith(DIRECTORY):
         if name not in DIRECTORY_VALUES:

@@ -71,8 +71,8 @@ DIRECTORY_RIGHTS: Final[Rights] = frozenset(
 def may_empower_directory(rights: Rights, lasting: Rights) -> bool:
     """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
 
-    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the caller
-    may give something that remains: a service account needs an owner's grant of each right that the directory uses.
+    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the
+    caller may give something that remains. A service account needs an owner's grant of each right that the directory uses.
     """
     return ROLES[ADMIN].rights <= rights and lasting >= DIRECTORY_RIGHTS
 

@@ -169,7 +169,7 @@ async def add_group(pool: Pool, org: UUID, role: RoleName) -> UUID:
     return group
 
 
-async def test_the_givers_are_those_who_gave_something(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
+async def test_the_givers_have_given_something_that_can_end(storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID) -> None:
     await store(storage, role(acme), role(other_tenant))
     names: dict[str, RoleName] = {
         "inviter": AUDITOR,

@@ -196,8 +196,9 @@ async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -
     """Delete a role.
 
     If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with
-    their number, and the first 20 that you may see. Members, pending invitations, service accounts and groups get the replacement. You
-    need every right of both roles and of each member with the role, and cannot delete the role that you have yourself. You answer for the roles of the
-    groups from then on. A service account cannot give a group a replacement with rights that the old role lacks.
+    their number, and the first 20 that you may see. Members, pending invitations, service accounts and groups get the
+    replacement. You need every right of both roles, and of each member with the role. You cannot delete the role that you
+    have yourself. You answer for the roles of the groups from then on. A service account cannot give a group a replacement
+    with rights that the old role lacks.
     """
     await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

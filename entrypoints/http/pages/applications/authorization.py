@@ -29,7 +29,7 @@ from entrypoints.http.pages.applications.applications import APPLICATION, SERVIC
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
-from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional
+from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
 
 routes = Blueprint("authorization_pages", __name__)
 
@@ -306,8 +306,8 @@ def _to_document(form: Form) -> AuthorizationDocument:
 
 
 def _to_versions(form: Form) -> list[int]:
-    text = form.get("version", "")
-    return [int(text)] if text.isascii() and text.isdigit() and len(text) < 10 else []
+    version = to_version(form)
+    return [] if version is None else [version]
 
 
 @routes.get(DOCUMENT)

@@ -43,7 +43,7 @@ async def test_a_new_platform_owner_gives_no_more_roles_by_groups(roles: Roles, 
     assert [row[0] for row in await run_sql(acme.pool, "select status from invitations")] == ["cancelled"]
 
 
-async def test_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
+async def test_a_member_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
     """A service account lets the group give no further rights: they would stay when the account is gone."""
     for slug, capabilities in (("wide", ["audit.view", "webhooks.manage"]), ("narrow", ["audit.view"])):
         await roles.define(slug, capabilities)

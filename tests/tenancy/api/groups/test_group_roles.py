@@ -322,7 +322,7 @@ async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -
     assert changed == [None, "auditor"]
 
 
-async def test_who_loses_rights_of_a_group_loses_what_they_gave_by_them(roles: Roles, acme: Tenant) -> None:
+async def test_a_member_who_loses_rights_of_a_group_loses_the_grants_by_them(roles: Roles, acme: Tenant) -> None:
     await roles.join("ada")
     group = await roles.group("keeper", "ada")
     invited = await acme.api.post(acme.invitations, {"email": "new@example.com", "role": "auditor"}, token=acme.token("ada"))
