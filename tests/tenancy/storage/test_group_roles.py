@@ -10,9 +10,11 @@ from adapters.postgres.authentication.session_contexts import LOAD_SESSION_CONTE
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import holds, is_admin, member_rights_array
 from adapters.postgres.storage import Postgres
+from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Rights, RoleName, custom_rights
 from core.kernel.roles import is_admin as counts_as_admin
 from core.kernel.values import new_id
+from core.tenancy import grants
 from core.tenancy.model.roles import MemberCount
 from tests.proof.volume.plans import plan_nodes
 from tests.support.builders import run_sql
@@ -139,3 +141,20 @@ async def test_only_organizations_that_map_groups_read_groups_with_the_caller(
     read = {node["Relation Name"] for node in nodes if "Relation Name" in node and node["Actual Loops"]}
     assert {"memberships", "sessions"} <= read
     assert ("group_members" in read, "groups" in read) == (maps_groups, maps_groups)
+
+
+async def test_the_end_of_the_grants_of_many_members_reads_the_roles_once(storage: Postgres, pool: Pool, acme: UUID) -> None:
+    """Each of very many members can have given something when the rights of their role change."""
+    await add_role(pool, acme)
+    users = [await add_person(pool, acme, f"user-{number}") for number in range(6)]
+    counter = "select coalesce(seq_scan, 0) + coalesce(idx_scan, 0) from pg_stat_xact_user_tables where relname = 'organization_roles'"
+
+    async def count_scans(user_ids: list[UUID]) -> int:
+        async with storage.transaction(by=SYSTEM) as tx:
+            connection = tx.roles._connection  # type: ignore[attr-defined]
+            [(before,)] = await connection.rows(counter, {})
+            await grants.void_grants(tx, acme, user_ids, NOW)
+            [(after,)] = await connection.rows(counter, {})
+            return int(after - before)
+
+    assert await count_scans(users) == await count_scans(users[:1]) == 1
