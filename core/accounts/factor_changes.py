@@ -19,11 +19,11 @@ from ports.storage import Reading, Transaction
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
     """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_strength`."""
     account = await lock_own_account(tx, caller, now)
-    await require_strength(ports, tx, caller, account, now)
+    await require_strength(ports, tx, caller, account)
     return account
 
 
-async def require_strength(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
+async def require_strength(ports: Ports, tx: Transaction, caller: Person, account: Account) -> None:
     """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
 
     Where a sign-in policy asks the user for more than the factors of the account do, the sign-in needs that
@@ -33,7 +33,7 @@ async def require_strength(ports: Ports, tx: Transaction, caller: Person, accoun
     Raises: SignInNotRecent.
     """
     present = await relying_party.load_without_lost_keys(ports, tx, account)
-    needed = min(await _strictest_beyond_mailbox(tx, account.id), reachable_strength(present.factors))
+    needed = await load_floor(tx, present)
     strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
     if strength < needed:
         raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
@@ -44,37 +44,46 @@ async def _strictest_beyond_mailbox(read: Reading | Transaction, user_id: UUID) 
     return max((strictest_beyond_mailbox(each.policy, is_admin=each.is_admin) for each in policies), default=Strength.ONE)
 
 
+async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
+    """Return the strength that policies in force ask of the user at a high risk. `org_id`: as in `sign_in_policies.anywhere`."""
+    policies = await read.sign_in_policies.anywhere(user_id, org_id)
+    return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
+
+
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before it gets a factor beside its first ones.
+    """Lock the caller's account before it gets another way to sign in.
+
+    A recovery is needed no longer once the policies ask for no more than the account has.
 
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
-    if await needs_recovery(ports, tx, account, now):
-        raise RecoveryRequired
+    if await tx.accounts.is_recovery_required(account.id):
+        if await needs_recovery(ports, tx, account):
+            raise RecoveryRequired
+        await tx.accounts.set_recovery_required(account.id, None)
     return account
 
 
-async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
-    """Return whether only a recovery can give the account the factor that a policy in force asks for (security A-13)."""
-    if not await read.accounts.needs_recovery(account.id):
+async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account) -> bool:
+    """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13)."""
+    if not await read.accounts.is_recovery_required(account.id):
         return False
     present = await relying_party.load_without_lost_keys(ports, read, account)
     return reachable_strength(present.factors) < await _strictest_beyond_mailbox(read, account.id)
 
 
-async def still_meets_policies(read: Reading | Transaction, before: Account, after: Account, now: datetime) -> bool:
-    """Return whether the account meets the policies in force after a change as far as before, at any risk. Both are without lost keys.
+async def load_floor(read: Reading | Transaction, account: Account) -> Strength:
+    """Return the strength that an account without lost keys must keep: that of its policies, as far as it reaches it.
 
-    The owner of the mailbox alone must not get past them, by a password reset or by an undo (security A-6, A-13).
+    The owner of the mailbox alone must not get below it, by a password reset or by an undo (security A-6, A-13).
     """
-    needed = await _strictest_beyond_mailbox(read, before.id)
-    return reachable_strength(after.factors) >= min(needed, reachable_strength(before.factors))
+    return min(await _strictest_beyond_mailbox(read, account.id), reachable_strength(account.factors))
 
 
 @dataclass(frozen=True, slots=True)
 class LostAccess:
-    """An organization or application whose sign-in policy then asks the user to set up another factor."""
+    """An organization or application that then asks the user to set up another factor."""
 
     name: str
     always: bool  # otherwise only for sign-ins with a high risk

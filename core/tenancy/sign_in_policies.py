@@ -76,7 +76,7 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
 
 
 async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
-    """Return the methods that this installation offers to users of the organization or of this application, in the order of METHODS."""
+    """Return the methods for users of the organization or of this application here, in the order of METHODS."""
     async with ports.storage.reading() as read:
         return await _load_usable_methods(ports, read, caller.acts_in.id, application)
 
@@ -107,6 +107,8 @@ async def save(
     rules, now = _parse(document, application), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        if application is not None:  # its settings can have changed before the lock
+            application = await tx.sign_in_policies.application(organization.id, application.id) or refuse(PolicyChanged)
         old = await _find(tx, organization, application, now)
         if old.version != version:
             raise PolicyChanged

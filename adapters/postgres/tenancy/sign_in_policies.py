@@ -1,7 +1,6 @@
 """Sign-in policies."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
-from core.kernel.sign_in_policy.decision import strictest
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 from core.kernel.values import new_id
 from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
@@ -77,10 +75,12 @@ OF_USED_APPLICATIONS: Final = f"""
     join organizations o on o.id = p.org_id left join services v on v.id = p.service_id and v.org_id = o.id
     left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
     where x.user_id = %(user_id)s"""
-OF_APPLICATIONS: Final = """
+APPLICATIONS: Final = """
     select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{}')
     from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
-    where v.org_id = %(org_id)s and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
+    where v.org_id = %(org_id)s"""
+OF_APPLICATIONS: Final = f"""
+    {APPLICATIONS} and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
 PROVIDERS: Final = """
     array(select distinct i.provider from identities i where i.user_id = u.id
           and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
@@ -141,6 +141,10 @@ class SignInPolicies(Repository):
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         return await self._all(_to_application, OF_APPLICATIONS, org_id=org_id)
 
+    async def application(self, org_id: UUID, service_id: UUID) -> PolicyApplication | None:
+        found = await self._one(_to_application, f"{APPLICATIONS} and v.id = %(service_id)s", org_id=org_id, service_id=service_id)
+        return None if found is None else found[0]
+
     async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
         one = "" if service_id is None else "and v.id = %(service_id)s"
         services = f"services v where v.org_id = %(org_id)s {one}"
@@ -183,10 +187,6 @@ class SignInPolicies(Repository):
             *await self.of_user(user_id),
             *await self._all(_to_policy_where_used, OF_USED_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
         ]
-
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-        policies = await self.anywhere(user_id, org_id)
-        return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
 
     async def renew(self, org_id: UUID) -> None:
         await self._run(NEXT_VERSION, org_id=org_id)

@@ -193,7 +193,7 @@ class PasskeysNotEnough(Invalid):
 
 
 class RecoveryRequired(Forbidden):
-    """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin for a recovery to set up another one."""
+    """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
 
 
 class FactorRequired(Invalid):

@@ -72,7 +72,7 @@ async def test_an_application_gets_the_claims_of_its_document(application: OpenI
 
 
 async def test_the_consent_page_names_facts_that_the_organization_keeps(shop: OpenIdClient, signed_in: OpenIdClient, acme: Tenant) -> None:
-    text = "See what <bdi>Acme</bdi> keeps about you"
+    text = "See facts that <bdi>Acme</bdi> keeps about you"
     assert text not in (await signed_in.open(scope="openid org")).text
     await put(acme, {"values": {"department": {"sources": ["directory:department"], "scope": "org"}}})
     assert text in (await signed_in.open(scope="openid org")).text
