@@ -9,18 +9,10 @@ from tests.support.builders import PASSWORD, Answer, add_platform_owner, run_sql
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
 from tests.support.tenants import Tenant
-from tests.tenancy.api.groups.test_group_roles import KEEPER, Roles
+from tests.tenancy.api.groups.roles import KEEPER, Roles
 from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def roles(acme: Tenant) -> Roles:
-    roles = Roles(acme)
-    await roles.define("auditor", ["audit.view"])
-    await roles.define("keeper", KEEPER)
-    return roles
 
 
 @pytest.mark.parametrize("by_command", [False, True])
