@@ -47,11 +47,16 @@ async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> At
 
 
 async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change values of a user of the service. Raises: ServiceUserNotFound; the errors of `attributes.change`."""
+    """Change values of a user of the service.
+
+    Raises: ServiceUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
         await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
+        if (membership := await tx.members.lock(organization.id, user_id)) is not None:
+            require_power_over(await api_keys.authority_of(tx, caller), membership)
         values = await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.APPLICATION, now)
         return values or refuse(ServiceUserNotFound)
 

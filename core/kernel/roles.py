@@ -241,6 +241,14 @@ def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: 
     return Capability.ROLES_MANAGE in old and not keeps
 
 
+def lasting(rights: Rights, granted: Rights) -> Rights:
+    """Return those of a service account's rights by which it may give something that remains when the account is gone.
+
+    It needs an owner's grant of each right that can be granted.
+    """
+    return rights - (GRANTABLE.keys() - granted)
+
+
 def may_act_on(actor: Authority, target: Authority) -> bool:
     """Return whether a member or service account may remove, block, sign out, reset or recover this member (security R-10).
 

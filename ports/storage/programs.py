@@ -232,6 +232,12 @@ class CreatedSecretsRead(Protocol):
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""
 
+    async def creator(self, org_id: UUID, secret_id: UUID) -> Authority | None:
+        """Return the role and the rights that the creator of this API key or SCIM token has now, or None if they act no longer.
+
+        A service account has only the rights that remain when it is gone.
+        """
+
 
 class CreatedSecrets(CreatedSecretsRead, Protocol):
     """Write access. Callers lock the organization first."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from core.kernel.roles import ADMIN, ROLES, Capability, Rights
+from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
 from core.kernel.values import new_secret
 
 MAX_TOKENS: Final = 100  # of one organization
@@ -75,6 +75,11 @@ def may_empower_directory(rights: Rights, lasting: Rights) -> bool:
     caller may give something that remains. A service account needs an owner's grant of each right that the directory uses.
     """
     return ROLES[ADMIN].rights <= rights and lasting >= DIRECTORY_RIGHTS
+
+
+def with_rights_of(creator: Rights) -> Authority:
+    """Return the power of a directory over members: that of an admin, with the further rights of its token's creator (security R-10)."""
+    return Authority(ADMIN, ROLES[ADMIN].rights | creator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
