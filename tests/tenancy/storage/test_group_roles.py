@@ -164,7 +164,7 @@ async def test_the_end_of_the_grants_of_many_members_reads_the_roles_once(storag
 
     async def count_scans(user_ids: list[UUID]) -> int:
         async with storage.transaction(by=SYSTEM) as tx:
-            connection = tx.roles._connection  # type: ignore[attr-defined]
+            connection = tx.roles._connection
             [(before,)] = await connection.rows(counter, {})
             await grants.void_grants(tx, acme, user_ids, NOW)
             [(after,)] = await connection.rows(counter, {})
