@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from core.accounts.model.email_queue import (
+    ASKS_FOR_FACTORS,
     ORGANIZATION_EMAILS,
     OWNER_CHANGE_EMAILS,
     PASSWORD_REMOVED,
@@ -218,9 +219,10 @@ class EmailTemplates:
                 }
             case EmailKind.PASSWORD_CHANGED:
                 removed = mail.detail == PASSWORD_REMOVED
-                count = int(mail.detail) if mail.detail is not None and mail.detail.isdecimal() else 0
-                keeps_factors = mail.detail is not None and mail.detail.isdecimal()
-                return {"passkeys": count, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
+                detail = mail.detail or ""
+                count = detail.removesuffix(ASKS_FOR_FACTORS)
+                passkeys, keeps_factors = int(count) if count.isdecimal() else 0, detail.endswith(ASKS_FOR_FACTORS)
+                return {"passkeys": passkeys, "keeps_factors": keeps_factors, "change": "removed" if removed else "changed"}
             case EmailKind.REAUTHENTICATION:
                 return {"code": mail.token}
             case EmailKind.POLICY_DUE:

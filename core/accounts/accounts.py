@@ -32,6 +32,7 @@ from core.accounts.model.accounts import (
 )
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import (
+    ASKS_FOR_FACTORS,
     PASSWORD_REMOVED,
     TO_ACCOUNT_PAGE,
     EmailKind,
@@ -197,12 +198,12 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
         added = tuple(await added_methods.find(ports, read, account, ports.clock.now()))
-        factor_count = account.key_count + (account.mfa_enabled_at is not None)
-        keeps_factors = factor_count > sum(method.provider is None for method in added)
-        if account.password_hash is not None:
-            return PasswordReset(is_first_password=False, ends_sessions=True, added=added, keeps_factors=keeps_factors)
-        ends_sessions = await read.accounts.has_signed_in(account.id)
-        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added, keeps_factors=keeps_factors)
+        # The reset of an address that was never proved deletes passkeys, and makes those of a second factor security keys.
+        key_count = 0 if account.is_unproven and account.passkey_second_at is None else account.key_count
+        keeps_factors = key_count + (account.mfa_enabled_at is not None) > sum(method.provider is None for method in added)
+        is_first = account.password_hash is None
+        ends_sessions = not is_first or await read.accounts.has_signed_in(account.id)
+        return PasswordReset(is_first_password=is_first, ends_sessions=ends_sessions, added=added, keeps_factors=keeps_factors)
 
 
 async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
@@ -239,7 +240,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        kept_passkeys = str(account.passkey_count) if account.passkey_count or account.second_factors else None
+        kept_passkeys = f"{account.passkey_count}{ASKS_FOR_FACTORS if account.second_factors else ''}"
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None, detail=kept_passkeys)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)

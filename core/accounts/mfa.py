@@ -204,7 +204,7 @@ async def reset_factors(tx: Transaction, caller: Caller, account: Account, now: 
     """Remove all passkeys and second factors of a locked account, and record it."""
     await _end_factors(tx, caller, account, tuple(ENABLED), now)
     await tx.passkeys.remove_all(account.id)
-    await tx.accounts.require_recovery(account.id, None)
+    await tx.accounts.set_recovery_required(account.id, None)
 
 
 async def _end_factors(
@@ -227,7 +227,7 @@ async def force_removal(
     Raises: RecoveryNeeded where a policy, also of an application, asks for a second factor at some risk, because a removal would
     go around it (security M-8).
     """
-    if await tx.sign_in_policies.strictest_anywhere(account.id, now, org_id) >= Strength.TWO:
+    if await factor_changes.strictest_anywhere(tx, account.id, now, org_id) >= Strength.TWO:
         raise RecoveryNeeded
     removed = await remove_factors(tx, account, now)
     if removed:

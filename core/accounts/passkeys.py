@@ -213,11 +213,12 @@ def _without(account: Account, passkey: Passkey) -> Account:
 async def set_second(ports: Ports, caller: Person, *, on: bool) -> Sequence[str]:
     """Choose whether sign-ins ask for one of the caller's passkeys or security keys after a password or another first factor.
 
-    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; FactorRequired.
+    Return new backup codes if the account had none. Raises: NoSecondKey; NoPasskeysHere; RecoveryRequired; FactorRequired.
     """
     codes, now = await _new_codes(ports, caller) if on else NO_CODES, ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        account = await factor_changes.lock_account(ports, tx, caller, now)
+        lock = factor_changes.lock_account_to_add if on else factor_changes.lock_account
+        account = await lock(ports, tx, caller, now)
         if not on:
             await factor_changes.require_left(ports, tx, account, replace(account, passkey_second_at=None), now)
             await mfa.turn_off(tx, caller, account, FactorKind.PASSKEY, now)

@@ -47,6 +47,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
         before = await relying_party.load_without_lost_keys(ports, tx, account)
+        met = (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(before)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
         since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
@@ -65,9 +66,9 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
         after = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or refuse(UndoLinkInvalid))
-        needs_recovery = not await factor_changes.still_meets_policies(tx, before, after, now)
+        needs_recovery = not met <= (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(after)
         if needs_recovery:  # otherwise the mailbox alone would give the account another factor
-            await tx.accounts.require_recovery(account.id, now)
+            await tx.accounts.set_recovery_required(account.id, now)
         await tx.sessions.end_all(account.id, now)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password_set_since(account.id, since, now)

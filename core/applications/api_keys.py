@@ -17,14 +17,14 @@ from core.applications.model.api_keys import (
     generate_key,
     parse_permissions,
     require_own_rights,
-    rights_behind,
+    rights_used,
 )
 from core.applications.model.services import Service, ServiceNotFound
-from core.kernel.access import require_permission, require_scopes_for
+from core.kernel.access import lasting_rights, require_permission, require_scopes_for
 from core.kernel.callers import ActingServiceAccount, OrganizationCaller, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Permission
+from core.kernel.roles import MEMBER, ROLES, Authority, Capability, Permission
 from core.kernel.values import PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model.organizations import Organization
@@ -49,7 +49,7 @@ async def create(
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.API_KEYS_MANAGE)
         service = await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
         require_own_rights(granted, rights, caller.granted if isinstance(caller, ActingServiceAccount) else None)
-        require_scopes_for(caller, rights_behind(granted))
+        require_scopes_for(caller, rights_used(granted, lasting_rights(caller, rights)))
         key = ApiKey(
             id=new_id(),
             org_id=organization.id,
@@ -146,3 +146,11 @@ async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission:
     # The permissions of a key never change, but the status of its organization does.
     require_permission(replace(caller, service=replace(caller.service, status=organization.status)), permission)
     return organization, service
+
+
+async def authority_of(tx: Transaction, caller: ServiceKey) -> Authority:
+    """Return the power of a key over members of its organization: that which its creator has now (security R-10).
+
+    A key outlives its creator. Then it has the power of the role `member`. The caller has locked the organization.
+    """
+    return await tx.created_secrets.creator(caller.service.org_id, caller.key_id) or Authority(MEMBER, ROLES[MEMBER].rights)

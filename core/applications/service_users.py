@@ -15,10 +15,11 @@ from core.applications.model.services import Service
 from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
-from core.kernel.roles import Permission
+from core.kernel.roles import Capability, Permission, may_act_on
 from core.kernel.values import KEEP, Email, Keep, PageResult
 from core.tenancy import members
-from core.tenancy.model.organizations import Organization
+from core.tenancy.model.members import require_power_over
+from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from ports.storage import Transaction
 
@@ -62,16 +63,19 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
 
-    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree.
+    Raises: ServiceUserNotFound, MemberHasMoreRights, UserNotManaged, EmailNotFree.
     """
     if email is KEEP:
         return await find(ports, caller, user_id)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
+        membership = await tx.members.lock(organization.id, user_id)
         account = await _lock_account(tx, organization, service, user_id)
         if email == account.email:
             return _to_service_user(account)
+        if membership is not None:
+            require_power_over(await api_keys.authority_of(tx, caller), membership)
         control = await tx.accounts.account_control(account.id, organization.id)
         if not control.may_change_email or account.anonymized_at is not None:
             raise UserNotManaged
@@ -84,14 +88,19 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 
 
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """Delete the account if only this organization uses it. Otherwise remove the user from this service. Raises: ServiceUserNotFound."""
+    """Delete the account if only this organization uses it. Otherwise remove the user from this service.
+
+    The account of a member is deleted only if the key's creator could remove the member now (security R-10).
+
+    Raises: ServiceUserNotFound.
+    """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_USERS, now)
         membership = await tx.members.lock(organization.id, user_id)
         account = await _lock_account(tx, organization, service, user_id)
         control = await tx.accounts.account_control(account.id, organization.id)
-        if not control.may_delete_account:
+        if not (control.may_delete_account and (membership is None or await _may_remove_member(tx, caller, membership))):
             await tx.sessions.remove(account.id, now, service.id)
             await tx.service_users.remove(organization.id, service.id, account.id)
             await tx.logins.remove(account.id, service.id)
@@ -101,6 +110,11 @@ async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
         role = membership.role if membership is not None else None
         tx.record(events.service_user_removed(organization.id, account.id, service.slug, permanently=True, role=role))
         await members.delete_account(tx, organization.id, account.id, now)
+
+
+async def _may_remove_member(tx: Transaction, caller: ServiceKey, membership: Membership) -> bool:
+    authority = await api_keys.authority_of(tx, caller)
+    return Capability.MEMBERS_MANAGE in authority.rights and may_act_on(authority, membership.authority)
 
 
 async def _lock_account(tx: Transaction, organization: Organization, service: Service, user_id: UUID) -> Account:

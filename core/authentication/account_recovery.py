@@ -51,7 +51,7 @@ from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import FactorKind, Proofs, reachable_strength, strength_of
-from core.kernel.roles import Capability, Rights
+from core.kernel.roles import OWNER, Capability, Rights, rights_of
 from core.kernel.values import digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model.members import AccountControl, MemberNotFound
@@ -196,7 +196,8 @@ def _find_refusal(control: AccountControl, rights: Rights, capability: Capabilit
     """Return why an issuer with these rights in the organization cannot recover this account, or None."""
     if not control.controls_account or (control.is_of_admin and capability is not Capability.MEMBERS_MANAGE):
         return RecoveryNotAllowed()
-    is_stronger = control.role is not None and not control.rights <= rights
+    needed = control.rights or rights_of(OWNER)  # those of an unknown role are unknown
+    is_stronger = control.role is not None and not needed <= rights
     return RecoversMoreRights() if is_stronger else None
 
 
@@ -250,9 +251,7 @@ async def open_in_browser(ports: Ports, caller: Caller, token: str, code: str, b
     typed_hash = await ports.passwords.derive(letters or "", salt)
     async with ports.storage.autocommit() as statements:
         attempt = await statements.recoveries.count_attempt(NO_RECOVERY if recovery is None else recovery.id, MAX_ATTEMPTS, now)
-    if recovery is None:
-        raise RecoveryRefused
-    if attempt is None:  # other attempts have ended the recovery, or opened it
+    if recovery is None or attempt is None:  # without an attempt, other ones have ended the recovery, or opened it
         raise RecoveryRefused
     if not hmac.compare_digest(attempt.code_hash, typed_hash):
         await _record_failure(ports, caller, recovery, now, is_last=attempt.number == MAX_ATTEMPTS)

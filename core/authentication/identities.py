@@ -53,14 +53,15 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
 
     The edge refuses applications.
 
-    Raises: ProviderUnknown if the provider does not exist or the operator has not set it up; AlreadyLinked, AccountGone, SessionEnded.
+    Raises: ProviderUnknown if the provider does not exist or the operator has not set it up; AlreadyLinked, RecoveryRequired, AccountGone,
+    SessionEnded.
     """
     provider = parse_provider(provider_name)
     if provider not in oauth_credentials.platform_providers(ports):
         raise ProviderUnknown
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        await factor_changes.lock_account(ports, tx, caller, now)
+        await factor_changes.lock_account_to_add(ports, tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context_of(caller))}:
             raise AlreadyLinked
         return await add_ticket(ports, tx, caller, provider, now)

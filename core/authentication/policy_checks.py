@@ -37,7 +37,6 @@ from core.kernel.proofs import Factor, FactorKind, Proofs, covers, proved_at
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.rules import Rule, Rules
-from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -291,9 +290,11 @@ async def judge_visit(
     if user is None or service is None or not service.has_sign_in_policy:
         return NO_ADMISSION
     admission = await judge_session(ports, path, service.org_id, service.id, user, session_id)
+    if not admission.asks:  # most visits: no connection is needed
+        return admission
     async with ports.storage.reading() as read:
         if external_for is not None:
-            is_hidden = admission.asks and not await read.api_resources.may_use(service.org_id, external_for, user.user_id)
+            is_hidden = not await read.api_resources.may_use(service.org_id, external_for, user.user_id)
             return NO_ACCESS if is_hidden else admission
         is_sign_on = path is PolicyPath.SAML
         return await hide_from_strangers(
@@ -338,12 +339,13 @@ async def judge_grant(
 class Enrollment:
     """The answer of a sign-in policy to a user, who may have to set up a factor."""
 
-    organization: str | None  # its name; None: the platform
-    org_id: UUID | None
     decision: Decision
     has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
     has_app: bool = False
     needs_recovery: bool = False  # only a recovery gives the account the factor
+
+
+NO_ENROLLMENT: Final = Enrollment(NO_POLICY)
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enrollment:
@@ -353,31 +355,29 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace) -> Enr
     organizations exist. With an application that the user may use, the user can be new. Other applications count as missing.
     """
     if place.org_slug is None and not user.is_platform_owner:
-        return Enrollment(None, None, NO_POLICY)
+        return NO_ENROLLMENT
     if place.org_slug is None:
         admission = await judge_session(ports, PolicyPath.ENROLL, None, None, user)
-        return await _to_enrollment(ports, None, admission)
+        return await _to_enrollment(ports, admission)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
-        organization = None if org_id is None else await read.organizations.by_id(org_id)
-        if organization is None:
-            return Enrollment(None, None, NO_POLICY)
+        if org_id is None:
+            return NO_ENROLLMENT
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
-        if found is not None and not await read.end_users.may_use(organization.id, found[0].id, user.user_id, ports.clock.now()):
+        if found is not None and not await read.end_users.may_use(org_id, found[0].id, user.user_id, ports.clock.now()):
             found = None
-        if found is None and not await _is_known(read, organization.id, user.user_id):
-            return Enrollment(None, None, NO_POLICY)
-    admission = await judge_session(ports, PolicyPath.ENROLL, organization.id, None if found is None else found[0].id, user)
-    return await _to_enrollment(ports, organization, admission)
+        if found is None and not await _is_known(read, org_id, user.user_id):
+            return NO_ENROLLMENT
+    admission = await judge_session(ports, PolicyPath.ENROLL, org_id, None if found is None else found[0].id, user)
+    return await _to_enrollment(ports, admission)
 
 
-async def _to_enrollment(ports: Ports, organization: Organization | None, admission: Admission) -> Enrollment:
-    name, org_id = (None, None) if organization is None else (organization.name, organization.id)
-    needs_recovery = False
-    if admission.subject is not None and admission.decision.outcome is Outcome.ENROLL:
+async def _to_enrollment(ports: Ports, admission: Admission) -> Enrollment:
+    needs_recovery, decision = False, admission.decision
+    if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
         async with ports.storage.reading() as read:
             needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
-    return Enrollment(name, org_id, admission.decision, admission.has_unused_key, admission.has_app, needs_recovery)
+    return Enrollment(decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:

@@ -212,7 +212,7 @@ async def join(
 ) -> tuple[BrowserSignIn | Flow, str | None]:
     """Sign in with an invitation, and return the result with the place to continue at instead of the page of the flow, if any.
 
-    It is the URL of `joining.launch_url`. Without one, users who chose no password first set up what the sign-in policy asks for.
+    It is the URL of `joining.launch_url`. Without one, users who chose no password first set up a factor that the sign-in policy accepts.
     """
     # Load the place before the change, so that a failure afterwards cannot hide that it was made.
     opened = await joining.find_invitation(ports, method.token, None)

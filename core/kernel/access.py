@@ -22,7 +22,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.policy import Policy
-from core.kernel.roles import GRANTABLE, Capability, Permission, Rights
+from core.kernel.roles import GRANTABLE, Capability, Permission, Rights, lasting
 from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check_sign_in
 
 
@@ -279,12 +279,15 @@ def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
     return None if caller.personal_token is None else caller.personal_token.scopes
 
 
-def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
-    """Return those of the caller's rights by which they may give something that remains when they are gone.
+def may_view(caller: OrganizationCaller, capability: Capability) -> bool:
+    """Return whether an answer may also have data that this right shows: the caller has it, and their token has its scope."""
+    scopes = scopes_of(caller)
+    return capability in caller.acts_in.rights and (scopes is None or scope_of(capability, changes=False) in scopes)
 
-    A service account needs an owner's grant of each right that can be granted.
-    """
-    return rights - (GRANTABLE.keys() - caller.granted) if isinstance(caller, ActingServiceAccount) else rights
+
+def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
+    """Return those of the caller's rights by which they may give something that remains when they are gone."""
+    return lasting(rights, caller.granted) if isinstance(caller, ActingServiceAccount) else rights
 
 
 def require_scopes_for(caller: OrganizationCaller, rights: Rights) -> None:

@@ -220,7 +220,7 @@ def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> b
     """Return whether a caller with these rights may give this role (security R-1). None is an unknown role.
 
     The giver has every right of the role. To give a person another role than `member`, the giver needs
-    `roles.manage`, too. No one gives a person the ownership: it is transferred. A program stops with the
+    `roles.manage`, too. No role gives a person the ownership: it is transferred. A program stops with the
     rights of the user who answers for it, so it needs no `roles.manage`.
     """
     if role is None or not role.rights <= giver:
@@ -239,6 +239,14 @@ def loses_promotion(old: Rights, old_granted: Rights, new: Rights, new_granted: 
     """Return whether an account with these rights and granted capabilities loses a way to give roles above member (security R-4)."""
     keeps = Capability.ROLES_MANAGE in new and old_granted & _PROMOTING <= new_granted
     return Capability.ROLES_MANAGE in old and not keeps
+
+
+def lasting(rights: Rights, granted: Rights) -> Rights:
+    """Return those of a service account's rights by which it may give something that remains when the account is gone.
+
+    It needs an owner's grant of each right that can be granted.
+    """
+    return rights - (GRANTABLE.keys() - granted)
 
 
 def may_act_on(actor: Authority, target: Authority) -> bool:

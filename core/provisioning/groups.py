@@ -24,7 +24,7 @@ from core.provisioning.model.groups import (
     require_own_group,
     to_group,
 )
-from core.provisioning.model.users import ProtectedUser, require_member_capacity
+from core.provisioning.model.users import MemberAboveDirectory, ProtectedUser, require_member_capacity
 from core.tenancy import events, grants, members
 from ports import Ports
 from ports.storage import Transaction
@@ -68,9 +68,9 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
     New members get the role member; other roles stay. A user that the directory blocks becomes a member
     when it activates them, so adding them changes nothing. A change that replaces all members keeps
-    the owner and platform owners even if it does not name them.
+    the owner, platform owners and members with more rights than the directory even if it does not name them.
 
-    Raises: GroupNotFound, GroupMemberUnknown, ProtectedUser, MembersFull, ScimTokenInvalid,
+    Raises: GroupNotFound, GroupMemberUnknown, ProtectedUser, MemberAboveDirectory, MembersFull, ScimTokenInvalid,
     OrganizationNotActive.
     """
     require_own_group(caller, group_id)
@@ -83,7 +83,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
             raise GroupMemberUnknown
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [member.user_id for member in (*joining, *leaving)])
-        leaving = await _without_platform_owners(tx, leaving, changes)
+        leaving = await _without_protected(tx, caller, leaving, changes)
         require_member_capacity(organization, len(joining) - len(leaving))
         await _remove_members(tx, organization.id, leaving, now)
         await _restore_members(tx, organization.id, joining, now)
@@ -113,18 +113,22 @@ async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupCha
     return joining, leaving, known
 
 
-async def _without_platform_owners(tx: Transaction, leaving: list[GroupMember], changes: GroupChanges) -> list[GroupMember]:
+async def _without_protected(tx: Transaction, caller: ScimClient, leaving: list[GroupMember], changes: GroupChanges) -> list[GroupMember]:
     """Return the locked users who may leave. Making a user a platform owner does not lock the organization, so it is read again.
 
-    Raises: ProtectedUser if the changes name a user who must stay.
+    Raises: ProtectedUser, MemberAboveDirectory if the changes name a user who must stay.
     """
     if not leaving:
         return leaving
-    owners = await tx.scim_users.platform_owners([member.user_id for member in leaving])
-    protected = [member for member in leaving if member.is_protected or member.user_id in owners]
-    if not all(changes.of(provisioned=member.is_provisioned).replace_all for member in protected):
+    user_ids = [member.user_id for member in leaving]
+    owners = await tx.scim_users.platform_owners(user_ids)
+    above = await tx.scim_users.with_other_rights(caller.org_id, user_ids, (await scim_tokens.authority_of(tx, caller)).rights)
+    named = [member for member in leaving if not changes.of(provisioned=member.is_provisioned).replace_all]
+    if any(member.is_protected or member.user_id in owners for member in named):
         raise ProtectedUser
-    return [member for member in leaving if member.user_id not in owners]
+    if any(member.user_id in above for member in named):
+        raise MemberAboveDirectory
+    return [member for member in leaving if member.user_id not in owners | above]
 
 
 def _load_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> Batches[GroupMember]:
@@ -155,7 +159,7 @@ async def _remove_members(tx: Transaction, org_id: UUID, leaving: Sequence[Group
     for member in leaving:
         assert member.role is not None, "only users in the group can leave it"
         tx.record(events.user_removed(org_id, member.user_id, member.role))
-    await grants.void_grants_of(tx, org_id, user_ids, now)
+    await grants.void_grants(tx, org_id, await tx.group_roles.givers(org_id, user_ids), now)
     await members.revoke_invitations_to(tx, org_id, user_ids, now)
 
 

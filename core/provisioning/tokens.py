@@ -10,7 +10,7 @@ from core.kernel.access import lasting_rights, require_scopes_for
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import NO_RIGHTS, Capability, Rights
+from core.kernel.roles import NO_RIGHTS, Authority, Capability, Rights
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
@@ -29,6 +29,7 @@ from core.provisioning.model.directories import (
     TooManyScimTokens,
     may_empower_directory,
     new_token,
+    with_rights_of,
 )
 from core.tenancy import organizations
 from core.tenancy.model.group_roles import require_equal_creators, rights_by_directories
@@ -172,6 +173,12 @@ def authenticate(caller: Caller, record: ScimTokenRecord) -> ScimClient:
         address=caller.address,
         agent=caller.agent,
     )
+
+
+async def authority_of(tx: Transaction, caller: ScimClient) -> Authority:
+    """Return the power of the directory over members (security R-10). The caller has locked the organization."""
+    creator = await tx.created_secrets.creator(caller.org_id, caller.token_id)
+    return with_rights_of(NO_RIGHTS if creator is None else creator.rights)
 
 
 def lock_organization_deferred(

@@ -16,6 +16,7 @@ from core.provisioning.model.profiles import ScimProfile, changed_attributes, to
 from core.provisioning.model.users import (
     AnonymizedUser,
     DomainOfAnother,
+    MemberAboveDirectory,
     ProtectedUser,
     ScimUser,
     ScimUserData,
@@ -31,14 +32,24 @@ from ports.storage import Transaction
 
 
 async def apply_changes(
-    ports: Ports, tx: Transaction, user: ScimUser, account: Account, organization: Organization, new: ScimUserData, now: datetime
+    ports: Ports,
+    tx: Transaction,
+    user: ScimUser,
+    account: Account,
+    organization: Organization,
+    new: ScimUserData,
+    now: datetime,
+    *,
+    is_above: bool,
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
     The address of the account changes if the new one differs from the account's address and from the
     address that a former member is listed with. The caller has checked that the organization may change it.
+    `is_above` says that the user has more rights than the directory.
 
-    Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull; the errors of `AttributeValues.change`.
+    Raises: ProtectedUser, MemberAboveDirectory, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull; the errors of
+    `AttributeValues.change`.
     """
     is_inactive = user.is_blocked or user.is_anonymized
     changes_active = new.active is not None and new.active == is_inactive
@@ -47,6 +58,8 @@ async def apply_changes(
         return user
     if user.is_protected:
         raise ProtectedUser
+    if is_above:
+        raise MemberAboveDirectory
     if user.is_anonymized:
         raise AnonymizedUser
     changes_email = new.email not in (user.email, account.email)
@@ -59,7 +72,7 @@ async def apply_changes(
     if changes_shown_email or changes_profile or new.values:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if new.values:
-        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, ports)
+        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, now)
     if activates:
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:
@@ -129,8 +142,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
     """Block the user, end the membership, and deactivate an account that the organization controls (security C-5).
 
-    The user stays in groups of the directory, which give a blocked user nothing: directories do not add users
-    again when they activate them.
+    The user stays in groups of the directory, which give a blocked user nothing. Directories do not add users again
+    when they activate them.
     """
     control = await tx.accounts.account_control(user.id, organization.id)
     await tx.directory_blocks.add(organization.id, user.id, now)

@@ -22,10 +22,11 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER
+from core.kernel.roles import MEMBER, NO_RIGHTS, may_act_on
 from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
+from core.provisioning.model.directories import with_rights_of
 from core.provisioning.model.extension import ATTRIBUTES_URN, user_schema
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import UserPatch, apply_operations
@@ -35,6 +36,7 @@ from core.provisioning.model.schemas import USER, ScimSchema
 from core.provisioning.model.users import (
     DomainOfAnother,
     GroupOfUser,
+    MemberAboveDirectory,
     ProtectedUser,
     ScimUser,
     ScimUserChange,
@@ -130,7 +132,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
         if data.values:
-            await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, ports)
+            await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, now)
         tx.record(*events.user_provisioned(organization.id, account.id))
         tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         if data.active is False:
@@ -158,6 +160,9 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
             raise UserNameTaken
         if account.is_platform_owner or (membership is not None and membership.is_owner):
             raise ProtectedUser
+        is_above = await _is_above(tx, caller, membership)
+        if is_above and is_takeover:
+            raise MemberAboveDirectory
         is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
             account = await _take_over(tx, account, organization, now)
@@ -174,7 +179,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
             await user_changes.queue_welcome(ports, tx, account, organization.id, now)
             tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
-        return await user_changes.apply_changes(ports, tx, user, account, organization, data, now)
+        return await user_changes.apply_changes(ports, tx, user, account, organization, data, now, is_above=is_above)
 
 
 async def _take_over(tx: Transaction, account: Account, organization: Organization, now: datetime) -> Account:
@@ -289,7 +294,7 @@ async def _store(
 async def _store_once(ports: Ports, caller: ScimClient, before: ScimUser, change: ScimUserChange, *, keep_names: bool) -> ScimUser | None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _lock_user(tx, caller, before.id, now)
+        user, account, organization, is_above = await _lock_user(tx, caller, before.id, now)
         if user != before:
             return None
         new = change.data.keeping_names_of(user) if keep_names else change.data
@@ -298,19 +303,21 @@ async def _store_once(ports: Ports, caller: ScimClient, before: ScimUser, change
             if not control.may_change_email:
                 change.skipped.refuse("emails")
                 new = new.keeping_email_of(user)
-        return await user_changes.apply_changes(ports, tx, user, account, organization, new, now)
+        return await user_changes.apply_changes(ports, tx, user, account, organization, new, now, is_above=is_above)
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
     """Delete the account if the organization may, or else end the membership and block the user.
 
-    Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
+    Raises: ScimUserNotFound, ProtectedUser, MemberAboveDirectory, ScimTokenInvalid, OrganizationNotActive.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        user, account, organization = await _lock_user(tx, caller, user_id, now)
+        user, account, organization, is_above = await _lock_user(tx, caller, user_id, now)
         if user.is_protected:
             raise ProtectedUser
+        if is_above:
+            raise MemberAboveDirectory
         control = await tx.accounts.account_control(account.id, organization.id)
         permanently = control.may_delete_account and not user.is_anonymized
         tx.record(events.user_deprovisioned(organization.id, account.id, user.role, permanently=permanently))
@@ -321,8 +328,8 @@ async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
         await tx.directory_blocks.add(organization.id, account.id, now)
 
 
-async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization]:
-    """Lock the organization, the membership and the account.
+async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: datetime) -> tuple[ScimUser, Account, Organization, bool]:
+    """Lock the organization, the membership and the account. Return also whether the member has more rights than the directory.
 
     The user is read before the account is locked, so that a directory cannot lock accounts it does
     not know, and again after that, because the user may have changed in between.
@@ -334,7 +341,14 @@ async def _lock_user(tx: Transaction, caller: ScimClient, user_id: UUID, now: da
     organization = locked_organization()
     if unlocked_user is None:
         raise ScimUserNotFound
-    await tx.members.lock(organization.id, user_id)
+    is_above = await _is_above(tx, caller, await tx.members.lock(organization.id, user_id))
     account = await tx.accounts.lock(user_id) or refuse(ScimUserNotFound)
     user = await tx.scim_users.by_id(organization.id, user_id) or refuse(ScimUserNotFound)
-    return user, account, organization
+    return user, account, organization, is_above
+
+
+async def _is_above(tx: Transaction, caller: ScimClient, membership: Membership | None) -> bool:
+    """Return whether a member has rights beyond those of the directory. Its creator is read only if the rights of an admin are too few."""
+    if membership is None or may_act_on(with_rights_of(NO_RIGHTS), membership.authority):
+        return False
+    return not may_act_on(await scim_tokens.authority_of(tx, caller), membership.authority)

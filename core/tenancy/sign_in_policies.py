@@ -26,6 +26,7 @@ from core.kernel.sign_in_policy.rules import (
     Concerned,
     Document,
     EffectivePolicy,
+    PolicyOfUser,
     PolicyPart,
     Rules,
     strictest_rules,
@@ -40,7 +41,6 @@ from core.tenancy.model.sign_in_policies import (
     PeopleCount,
     PolicyApplication,
     PolicyChanged,
-    PolicyOfUser,
     PolicyPerson,
     PolicyPreview,
     SettingsBeyondPolicies,
@@ -76,7 +76,7 @@ async def get(ports: Ports, caller: Member, application: PolicyApplication | Non
 
 
 async def list_usable_methods(ports: Ports, caller: Member, application: PolicyApplication | None = None) -> Sequence[str]:
-    """Return the methods that this installation offers to users of the organization or of this application, in the order of METHODS."""
+    """Return the methods for users of the organization or of this application here, in the order of METHODS."""
     async with ports.storage.reading() as read:
         return await _load_usable_methods(ports, read, caller.acts_in.id, application)
 
@@ -107,6 +107,8 @@ async def save(
     rules, now = _parse(document, application), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.SIGN_IN_POLICY_MANAGE)
+        if application is not None:  # its settings can have changed before the lock
+            application = await tx.sign_in_policies.application(organization.id, application.id) or refuse(PolicyChanged)
         old = await _find(tx, organization, application, now)
         if old.version != version:
             raise PolicyChanged
@@ -138,8 +140,12 @@ async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
     """
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.anywhere(caller.user_id, None)
-    # An organization of which the caller is a member, and uses an application, is there twice.
-    return list({(each.policy.org_id, each.policy.parts[0]): each for each in reversed(policies)}.values())
+    # The part of an organization comes with each of its applications.
+    single = dict[tuple[UUID | None, PolicyPart], PolicyOfUser]()
+    for each in policies:
+        for part in each.policy.parts:
+            single[each.policy.org_id, part] = replace(each, policy=replace(each.policy, parts=(part,)))
+    return list(single.values())
 
 
 async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.deferred import Deferred
+from core.kernel.roles import Rights
 from core.kernel.values import Email, Page, PageResult
 from core.provisioning.model.directories import ScimRequest, ScimToken, ScimTokenRecord
 from core.provisioning.model.filters import ScimFilter
@@ -87,6 +88,9 @@ class ScimUsers(ScimUsersRead, Protocol):
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         """Return those of these locked users who are platform owners now."""
+
+    async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
+        """Return those of these locked users who are members, not owners, and have a right that is none of these."""
 
     def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> Deferred[WelcomeContext]:
         """Return the names for the welcome email to the user with this address, after the next statement.

@@ -45,14 +45,22 @@ async def add_plan(
 
 
 async def add_api_key(
-    pool: Pool, service: UUID, permissions: Iterable[str] = tuple(Permission), *, expires_at: datetime | None = None
+    pool: Pool,
+    service: UUID,
+    permissions: Iterable[str] = tuple(Permission),
+    *,
+    expires_at: datetime | None = None,
+    by: UUID | None = None,
 ) -> str:
-    """Add an API key of the service, by default with all permissions."""
+    """Add an API key of the service, by default with all permissions, and created by the owner of the organization."""
     key = f"sk_abcdef_{new_secret()}"
     insert = """
         insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, expires_at, created_by, created_at)
-        select %s, org_id, id, 'Robot', 'sk_abcdef', %s, %s, %s, %s, now() from services where id = %s"""
-    await run_sql(pool, insert, new_id(), digest(key), [str(permission) for permission in permissions], expires_at, new_id(), service)
+        select %s, org_id, id, 'Robot', 'sk_abcdef', %s, %s, %s,
+               coalesce(%s, (select user_id from memberships m where m.org_id = v.org_id and m.role = 'owner'), %s), now()
+        from services v where id = %s"""
+    names = [str(permission) for permission in permissions]
+    await run_sql(pool, insert, new_id(), digest(key), names, expires_at, by, new_id(), service)
     return key
 
 

@@ -181,10 +181,10 @@ class Accounts(AccountClosures):
             where id = %(user_id)s and password_hash is not null and password_changed_at >= %(since)s"""
         await self._run(sql, user_id=user_id, since=since, now=now)
 
-    async def needs_recovery(self, user_id: UUID) -> bool:
+    async def is_recovery_required(self, user_id: UUID) -> bool:
         return await self._exists("select 1 from users where id = %(user_id)s and recovery_required_at is not null", user_id=user_id)
 
-    async def require_recovery(self, user_id: UUID, since: datetime | None) -> None:
+    async def set_recovery_required(self, user_id: UUID, since: datetime | None) -> None:
         await self._run("update users set recovery_required_at = %(since)s where id = %(user_id)s", user_id=user_id, since=since)
 
     async def drop_password(self, user_id: UUID, now: datetime) -> None:

@@ -121,7 +121,7 @@ class Passkeys(Repository):
     async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
         sql = f"""
             select {KEY_HOSTS.sql} from users u
-            where u.id = %(user_id)s and u.email_verified_at is not null
+            where u.id = %(user_id)s and u.email_verified_at is not null and u.recovery_required_at is null
               and (u.passkey_offered_at is null or u.passkey_offered_at <= %(before)s)"""
         return await self._one(to_key_hosts, sql, user_id=user_id, before=before)
 

@@ -1,18 +1,21 @@
 """API keys and SCIM tokens that remain when their creator is gone: those of a service account, and those to review."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.kernel.roles import member_rights_array, rights_array, to_array
-from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
+from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array, to_rights
+from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS
 from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.applications.model.api_keys import NEEDED_RIGHTS
-from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability
+from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Authority, Capability, known_rights, lasting
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
+MEMBER_RIGHTS: Final = rights_columns("m", "o")
 # The rights that the creator of an API key `secret`, and of a SCIM token, needs
 _OF_PERMISSIONS: Final = " ".join(f"when '{permission}' then {to_array(needed)}" for permission, needed in NEEDED_RIGHTS.items())
 API_KEY_RIGHTS: Final = f"""
@@ -41,6 +44,12 @@ def to_created_secret(row: Row) -> CreatedSecret:
     return CreatedSecret(NoticedSecret(row[0]), *row[1:5])
 
 
+def _to_authority(row: Row) -> Authority:
+    granted, *columns = row
+    rights = to_rights(tuple(columns))
+    return Authority(columns[0], rights if granted is None else lasting(rights, known_rights(granted)))
+
+
 class CreatedSecrets(Repository):
     """Implements `ports.storage.programs.CreatedSecrets`."""
 
@@ -63,7 +72,21 @@ class CreatedSecrets(Repository):
                            where org_id = %(org_id)s and target_type = 'service_account' and target_id = %(target_id)s)"""
         return await self._exists(sql, org_id=org_id, creator_id=creator_id, target_id=str(creator_id))
 
-    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
+    async def creator(self, org_id: UUID, secret_id: UUID) -> Authority | None:
+        sql = f"""
+            with secret as (
+                select created_by from api_keys where org_id = %(org_id)s and id = %(secret_id)s
+                union all select created_by from scim_tokens where org_id = %(org_id)s and id = %(secret_id)s)
+            select null, {MEMBER_RIGHTS.sql} from secret s
+            join memberships m on m.org_id = %(org_id)s and m.user_id = s.created_by and m.confirmed_at is not null
+            join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE} join organizations o on o.id = m.org_id
+            union all
+            select a.granted, {RIGHTS.sql} from secret s
+            join service_accounts a on a.org_id = %(org_id)s and a.id = s.created_by and {OWNER_MAY_OWN}
+            join organizations o on o.id = a.org_id"""
+        return await self._one(_to_authority, sql, org_id=org_id, secret_id=secret_id)
+
+    async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
         sql = f"""
             select s.kind, s.id, s.name, s.created_by, s.application, s.slug from (
                 select 'api_key' as kind, secret.id, secret.name, secret.created_by, v.name as application, v.slug,
@@ -73,9 +96,10 @@ class CreatedSecrets(Repository):
                 select 'scim_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
                        {SCIM_TOKEN_RIGHTS}, {SCIM_TOKEN_GRANTS}
                 from scim_tokens secret where secret.org_id = %(org_id)s) s
-            where (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
+            where s.kind = any(%(kinds)s) and (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
             order by s.created_at, s.id limit %(limit)s"""
-        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, org_id=org_id, now=now, limit=limit)
+        values: dict[str, object] = {"org_id": org_id, "kinds": list(kinds), "now": now, "limit": limit}
+        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, **values)
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         sql = f"""

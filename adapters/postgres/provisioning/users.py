@@ -9,9 +9,11 @@ from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
 from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.roles import member_rights_array
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, SCIM_PROFILE, SCIM_USER, filtered_page, group_members_of
 from core.accounts.model.accounts import Account
+from core.kernel.roles import OWNER, Rights
 from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter
@@ -23,7 +25,7 @@ from ports.signals import Signal
 
 
 def to_group_member(row: Row) -> GroupMember:
-    return GroupMember(row[0], row[1], row[2], row[3], row[4])
+    return GroupMember(*row)
 
 
 class ScimUsers(Repository):
@@ -87,6 +89,13 @@ class ScimUsers(Repository):
             update organizations set scim_external_id = %(external_id)s, members_changed_at = %(now)s
             where id = %(org_id)s and id = %(group_id)s"""
         await self._run(sql, org_id=org_id, group_id=group_id, external_id=external_id, now=now)
+
+    async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
+        sql = f"""
+            select m.user_id from memberships m
+            where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s) and m.role <> '{OWNER}'
+              and not {member_rights_array("m")} <@ %(rights)s"""
+        return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, user_ids=list(user_ids), rights=sorted(rights)))
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         return set(

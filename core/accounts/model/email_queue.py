@@ -277,6 +277,7 @@ def compute_backoff(attempts: int, spread: float) -> timedelta:
 
 
 UNDO_TTL: Final = timedelta(hours=72)
+ASKS_FOR_FACTORS: Final = "+"  # at the end of the detail of a notice of PASSWORD_CHANGED
 PASSWORD_REMOVED: Final = "removed"  # the detail of a notice of PASSWORD_CHANGED  # noqa: S105
 
 

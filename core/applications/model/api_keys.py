@@ -11,7 +11,7 @@ from uuid import UUID
 from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import ServiceContext
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from core.kernel.roles import GRANTABLE, Capability, Permission, Rights
+from core.kernel.roles import GRANTABLE, NO_RIGHTS, Capability, Permission, Rights
 from core.kernel.values import new_secret
 
 # The precision of `last_used_at`: a busy key causes one write per interval.
@@ -100,6 +100,10 @@ class ApiKeyRecord:
     service: ServiceContext
 
 
+# Rights that its creator need not have for a permission, but by which it does more: without them, it only detaches members.
+WIDENING_RIGHTS: Final[Mapping[Permission, Rights]] = MappingProxyType({Permission.DELETE_USERS: frozenset({Capability.MEMBERS_MANAGE})})
+
+
 def generate_key(environment: str | None = None) -> tuple[str, str]:
     """Return the secret of a new key, and its prefix, which lists show.
 
@@ -128,6 +132,13 @@ def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
 def rights_behind(permissions: Iterable[Permission]) -> Rights:
     """Return the rights that the creator of a key with these permissions needs."""
     return frozenset().union(*(NEEDED_RIGHTS[permission] for permission in permissions))
+
+
+def rights_used(permissions: Iterable[Permission], rights: Rights) -> Rights:
+    """Return those of the creator's rights that a key with these permissions acts with."""
+    return rights_behind(permissions) | rights & NO_RIGHTS.union(
+        *(WIDENING_RIGHTS.get(permission, NO_RIGHTS) for permission in permissions)
+    )
 
 
 def grantable_permissions(rights: Rights) -> list[Permission]:

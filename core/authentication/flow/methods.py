@@ -19,7 +19,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
 
-# Sends further statements with the one that locks the account with this id, which is the first of them.
+# Called right before the lock of this account is sent, to send further statements with it.
 SendBehind = Callable[[UUID], None]
 Lock = Callable[[Transaction, Caller, SendBehind], Awaitable[tuple[Account, PendingIdentity | None]]]
 

@@ -158,7 +158,7 @@ class _FactsOfAccount:
         self._known = self._tx.devices.find_match_deferred(user_id, self._fingerprint, org_id, self._now)
 
     async def load(self, user_id: UUID) -> tuple[DeviceMatch, PolicySubject | None]:
-        """Return the device of the sign-in to the locked account, and the sign-in policy of the application, if it has one."""
+        """Return the device of the sign-in, and the sign-in policy of the application, if it has one."""
         if self._known is None:
             self.send_behind(user_id)
             await self._tx.send_deferred()

@@ -1,7 +1,7 @@
 """The first sign-in of a new user, on the page of an invitation.
 
 The email of an invitation proves the mailbox, so a new user chooses a password right on its page. If the organization accepts no
-passwords, the mailbox alone signs in, and the user then sets up what the sign-in policy asks for.
+passwords, the mailbox alone signs in, and the user then sets up a factor that the sign-in policy accepts.
 
 That works only for an account that has no user yet. Otherwise a forwarded invitation would open the
 account of its recipient: it lives for days, unlike a reset link.

@@ -39,6 +39,7 @@ class RecoveryLink:
             if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
                 raise RecoveryLinkInvalid
             tx.record(events.owner_recovered(account.id))
+            await tx.accounts.set_recovery_required(account.id, None)  # the operator's command is the recovery of an owner
             if account.profile.name is None:
                 await profiles.apply_changes(tx, account, changes, now)
             return (await _reset(tx, caller, account, now) if purpose is TokenPurpose.RESET_OWNER else account), None

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from core.kernel.roles import ADMIN, ROLES, Capability, Rights
+from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
 from core.kernel.values import new_secret
 
 MAX_TOKENS: Final = 100  # of one organization
@@ -71,10 +71,15 @@ DIRECTORY_RIGHTS: Final[Rights] = frozenset(
 def may_empower_directory(rights: Rights, lasting: Rights) -> bool:
     """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
 
-    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the caller
-    may give something that remains: a service account needs an owner's grant of each right that the directory uses.
+    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the
+    caller may give something that remains. A service account needs an owner's grant of each right that the directory uses.
     """
     return ROLES[ADMIN].rights <= rights and lasting >= DIRECTORY_RIGHTS
+
+
+def with_rights_of(creator: Rights) -> Authority:
+    """Return the power of a directory over members: that of an admin, with the further rights of its token's creator (security R-10)."""
+    return Authority(ADMIN, ROLES[ADMIN].rights | creator)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

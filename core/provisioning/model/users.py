@@ -32,6 +32,10 @@ class ProtectedUser(Forbidden):
     """The owner of the organization and platform owners cannot be changed, deactivated or removed by SCIM."""
 
 
+class MemberAboveDirectory(Forbidden):
+    """This member has rights that neither an admin nor the creator of the SCIM token has. Ask an owner to create the token anew."""
+
+
 class AnonymizedUser(Forbidden):
     """This user was anonymized and cannot be changed. Delete the user instead."""
 

@@ -26,7 +26,7 @@ class AccountsRead(Protocol):
     async def by_id(self, user_id: UUID) -> Account | None:
         """Return the account, usable or not."""
 
-    async def needs_recovery(self, user_id: UUID) -> bool:
+    async def is_recovery_required(self, user_id: UUID) -> bool:
         """Return whether an undo has removed a factor that a sign-in policy asked for, and no recovery has followed."""
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
@@ -89,7 +89,7 @@ class Accounts(AccountsRead, Protocol):
 
     async def drop_password(self, user_id: UUID, now: datetime) -> None: ...
 
-    async def require_recovery(self, user_id: UUID, since: datetime | None) -> None:
+    async def set_recovery_required(self, user_id: UUID, since: datetime | None) -> None:
         """Store that the account needs a recovery since then, or, with None, no longer."""
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:

@@ -36,7 +36,10 @@ class PasskeysRead(Protocol):
         """Return whether a ceremony has used the challenge up."""
 
     async def find_offerable(self, user_id: UUID, before: datetime) -> KeyHosts | None:
-        """Return the RP IDs of the account's keys, or None without a verified address, or with an offer of a passkey since `before`."""
+        """Return the RP IDs of the account's keys, or None if it gets no offer of a passkey.
+
+        That is without a verified address, with an offer since `before`, and while only a recovery gives it another factor.
+        """
 
     async def rp_id(self) -> str | None:
         """Return the RP ID of the installation, or None if it has no passkeys for it."""

@@ -1,13 +1,11 @@
 """Storage of sign-in policies."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.proofs import Strength
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
-from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, Rules
+from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -21,6 +19,9 @@ class SignInPoliciesRead(Protocol):
 
     async def of_applications(self, org_id: UUID) -> Sequence[tuple[PolicyApplication, Rules]]:
         """Return the organization's applications with a policy, or with settings that limit sign-ins, ordered by slug, and their rules."""
+
+    async def application(self, org_id: UUID, service_id: UUID) -> PolicyApplication | None:
+        """Return the settings of an application that limit its sign-ins."""
 
     async def application_ways(self, org_id: UUID, service_id: UUID | None = None) -> ApplicationWays:
         """Return the ways to sign in that the settings of this application turn on, or those of all applications of the organization."""
@@ -49,13 +50,11 @@ class SignInPoliciesRead(Protocol):
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
-        """Return the policies of `of_user`, and those of the applications that the user uses, with their organizations'.
+        """Return the policies of `of_user`, and those of applications, each with its organization's and the strength that it requires.
 
-        Applications count in this organization alone, or in all of them if `org_id` is None. Two statements.
+        These are the applications that the user uses, or may open as a confirmed member, by an assignment or by a role. They count
+        in this organization alone, or in all of them if `org_id` is None. Two statements.
         """
-
-    async def strictest_anywhere(self, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-        """Return the greatest strength that one of the policies of `anywhere` asks of the user in a sign-in, at any risk."""
 
 
 class SignInPolicies(SignInPoliciesRead, Protocol):

@@ -39,7 +39,7 @@ TARGET: Final = {"org_slug": "acme", "service_slug": "shop"}
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What Ada got while she had access."""
+    """The codes and tokens that Ada got while she had access."""
 
     code: str
     refresh_token: str
@@ -48,7 +48,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SeenAnswer:
     """The parts of an answer that its reader sees."""
 
     status: int
@@ -119,11 +119,11 @@ REQUESTS: Final[Mapping[str, Callable[[World, Prepared], Awaitable[Answer]]]] = 
 }
 
 
-def _told(answer: Answer) -> Told:
+def _seen(answer: Answer) -> SeenAnswer:
     """Return the parts of an answer that its reader sees, without values that are new each time."""
     title = re.search("<h1>(.*?)</h1>", answer.text)
     location = answer.headers.get("Location", "")
-    return Told(
+    return SeenAnswer(
         status=answer.status,
         location=re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "id", location),
         title=title[1] if title else None,
@@ -146,10 +146,10 @@ async def test_users_without_access_get_the_answers_of_an_application_without_a_
     for statement in ("delete from memberships", "delete from service_users", "delete from end_users"):
         await run_sql(pool, statement)
     clock.advance(timedelta(minutes=5))
-    answers = dict[str, dict[str, Told]]()
+    answers = dict[str, dict[str, SeenAnswer]]()
     for rule, document in RULES.items():
         await world.put(document)
-        answers[rule] = {name: _told(await request(world, had[rule])) for name, request in REQUESTS.items()}
+        answers[rule] = {name: _seen(await request(world, had[rule])) for name, request in REQUESTS.items()}
     without = answers.pop(NONE)
     assert not [name for name, told in without.items() if told.of_rules]
     differences = {

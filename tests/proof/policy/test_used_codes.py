@@ -1,6 +1,7 @@
 """Codes that were right are used up, also if a sign-in policy then refuses the user (security SP-6)."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from quart_trio import QuartTrio
@@ -10,6 +11,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.world import STATES, World, new_world
 from tests.support.builders import PASSWORD, Api, run_sql
+from tests.support.passkeys.users import PasskeyUser, sign_in_options
 
 TO_SHOP = {"org_slug": "acme", "service_slug": "shop"}
 
@@ -53,3 +55,41 @@ async def test_a_code_of_an_app(world: World) -> None:
     world.clock.advance(timedelta(minutes=1))
     code = world.authenticator.code(1)
     assert await sign_in() == 200
+
+
+async def test_the_challenge_of_a_passkey(world: World) -> None:
+    await world.enter(STATES["bare"])
+    holder = PasskeyUser(world.api, world.token)
+    await holder.add()
+
+    async def sign() -> Any:
+        return holder.authenticator.get(await sign_in_options(world.api))
+
+    async def send(credential: Any) -> tuple[int, str | None]:
+        answer = await world.api.post("/api/auth/passkey", {"credential": credential, **TO_SHOP})
+        return answer.status, answer.json.get("rule")
+
+    await world.put({"methods": ["password"]})
+    used = await sign()
+    assert await send(used) == (401, "methods")
+    await lift(world)
+    assert [await send(used), await send(await sign())] == [(401, None), (200, None)]
+
+
+async def test_the_challenge_of_a_security_key(world: World) -> None:
+    await world.enter(STATES["bare"])
+    holder = PasskeyUser(world.api, world.token)
+    await holder.add_key(second_factor=True)
+
+    async def start() -> tuple[str, Any]:
+        login = (await world.api.post("/api/auth/login", {"email": world.ada.email, "password": PASSWORD, **TO_SHOP})).json
+        return login["access_token"], holder.authenticator.get(login["passkey_options"])
+
+    async def send(token: str, credential: Any) -> int:
+        return (await world.api.post("/api/auth/mfa/verify", {"passkey": credential}, token=token)).status
+
+    await world.put({"methods": ["passkey"]})
+    used = await start()
+    assert await send(*used) == 403
+    await lift(world)
+    assert [await send(*used), await send(*await start())] == [401, 200]

@@ -7,7 +7,13 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from tests.support.builders import add_account, add_member, run_sql
+from core.kernel.api_scopes import ApiScope
+from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability, RoleName
+from core.provisioning.model.users import MemberAboveDirectory
+from core.tenancy.model.members import MemberHasMoreRights
+from tests.support.builders import Answer, add_account, add_member, run_sql
+from tests.support.personal_tokens import add_personal_token
+from tests.support.programs import add_service_account
 from tests.support.scim import Directory, directory_of
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, add_subscription
 from tests.support.tenants import Tenant
@@ -124,3 +130,106 @@ async def test_an_organization_has_power_only_over_accounts_that_it_created_and_
             if actual != expected or (status == 403) is not (expected == "-"):
                 differences.append((creator, use, action, expected, actual, status))
     assert differences == []
+
+
+# The creator of an API key, and the effect of its deletion of an account that the organization created, by the role of the
+# member. With "!", the key may not change the member: it is refused with 403.
+POWER_OF_KEYS: Final = """
+created by     member       admin        lead
+owner          account      account      account
+admin          account      account      membership!
+manager        account      membership!  membership!
+keeper         membership   membership!  membership!
+robot          account      account      membership!
+bare-robot     membership   membership   membership!
+former-member  membership   membership!  membership!
+"""
+
+
+async def add_people(acme: Tenant) -> dict[str, UUID]:
+    """Add the roles and the creators of keys, and return the ids of the creators. A lead has a right that admins lack."""
+    keeper = [*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW}, "api_keys.manage", "end_users.manage"]
+    for slug, rights in (("keeper", keeper), ("manager", [*keeper, "members.manage"]), ("lead", ["members.view", "roles.manage"])):
+        body = {"slug": slug, "name": slug.title(), "capabilities": rights}
+        assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
+    owner = acme.people["owner"].id
+    creators = {name: acme.people[name].id for name in ("owner", "admin")}
+    for name in ("keeper", "manager"):
+        account = await add_account(acme.ports, f"{name}@acme.example", None)
+        await acme.join(name, account, RoleName(name))
+        creators[name] = account.id
+    creators["robot"] = await add_service_account(acme.pool, acme.org, owner, granted=["members.manage", "end_users.manage"])
+    creators["bare-robot"] = await add_service_account(acme.pool, acme.org, owner, granted=["end_users.manage"])
+    creators["former-member"] = (await add_account(acme.ports, "former@acme.example", None)).id
+    return creators
+
+
+async def add_target(acme: Tenant, service: UUID, role: str, email: str) -> UUID:
+    """Add a member with an account that the organization created, who uses the service."""
+    account = await add_account(acme.ports, email, None)
+    await run_sql(acme.pool, "update users set origin = 'scim', origin_org_id = %s where id = %s", acme.org, account.id)
+    await acme.join(email, account, RoleName(role))
+    await add_service_user(acme.ports, service, account.id)
+    return account.id
+
+
+def refused(answer: Answer, text: str | None) -> bool:
+    """Return whether the answer refuses with this text. Any other answer is a success."""
+    assert answer.status < 300 or (answer.status == 403 and text is not None and text in answer.text), answer.text
+    return answer.status == 403
+
+
+async def test_a_key_ends_and_changes_a_member_only_with_the_power_of_its_creator(acme: Tenant) -> None:
+    creators, service = await add_people(acme), await add_service(acme.pool, acme.org)
+    await acme.set_member_limit(1000)
+    attribute = {"name": "team", "label": "Team", "kind": "text", "writers": ["application"]}
+    assert (await acme.api.post(f"{acme.path}/attributes", attribute, token=acme.token("owner"))).status == 201
+    differences = []
+    _, *lines = POWER_OF_KEYS.strip().splitlines()
+    for creator, *effects in map(str.split, lines):
+        headers = {"X-API-Key": await add_api_key(acme.pool, service, by=creators[creator])}
+        for role, expected in zip(("member", "admin", "lead"), effects, strict=True):
+            user_id = await add_target(acme, service, role, f"{creator}-{role}@example.com")
+            path = f"/api/service/users/{user_id}"
+            changed = await acme.api.patch(f"{path}/attributes", {"values": {"team": "Core"}}, headers=headers)
+            mark = "!" if refused(changed, MemberHasMoreRights.__doc__) else ""
+            moved = await acme.api.patch(path, {"email": f"new-{creator}-{role}@example.com"}, headers=headers)
+            assert moved.status == (200 if role == "member" else 403), moved.text
+            assert (await acme.api.delete(path, headers=headers)).status == 204
+            actual = await effect(acme, user_id, service) + mark
+            if actual != expected:
+                differences.append((creator, role, expected, actual))
+    assert differences == []
+
+
+async def test_a_token_creates_a_key_that_deletes_members_only_with_the_scope_for_members(acme: Tenant) -> None:
+    await add_service(acme.pool, acme.org, "shop")
+    keys, body = f"{acme.path}/services/shop/api-keys", {"name": "CI", "permissions": ["delete:users"]}
+    statuses = []
+    of_users = (ApiScope.API_KEYS_WRITE, ApiScope.END_USERS_WRITE)
+    for scopes in (of_users, (*of_users, ApiScope.MEMBERS_WRITE)):
+        token = await add_personal_token(acme.ports, acme.people["admin"], acme.org, scopes)
+        statuses.append((await acme.api.post(keys, body, token=token.text)).status)
+    assert statuses == [403, 201]
+
+
+async def test_a_directory_changes_no_member_with_rights_that_an_admin_and_its_creator_lack(acme: Tenant) -> None:
+    await add_people(acme)
+    await acme.set_member_limit(1000)
+    service = await add_service(acme.pool, acme.org)
+    text = MemberAboveDirectory.__doc__
+    for by, protected in (("admin", {"lead"}), ("owner", set[str]())):
+        directory = await directory_of(acme, by)
+        for role in ("member", ADMIN, "lead"):
+            user_id, other_id = [await add_target(acme, service, role, f"{by}-{role}-{number}@example.com") for number in range(2)]
+            answers = [
+                await directory.patch(user_id, {"op": "replace", "path": "displayName", "value": "Renamed"}),
+                await directory.deactivate(user_id),
+                await directory.delete(user_id),
+                await directory.remove_member(other_id),
+            ]
+            assert [refused(answer, text if role in protected else None) for answer in answers] == [role in protected] * 4
+            if role in protected:
+                kept = {UUID(each) for each in await directory.group_member_ids()} - {other_id}
+                assert (await directory.put_group(*kept)).status == 200
+                assert str(other_id) in await directory.group_member_ids(), "leaving a member out does not remove them"

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.accounts import factor_changes
 from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
@@ -123,7 +124,7 @@ async def test_the_policies_of_used_applications_count_for_removals_by_others(st
 
     async def strictest(org_id: UUID | None) -> Strength:
         async with storage.reading() as read:
-            return await read.sign_in_policies.strictest_anywhere(user.id, NOW, org_id)
+            return await factor_changes.strictest_anywhere(read, user.id, NOW, org_id)
 
     await put(storage, policy(acme, unused, phishing_resistant=["everyone"]))
     await put(storage, policy(acme, shop, second_factor=["high_risk"]))

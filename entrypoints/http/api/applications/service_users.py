@@ -92,7 +92,8 @@ async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserRe
     """Change a user's email address.
 
     This is allowed only for accounts that your organization created and manages alone. The new
-    address is unverified, and all sessions of the user end.
+    address is unverified, and all sessions of the user end. For a member of the organization, the
+    creator of the key must have every right of the member now.
     """
     value: object = data.email
     email = Email(value) if isinstance(value, str) else KEEP
@@ -106,6 +107,7 @@ async def delete(user_id: UUID) -> None:
     """Delete a user.
 
     The account is deleted permanently if your organization created it and no other organization
-    uses it. Otherwise only the user's data at this service is deleted, and the account stays.
+    uses it. For a member of the organization, the creator of the key must also be allowed to remove them now. Otherwise
+    only the user's data at this service is deleted, and the account stays.
     """
     await service_users.delete(ports(), acting_key(), user_id)

@@ -46,7 +46,7 @@ async def recover_user(org_slug: str, user_id: UUID, data: RecoveryRequest) -> R
     The user gets a link by email, and you get a code, which you give to them after checking who asks. With both, they set up a new
     factor within 24 hours. This is possible only for an account that your organization created, and that no other organization uses:
     otherwise the answer is 403. All sessions of the user end. A new recovery replaces an earlier one.
-    After five recoveries of a user within an hour, the answer is 429, and nothing changes.
+    After as many recoveries of a user within an hour as `SSO_MAILS_PER_RECIPIENT` allows, the answer is 429, and nothing changes.
     """
     return RecoveryResponse.of(await account_recovery.issue_in_organization(ports(), acting_member(), user_id, data.reason, END_USERS))
 

@@ -153,7 +153,7 @@ async def accept_by_form() -> Response:
     """Accept an invitation with the form of its page.
 
     With the token of the email, and with `new_password`, a new user is signed in, and `name` is their name. If the organization accepts no
-    passwords, `join` takes the place of `new_password`, and the user continues where they set up what its sign-in policy asks for.
+    passwords, `join` takes the place of `new_password`. The user then sets up a factor that its sign-in policy accepts.
     A signed-in recipient sends the form token of the page. Other recipients sign in afterwards. If
     there was no account with the invited address, one is created.
     """

@@ -1,16 +1,27 @@
 """A user with identities at providers, for the account and for services."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from quart_trio import QuartTrio
+
+from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug, platform_connection
+from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, SignedIn, run_sql
-from tests.support.identities import add_identity
+from tests.support.direct import change_ports
+from tests.support.identities import NOWHERE, add_identity
 from tests.support.tenants import Tenants
 
 PATH = "/api/user/identities"
 PLATFORM, SHOP, DESK = "platform", "shop", "desk"
+
+
+def set_up_providers(app: QuartTrio, providers: Sequence[ConnectionSlug] = tuple(PLATFORM_CONNECTIONS)) -> None:
+    change_ports(app, providers=HttpProviders([platform_connection(slug, NOWHERE) for slug in providers], FakeClock()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,10 @@ async def test_who_may_start_which_recovery(acme: Tenant, other_tenant: Tenant, 
     assert findings == []
 
 
-async def test_a_right_that_the_issuer_lacks_refuses(ada: LostUser, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rights", [roles.ROLES[OWNER].rights, frozenset()], ids=["all", "unknown"])
+async def test_a_right_that_the_issuer_lacks_refuses(ada: LostUser, monkeypatch: pytest.MonkeyPatch, rights: roles.Rights) -> None:
     """No role of today can manage members and lacks a right of a member."""
-    more = replace(roles.ROLES[MEMBER], rights=roles.ROLES[OWNER].rights)
+    more = replace(roles.ROLES[MEMBER], rights=rights)
     monkeypatch.setattr(roles, "ROLES", {**roles.ROLES, MEMBER: more})
     answer = await ada.acme.api.post(ada.path, {"reason": REASON}, token=ada.acme.token("admin"))
     assert (answer.status, answer.json["error"]) == (403, str(RecoversMoreRights.__doc__))

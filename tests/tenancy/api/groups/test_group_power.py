@@ -61,7 +61,7 @@ async def test_a_group_is_deleted_and_gets_values_only_with_power_over_each_memb
     assert [(await manager.call(*change)).status for change in changes] == [200, 204]
 
 
-async def test_adding_to_a_group_takes_the_rights_grants_and_scopes_to_give_what_it_gives(acme: Tenant) -> None:
+async def test_adding_to_a_group_takes_the_rights_grants_and_scopes_of_all_that_the_group_gives(acme: Tenant) -> None:
     """A service account needs an owner's grant, and a token the scopes. The routes that give these to one user ask for the same."""
     service, owner, member = await add_service(acme.pool, acme.org), GroupAdmin(acme, "owner"), acme.id("member")
     role = await add_service_role(acme.pool, service)

@@ -13,7 +13,7 @@ from core.tenancy import sign_in_policies
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql, sign_in
+from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_during, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa
 from tests.support.services import add_service, add_service_user
@@ -247,6 +247,14 @@ async def test_settings_and_policies_that_no_user_meets_together_are_refused_in_
         new = {"name": "Blog", "slug": "blog", "service_type": "web", **setting}
         assert (await acme.api.post(f"{acme.path}/services", new, token=token)).status == 400
     assert (await change({"name": "The shop"})).status == 200
+
+
+async def test_a_policy_is_judged_by_the_settings_that_its_application_has_under_the_lock(acme: Tenant, pool: Pool) -> None:
+    shop, organization = await add_service(pool, acme.org), "select from organizations where id = %s for update"
+    for change in ("update services set required_acr = 'phr' where id = %s", "delete from services where id = %s"):
+        changes = [(organization, (acme.org,)), (change, (shop,))]
+        answer = await run_during(pool, changes, lambda: save(acme, {"methods": ["password"]}, "shop", version=0))
+        assert answer.status == (409 if change.startswith("delete") else 400), answer.text
 
 
 async def test_a_preview_counts_and_names_the_members_who_would_be_stopped(acme: Tenant, ports: Ports, pool: Pool) -> None:
