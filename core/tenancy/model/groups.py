@@ -35,12 +35,12 @@ class GroupAboveOwn(Forbidden):
 
 
 class GroupOpensMore(Forbidden):
-    """The users of this group get roles or access at applications, which you may not give. Ask an admin of the organization."""
+    """The users of this group get roles or access that you may not give or take. Ask an admin of the organization."""
 
     audited = True
 
     def __init__(self, missing: Capability) -> None:
-        super().__init__(f"The users of this group get more than you may give: that needs the right {missing}. Ask an admin.")
+        super().__init__(f"The users of this group get more than you may give or take: that needs the right {missing}. Ask an admin.")
 
 
 class GroupWithoutRole(NotFound):
