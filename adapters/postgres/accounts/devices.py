@@ -1,5 +1,6 @@
 """The repository of devices, which also summarizes a user's earlier logins."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
@@ -36,21 +37,21 @@ UPDATE: Final = f"""
     update devices set {DEVICE.assignments(without=("id", "user_id", "client_hash", "created_at", "revoked_at"))}
     where id = %(id)s and user_id = %(user_id)s and revoked_at is null"""
 to_device_if_any: Final = DEVICE.if_any("id")
-# A sign-in policy can shorten the period of its organization.
-OWN_PERIOD: Final = "least(o.device_trust_days, (p.rules ->> 'device_trust_days')::int)"
-WITH_POLICY: Final = "left join sign_in_policies p on p.org_id = o.id and p.service_id is null"
+# Of an organization `o`. Its sign-in policy, if it has one, can shorten the period.
+OWN_PERIOD: Final = """
+    least(o.device_trust_days, case when o.sign_in_policy_version is not null then policy_device_trust_days(o.id) end)"""
 
 
 def _trust_period(user_id: LiteralString, *, at_organization: bool = True) -> LiteralString:
-    """Return the query for the trust period in days of a user, in SQL.
+    """Return the query for the trust period in days of a user, in SQL, and for whether the user is a confirmed member.
 
-    It is the shortest one of the organizations of the user's confirmed memberships, and of the organization of the service, if
-    `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
+    The period is the shortest one of the organizations of the user's confirmed memberships, and of the organization of the service,
+    if `at_organization`. An unconfirmed membership gives its organization no power over the account (security R-5).
     """
-    of_service = f"union all select {OWN_PERIOD} from organizations o {WITH_POLICY} where o.id = %(org_id)s"
+    of_service = f"union all select {OWN_PERIOD}, false from organizations o where o.id = %(org_id)s"
     return f"""
-        select coalesce(min(t.days), {TRUST_DAYS}) as days from (
-            select {OWN_PERIOD} as days from memberships m join organizations o on o.id = m.org_id {WITH_POLICY}
+        select coalesce(min(t.days), {TRUST_DAYS}) as days, coalesce(bool_or(t.is_member), false) as is_member from (
+            select {OWN_PERIOD} as days, true as is_member from memberships m join organizations o on o.id = m.org_id
             where m.user_id = {user_id} and m.confirmed_at is not null
             {of_service if at_organization else ""}) t"""
 
@@ -79,7 +80,9 @@ HISTORY: Final = f"""
     exists (
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.created_at > %(since)s
-          and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC')),
+          and extract(hour from e.created_at at time zone 'UTC') = extract(hour from %(now)s at time zone 'UTC'))"""
+# Without a place, as in an installation without a database of places, no login was there.
+AT_PLACE: Final = """
     exists (
         select 1 from login_events e
         where e.user_id = %(user_id)s and e.success and e.country = %(country)s
@@ -87,13 +90,13 @@ HISTORY: Final = f"""
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.
 # Each table and each join of this statement costs a sign-in time, also without rows.
-MATCH, MATCH_AT_ORGANIZATION = (
-    f"""
-    select {DEVICE.columns}, ({_trust_period("%(user_id)s", at_organization=at_organization)}),
+# The keys: whether the sign-in is at an organization, and whether its place is known.
+MATCH: Final[Mapping[tuple[bool, bool], LiteralString]] = {
+    (at_organization, has_place): f"""
+    select {DEVICE.columns}, period.days, period.is_member,
         exists (select from account_recoveries r where r.user_id = %(user_id)s and r.expires_at > %(now)s),
-        exists (select from memberships m where m.user_id = %(user_id)s and m.confirmed_at is not null),
-        {HISTORY}
-    from (select) owner
+        {HISTORY}, {AT_PLACE if has_place else "false"}
+    from ({_trust_period("%(user_id)s", at_organization=at_organization)}) period
     left join lateral (
         select {DEVICE.columns} from devices d
         where d.user_id = %(user_id)s and d.revoked_at is null
@@ -102,7 +105,8 @@ MATCH, MATCH_AT_ORGANIZATION = (
                   and d.browser = %(browser)s and d.os = %(os)s and d.device_type = %(device_type)s)
         order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true"""
     for at_organization in (False, True)
-)
+    for has_place in (False, True)
+}
 
 
 def to_listed_device(row: Row, now: datetime) -> ListedDevice:
@@ -111,7 +115,7 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 def _to_known_device(row: Row) -> KnownDevice:
-    trust_days, has_recovery, is_member, *history = row[DEVICE.width :]
+    trust_days, is_member, has_recovery, *history = row[DEVICE.width :]
     return KnownDevice(to_device_if_any(row), trust_days, has_recovery, is_member, LoginHistory(*history))
 
 
@@ -148,7 +152,7 @@ class Devices(Repository):
     ) -> DeferredRow[KnownDevice]:
         return self._one_deferred(
             _to_known_device,
-            MATCH if org_id is None else MATCH_AT_ORGANIZATION,
+            MATCH[org_id is not None, fingerprint.location is not None],
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,
             client_hash=fingerprint.client_hash,

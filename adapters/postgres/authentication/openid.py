@@ -4,14 +4,11 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import PROFILE
-from adapters.postgres.applications.role_sources import role_sources
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
-from adapters.postgres.kernel.roles import group_roles
 from adapters.postgres.programs.api_resources import is_active
-from adapters.postgres.tenancy.attributes import values_of_groups
 from core.authentication.model.openid import (
     FURTHER_SCOPES,
     NO_FURTHER_FACTS,
@@ -109,36 +106,6 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     return OpenIdGrant(to_scope(scope, further), claims, resource, api, None if asked is None else tuple(asked), acr=known_acr)
 
 
-# The attributes of the user `u` in the organization `vo`: the own values, the values of the user's groups, and their merge rules.
-ATTRIBUTES: Final = f"""
-    (select jsonb_build_array(
-         (select a.attributes from attribute_values a where a.org_id = vo.id and a.user_id = u.id), y.of_groups,
-         case when y.of_groups is not null then (
-             select jsonb_object_agg(a.name, a.merge) from organization_attributes a where a.org_id = vo.id) end)
-     from (select {values_of_groups("vo.id", "u.id")} as of_groups) y)"""
-# The values that the directory of the organization sent about the user.
-DIRECTORY: Final = """
-    (select x.attributes || jsonb_strip_nulls(jsonb_build_object(
-        'externalId', x.external_id, 'displayName', x.display_name, 'formatted', x.formatted, 'givenName', x.given_name,
-        'familyName', x.family_name, 'userName', coalesce(x.user_name, case when u.email_verified_at is not null then u.email end)))
-     from scim_users x where x.org_id = vo.id and x.user_id = u.id)"""
-# The roles that the user has in the application `v`, also by groups, and the permissions of these roles.
-ROLES_OF_USER: Final = f"({role_sources('vo.id', 'u.id', 'v.id')}) s join service_roles r on r.id = s.role_id and r.service_id = v.id"
-APP_ROLES: Final = f"to_jsonb(array(select distinct r.slug from {ROLES_OF_USER} order by r.slug))"
-PERMISSIONS: Final = f"""
-    to_jsonb(array(select distinct p.name from {ROLES_OF_USER}, unnest(r.permissions) p (name) order by p.name))"""
-# The groups of the organization that the user is in, and whether each is assigned to the application.
-GROUPS: Final = """
-    (select jsonb_agg(jsonb_build_array(
-         g.id, g.name, g.external_id,
-         exists (select from service_groups_assigned a where a.service_id = v.id and a.group_id = g.id)) order by g.name_key, g.id)
-     from group_members i join groups g on g.id = i.group_id and g.org_id = i.org_id where i.org_id = vo.id and i.user_id = u.id)"""
-
-
-# The roles of the organization that groups give to the user, beside the own one
-FURTHER_ROLES: Final = f"to_jsonb({group_roles('m', 'vo')})"
-
-
 def asks_for_groups(alias: LiteralString) -> LiteralString:
     """Return an SQL condition: a grant has the scope for groups, or a claims parameter that names them."""
     return f"'groups' = any({alias}.further_scope || {alias}.id_token_claims || {alias}.userinfo_claims)"
@@ -151,21 +118,11 @@ def further_sql(with_groups: LiteralString) -> LiteralString:
     Groups are among them if the condition `with_groups` is true.
     """
     return f"""
-        case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups} then (
-            select jsonb_build_object(
-                'document', c.document, 'attributes', case when 'attribute' = any(c.sources) then {ATTRIBUTES} end,
-                'directory', case when 'directory' = any(c.sources) then {DIRECTORY} end,
-                'further_roles', {FURTHER_ROLES}, 'app_roles', case when v.authorization_version > 0 then {APP_ROLES} end,
-                'permissions', case when v.authorization_version > 0 then {PERMISSIONS} end,
-                'groups', case when {with_groups} then {GROUPS} end)
-            from (select) one left join service_claims c on c.service_id = v.id) end"""
+        case when v.claims_version is not null or v.authorization_version > 0 or vo.maps_groups or {with_groups}
+             then application_facts(v.id, u.id, coalesce({with_groups}, false), false) end"""
 
 
-ALL_FURTHER: Final = f"""
-    jsonb_build_object(
-        'document', (select c.document from service_claims c where c.service_id = v.id), 'attributes', {ATTRIBUTES},
-        'directory', {DIRECTORY}, 'further_roles', {FURTHER_ROLES}, 'app_roles', {APP_ROLES}, 'permissions', {PERMISSIONS},
-        'groups', {GROUPS})"""
+ALL_FURTHER: Final = "application_facts(v.id, u.id, true, true)"
 
 
 def _to_further(row: Row) -> FurtherFacts:

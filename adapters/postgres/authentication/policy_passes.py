@@ -9,7 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.kernel.roles import rights_columns, roles_key, to_rights
+from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
@@ -19,25 +19,20 @@ from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
 PLATFORM: Final = UUID(int=0)  # stands for the platform in the column `policy_passes.org_id`
-# Whether the session `s` has a live pass of the organization `o` for the roles of its user. A new version asks for a new one.
-_IS_ALLOWED: Final = f"""
-    exists (select from policy_passes y
-            where y.session_id = s.id and y.org_id = o.id and y.version = o.sign_in_policy_version and y.valid_until > %(now)s
-              and y.role is not distinct from (
-                  select {roles_key("m", "o")} from memberships m where m.org_id = o.id and m.user_id = s.user_id))"""
 # Of a session `s` and an organization `a`. Without a policy, no other table is read.
 STATE: Final = Columns(
-    f"""
+    """
     a.sign_in_policy_version,
-    case when a.sign_in_policy_version is not null then (
-        select p.rules -> 'admin_networks' from sign_in_policies p where p.org_id = a.id and p.service_id is null) end,
-    case when a.sign_in_policy_version is not null then (
-        select {_IS_ALLOWED} from (select a.id, a.sign_in_policy_version, a.maps_groups) o) end""",
+    case when a.sign_in_policy_version is not null then admin_networks(a.id) end,
+    case when a.sign_in_policy_version is not null then has_policy_pass(s.id, a.id, s.user_id, a.sign_in_policy_version, %(now)s) end""",
     3,
     lambda row: to_state(row),
 )
-# Whether the session `s`, in the organization `o` if any, has a pass, or needs none
-POLICY_MET: Final = f"(o.sign_in_policy_version is null or s.impersonator_id is not null or {_IS_ALLOWED})"
+# Whether the session `s`, in the organization `o` if any, has a live pass for the roles of its user, or needs none.
+# A new version of the policy asks for a new pass.
+POLICY_MET: Final = """
+    (o.sign_in_policy_version is null or s.impersonator_id is not null
+     or has_policy_pass(s.id, o.id, s.user_id, o.sign_in_policy_version, %(now)s))"""
 PROOFS: Final = proof_columns("s")
 SESSION: Final = (
     f"s.id, {PROOFS.sql}, s.mfa_missing, d.mfa_at, d.trust_hash, d.trust_expires_at, d.risk_score, y.used_at, u.policy_reminded_at"
@@ -45,7 +40,7 @@ SESSION: Final = (
 SESSION_WIDTH: Final = 8 + PROOFS.width
 FACTS_WIDTH: Final = 15
 LOAD: Final = f"""
-    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, {roles_key("m", "o")},
+    select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, roles_key(m.org_id, m.user_id),
         {rights_columns("m", "o").sql},
         array(select distinct i.provider from identities i
               where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),

@@ -25,7 +25,7 @@ from adapters.postgres.authentication.openid import (
 from adapters.postgres.authentication.policy_passes import POLICY_MET
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
 from adapters.postgres.authentication.sign_in_proofs import proof_columns
-from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant
 from core.authentication.model.sessions import (
@@ -62,20 +62,28 @@ IS_NOT_ROTATED: Final = """
     (v.dpop_bound_access_tokens
      and (s.key_thumbprint is not null
           or s.grant_type = 'authorization_code' and v.client_secret_hash is not null and not v.pkce_without_secret))"""
-SUBJECT: Final = Record(
-    TokenSubject,
-    "e",
-    session_id="e.id",
-    email=Email,
-    email_verified="e.email_verified_at is not null",
-    org_slug="coalesce(e.slug, '')",
-    service=CONTEXT.as_field(if_any="id"),
-    entitlement=ENTITLEMENT.as_field(),
-    # None in an impersonation
-    proofs=proof_columns("e", "case when e.impersonator_id is null then e.authenticated_at end"),
-    openid=None,
-    key_thumbprint=None,
-)
+
+
+def subject(*, service: Description, entitlement: Description) -> Record[TokenSubject]:
+    """Return the record of the subject of tokens: of a row `e` of a rotation, and of the facts about its service."""
+    return Record(
+        TokenSubject,
+        "e",
+        session_id="e.id",
+        email=Email,
+        email_verified="e.email_verified_at is not null",
+        org_slug="coalesce(e.slug, '')",
+        service=service,
+        entitlement=entitlement,
+        # None in an impersonation
+        proofs=proof_columns("e", "case when e.impersonator_id is null then e.authenticated_at end"),
+        openid=None,
+        key_thumbprint=None,
+    )
+
+
+SUBJECT: Final = subject(service=CONTEXT.as_field(if_any="id"), entitlement=ENTITLEMENT.as_field())
+SUBJECT_PLAIN: Final = subject(service=None, entitlement=None)
 ROTATED: Final = Record(
     RotatedSession,
     "e",
@@ -84,6 +92,8 @@ ROTATED: Final = Record(
     facts=user_facts(further_sql(asks_for_groups("e"))).as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
+# Of a session without a service and without a grant
+ROTATED_PLAIN: Final = Record(RotatedSession, "e", subject=SUBJECT_PLAIN.as_field(), openid=None, facts=None, keeps_refresh_token=None)
 INTROSPECTED_WIDTH: Final = 8
 TO_FACTS: Final = USER_FACTS.if_any("email")
 # The facts for the claims in the answer, which only an application with a claims document has
@@ -102,6 +112,81 @@ REFRESH_TOKEN_STATE: Final = Record(
     fits=PRESENTER_MAY_USE,
     policy_is_met=POLICY_MET,
     has_key=PRESENTER_HAS_KEY,
+)
+
+
+def _rotation(spent: LiteralString, of_spent: LiteralString, expires_at: LiteralString, of_session: LiteralString) -> LiteralString:
+    """Return the statement that rotates a refresh token, up to the `select` of its result `e`.
+
+    `spent` is the update of the token and `of_spent` its further columns. `expires_at` and `of_session` are those of the session.
+    """
+    # The row of the token decides which concurrent call wins. The row of the session is updated
+    # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
+    # again, so that an ended session gets no new token. The same statement reads all claims of
+    # the new tokens, because the old token is used up when it returns.
+    return f"""
+        with spent as (
+            {spent}
+            returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug {of_spent}),
+        extended as (
+            update sessions s set expires_at = least(%(expires_at)s, s.ends_at {expires_at}),
+                key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
+            from spent where s.id = spent.session_id and s.ended_at is null
+            returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
+                      spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
+                      s.provider, s.second_factor, s.fresh, {of_session}),
+        succeeding as (
+            insert into refresh_tokens (token_hash, session_id, generation, created_at)
+            select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)"""
+
+
+_IS_MEMBER: Final = "exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)"
+# Without OpenID Connect, the columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They do not know passkeys.
+_PASSKEY_PROOFS: Final = """s.proofs @> '[{"method": "passkey"}]'"""
+ROTATE: Final = (
+    _rotation(
+        f"""
+            update refresh_tokens t set rotated_at = case when {IS_NOT_ROTATED} then null else %(now)s end
+            from sessions s join users u on u.id = s.user_id
+            left join organizations o on o.id = s.org_id
+            {IMPERSONATOR_JOIN}
+            {SERVICE_JOIN}
+            where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
+              and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE} and {PRESENTER_HAS_KEY}
+              and (s.org_id is null or o.status = 'active' and case when s.service_id is null
+                   then {_IS_MEMBER}
+                   else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
+              and {POLICY_MET}""",
+        ", v.refresh_token_seconds",
+        ", %(now)s + make_interval(secs => spent.refresh_token_seconds)",
+        f"s.service_id, case when s.scope is not null or {_PASSKEY_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
+    )
+    + f"""
+        select {ROTATED.columns}
+        from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
+        left join lateral ({entitlement("v.id", "e.user_id")}) n on true
+        left join users u on u.id = e.user_id and e.scope is not null
+        left join memberships m on m.org_id = v.org_id and m.user_id = u.id"""
+)
+# The same for a session without a service and without a grant: then the tables of services cannot have a row for it, and a
+# statement with all of them takes three times as long.
+ROTATE_PLAIN: Final = (
+    _rotation(
+        f"""
+            update refresh_tokens t set rotated_at = %(now)s
+            from sessions s join users u on u.id = s.user_id
+            left join organizations o on o.id = s.org_id
+            {IMPERSONATOR_JOIN}
+            where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
+              and s.service_id is null and s.scope is null and s.api_resource_id is null and s.asked_scope is null
+              and {SESSION_IS_LIVE} and (s.key_thumbprint is null or s.key_thumbprint = %(key_thumbprint)s::text)
+              and (s.org_id is null or o.status = 'active' and {_IS_MEMBER})
+              and {POLICY_MET}""",
+        "",
+        "",
+        f"case when {_PASSKEY_PROOFS} then s.proofs end as proofs",
+    )
+    + f" select {ROTATED_PLAIN.columns} from extended e"
 )
 
 
@@ -167,46 +252,10 @@ class RefreshTokens(Repository):
     async def rotate(
         self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
     ) -> RotatedSession | None:
-        # The row of the token decides which concurrent call wins. The row of the session is updated
-        # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
-        # again, so that an ended session gets no new token. The same statement reads all claims of
-        # the new tokens, because the old token is used up when it returns. Without OpenID Connect, the
-        # columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They do not know passkeys.
-        sql = f"""
-            with spent as (
-                update refresh_tokens t set rotated_at = case when {IS_NOT_ROTATED} then null else %(now)s end
-                from sessions s join users u on u.id = s.user_id
-                left join organizations o on o.id = s.org_id
-                {IMPERSONATOR_JOIN}
-                {SERVICE_JOIN}
-                where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
-                  and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE} and {PRESENTER_HAS_KEY}
-                  and (s.org_id is null or o.status = 'active' and case when s.service_id is null
-                       then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
-                       else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
-                  and {POLICY_MET}
-                returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug, v.refresh_token_seconds),
-            extended as (
-                update sessions s set expires_at = least(
-                        %(expires_at)s, s.ends_at, %(now)s + make_interval(secs => spent.refresh_token_seconds)),
-                    key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
-                from spent where s.id = spent.session_id and s.ended_at is null
-                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
-                          s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
-                          s.provider, s.second_factor, s.fresh,
-                          case when s.scope is not null or s.proofs @> '[{{"method": "passkey"}}]' then s.proofs end as proofs,
-                          {stored_grant("s")}),
-            succeeding as (
-                insert into refresh_tokens (token_hash, session_id, generation, created_at)
-                select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)
-            select {ROTATED.columns}
-            from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
-            left join lateral ({entitlement("v.id", "e.user_id")}) n on true
-            left join users u on u.id = e.user_id and e.scope is not null
-            left join memberships m on m.org_id = v.org_id and m.user_id = u.id"""
-        return await self._one(
-            ROTATED.read, sql, old_hash=old_hash, new_hash=new_hash, now=now, expires_at=expires_at, **_presenter_values(presenter)
-        )
+        values = {"old_hash": old_hash, "new_hash": new_hash, "now": now, "expires_at": expires_at, **_presenter_values(presenter)}
+        if presenter.service_id is None and (rotated := await self._one(ROTATED_PLAIN.read, ROTATE_PLAIN, **values)) is not None:
+            return rotated
+        return await self._one(ROTATED.read, ROTATE, **values)
 
     async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a

@@ -29,29 +29,21 @@ _VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every ro
 _BUILT_IN: Final = " ".join(f"when '{role.name}' then {to_array(role.rights)}" for role in ROLES.values())
 
 
-def _active_groups(member: LiteralString) -> LiteralString:
-    """Return the groups `gg` that give the membership with this alias a role, as the part of a query from `from` on.
-
-    Only confirmed members get one. Platform owners do not: a directory has no power over them (security C-6).
-    """
-    return f"""
-        from group_members gi join groups gg on gg.id = gi.group_id and gg.org_id = gi.org_id
-        where gi.org_id = {member}.org_id and gi.user_id = {member}.user_id and gg.role is not null and gg.mapping_stopped_at is null
-          and {member}.confirmed_at is not null and not (select gu.is_platform_owner from users gu where gu.id = {member}.user_id)"""
+def _has_groups(member: LiteralString, organization: LiteralString) -> LiteralString:
+    """Return the condition that groups may give a role to the membership with this alias: it is confirmed."""
+    return f"({organization}.maps_groups and {member}.confirmed_at is not null)"
 
 
 def rights_columns(member: LiteralString, organization: LiteralString) -> Columns:
     """Return the columns of the rights of the membership with this alias, in the organization with the other alias.
 
-    The third one has capabilities, and names of built-in roles that groups give. Its subqueries are not run in organizations
-    that have no roles of their own and give groups no roles.
+    The third one has capabilities, and names of built-in roles that groups give. A function reads them, because a subquery costs
+    every statement that has it, also in organizations that have no roles of their own and give groups no roles.
     """
+    by_groups = _has_groups(member, organization)
     further = f"""
-    case when {member}.role_id is not null or {organization}.maps_groups then array(
-        select unnest(gr.capabilities || {_VIEW}) from organization_roles gr where gr.id = {member}.role_id
-        union all
-        select unnest(coalesce((select gr.capabilities from organization_roles gr where gr.id = gg.role_id), array[gg.role]))
-        {_active_groups(member)} and {organization}.maps_groups) end"""
+    case when {member}.role_id is not null or {by_groups}
+         then further_rights({member}.org_id, {member}.user_id, {member}.role_id, {by_groups}) end"""
     return Columns(f"{member}.role, {organization}.members_see_end_users, {further}", 3, to_rights)
 
 
@@ -66,8 +58,8 @@ def own_rights_columns(holder: LiteralString, organization: LiteralString) -> Co
 def group_roles(member: LiteralString, organization: LiteralString) -> LiteralString:
     """Return the column with the roles that groups give to the membership with this alias, or null if they give none."""
     return f"""
-    case when {organization}.maps_groups then (
-        select array_agg(distinct gg.role) {_active_groups(member)} and gg.role <> {member}.role) end"""
+    case when {_has_groups(member, organization)}
+         then nullif(array_remove(roles_by_groups({member}.org_id, {member}.user_id), {member}.role), '{{}}') end"""
 
 
 def to_rights(row: Row) -> Rights:
@@ -78,13 +70,6 @@ def to_rights(row: Row) -> Rights:
     if not further or role is None:
         return rights
     return rights.union(custom_rights(further), *(rights_of(name, members_see_end_users=sees) for name in _BY_GROUP if name in further))
-
-
-def roles_key(member: LiteralString, organization: LiteralString) -> LiteralString:
-    """Return the column with the names of all roles of the membership with this alias as one text, the own one first."""
-    return f"""
-    case when {organization}.maps_groups then {member}.role || coalesce((
-        select string_agg(' ' || gg.role, '' order by gg.role) {_active_groups(member)}), '') else {member}.role end"""
 
 
 def role_label(holder: LiteralString) -> LiteralString:
@@ -103,7 +88,8 @@ def member_rights_array(member: LiteralString) -> LiteralString:
     """Return the array with all rights of the membership with this alias, or null without a role."""
     return f"""
     ({rights_array(member)} || case when (select o.maps_groups from organizations o where o.id = {member}.org_id) then array(
-        select unnest({rights_array("gg")}) {_active_groups(member)}) end)"""
+        select unnest({rights_array("gg")}) from groups_with_roles({member}.org_id, {member}.user_id) gg
+        where {member}.confirmed_at is not null) end)"""
 
 
 def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralString) -> LiteralString:

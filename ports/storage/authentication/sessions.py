@@ -236,7 +236,8 @@ class RefreshTokenRotation(Protocol):
         the user still is a member of the organization or may use the service; the presenter may use
         the token. The session then expires at `expires_at`, but not after its absolute end. Of
         several concurrent calls, exactly one succeeds. The token of a service with bound tokens only
-        is not replaced, and so it can be used again.
+        is not replaced, and so it can be used again. For a presenter without a service there are two statements: the
+        first one only rotates tokens of sessions without a service.
         """
 
 

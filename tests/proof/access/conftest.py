@@ -1,6 +1,6 @@
 """The world, in a separate database with a journal of its changes."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
@@ -13,9 +13,10 @@ from core.tenancy.model.domains import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.fakes.payments import SuccessfulPayments
-from tests.proof.access.state import begin_journal, forget_test, journaled_database
+from tests.proof.access.state import JournaledPool, begin_journal, forget_test, journaled_database
 from tests.proof.access.world import SLUGS, World, challenge_of, make_world
 from tests.support.builders import make_ports
+from tests.support.database import KeptConnections
 from tests.support.identities import NOWHERE
 
 _made: list[World] = []
@@ -33,6 +34,22 @@ def conninfo(world_database: psycopg.Connection) -> str:
     """The database of the world, without the changes of the test before."""
     forget_test(world_database)
     return world_database.info.dsn
+
+
+@pytest.fixture(scope="session")
+def kept_connections(world_database: psycopg.Connection) -> Iterator[KeptConnections]:
+    """The connections to the world that the tests of this worker pass on to each other."""
+    kept = KeptConnections(world_database.info.dsn)
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+async def pool(conninfo: str, kept_connections: KeptConnections, world_database: psycopg.Connection) -> AsyncIterator[Pool]:
+    """A pool for the world, whose changes the journal has."""
+    opened = JournaledPool(kept_connections, world_database)
+    yield opened
+    await opened.aclose()
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 from markupsafe import escape
 
-from tests.proof.access.decoys import DECOYS, ID, texts
+from tests.proof.access.decoys import DECOYS, ID, shape, texts
 from tests.proof.access.state import State
 from tests.proof.access.world import HOME, SLUGS, World, reason_of
 from tests.support.builders import Answer
@@ -63,7 +64,7 @@ class Secrets:
 
     rows: State
     texts: Mapping[str, str]
-    uncovered: tuple[str, ...]  # one text of each column in which the decoy has none
+    uncovered: tuple[str, ...]  # one text of each column in which the decoy has none, and which a request can name
     rival: str  # the id of the rival organization
     _index: Index  # also of secrets that no row has: passwords and tokens, which are stored as hashes
 
@@ -71,20 +72,18 @@ class Secrets:
     def of(cls, world: World, decoys: State = frozenset()) -> "Secrets":
         rows = world.state - world.state_without_home | decoys
         known = {text for _, row in world.state_without_home for text in texts(json.loads(row))}
-        columns = [
-            (text, f"{table}.{column}")
-            for table, row in sorted(rows)
-            for column, value in stored(row).items()
-            for text in texts(value)
-            if text not in known
-        ]
+        columns, opaque = list[tuple[str, str]](), set[str]()
+        for table, row in sorted(rows):
+            for column, value in stored(row).items():
+                columns += [(text, f"{table}.{column}") for text in texts(value) if text not in known]
+                opaque |= {f"{table}.{column}"} if is_opaque(value) else set()
         private = dict(columns)
         unwritten = {text.lower(): name for name, text in world.home.things.items() if text.lower() not in known | private.keys()}
         # Six digits occur in many numbers. The platform's own records do not belong to the tenant.
         unwritten = {text: name for text, name in unwritten.items() if not text.isdecimal()} | dict.fromkeys(
             map(reason_of, SLUGS), "reason"
         )
-        covered = {column for text, column in columns if text in DECOYS.values()}
+        covered = opaque | {column for text, column in columns if text in DECOYS.values()}
         uncovered = {column: text for text, column in columns if column not in covered}
         index = Index([*private.items(), *unwritten.items()])
         return cls(rows, private, tuple(uncovered.values()), str(world.rival.organization.id), index)
@@ -99,16 +98,31 @@ class Secrets:
         if not candidates:
             return []
         for one in sent:
-            # Pages have the request in links too, also as the path at which the sign-in continues. They, and JSON, escape quotes.
-            twice = (quote_plus(quote_plus(one)), quote_plus(quote(one, safe="")))
-            for form in (one, quote_plus(one), quote(one, safe=""), *twice, str(escape(one)), json.dumps(one)[1:-1]):
-                rest = rest.replace(form.lower(), "")
+            for form in forms(one):
+                rest = rest.replace(form, "")
         request = " ".join(sent).lower()
         return [f"{column}: {text}" for text, column in candidates if text in (rest if text in request else response)]
 
     def ids(self) -> dict[str, str]:
         """Return the ids of things with their columns."""
         return {text: column for text, column in self.texts.items() if ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND}
+
+
+@cache
+def forms(sent: str) -> tuple[str, ...]:
+    """Return the forms of a text of the request in a response, in lower case.
+
+    Pages have the request in links too, also as the path at which the sign-in continues. They, and JSON, escape quotes.
+    """
+    plus, percent = quote_plus(sent), quote(sent, safe="")
+    found = (sent, plus, percent, quote_plus(plus), quote_plus(percent), str(escape(sent)), json.dumps(sent)[1:-1])
+    return tuple(dict.fromkeys(form.lower() for form in found))
+
+
+def is_opaque(value: Any) -> bool:
+    """Return whether no request finds a row by this value: a ciphertext, a salt, or the hash of a password."""
+    is_bytes = isinstance(value, str) and value.startswith("\\x")
+    return (is_bytes and shape(value.removeprefix("\\x")) != "hash") or (isinstance(value, str) and value.startswith("$argon2"))
 
 
 def stored(row: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ State = frozenset[Row]
 _JOURNAL: Final = """
 create schema journal;
 create table journal.tables (name text primary key, columns text not null, key text not null);
-create unlogged table journal.entries (number bigint generated always as identity, name text, lost jsonb, got jsonb);
+create unlogged table journal.entries (number bigint generated always as identity primary key, name text, lost jsonb, got jsonb);
 
 create function journal.record() returns trigger language plpgsql as $$
 begin
@@ -56,27 +56,34 @@ create function journal.undo(mark bigint) returns void language plpgsql as $$
 declare
     changed record;
 begin
-    -- A replica runs no triggers and checks no foreign keys, so the order of tables does not matter.
-    perform set_config('session_replication_role', 'replica', true);
+    if not exists (select from journal.entries where number > mark) then
+        return;
+    end if;
     for changed in
         with net as (
             select e.name, v.content, sum(v.sign) as sign
             from journal.entries e cross join lateral (values (1, e.lost), (-1, e.got)) v (sign, content)
             where e.number > mark and v.content is not null group by e.name, v.content having sum(v.sign) <> 0)
-        select t.name, t.columns, t.key, coalesce(jsonb_agg(n.content) filter (where n.sign > 0), '[]') as lost,
-               coalesce(jsonb_agg(n.content) filter (where n.sign < 0), '[]') as got
-        from net n join journal.tables t on t.name = n.name group by t.name
+        select name, coalesce(jsonb_agg(content) filter (where sign > 0), '[]') as lost,
+               coalesce(jsonb_agg(content) filter (where sign < 0), '[]') as got
+        from net group by name
     loop
-        execute format('
-            delete from %1$I where (%2$s) in (select %2$s from jsonb_populate_recordset(null::%1$I, $1))', changed.name, changed.key)
-            using changed.got;
-        execute format('
-            insert into %1$I (%2$s) select %2$s from jsonb_populate_recordset(null::%1$I, $1)', changed.name, changed.columns)
-            using changed.lost;
+        execute format('select journal.%I($1, $2)', 'restore_' || changed.name) using changed.lost, changed.got;
     end loop;
     delete from journal.entries where number > mark;
 end $$;
 """
+# PostgreSQL keeps the plans of a function's statements, but not those of a dynamic statement. So each table has a function.
+_RESTORE: Final = """
+create function journal.restore_{name}(lost jsonb, got jsonb) returns void language plpgsql as $$
+begin
+    delete from {name} where ({key}) in (select {key} from jsonb_populate_recordset(null::{name}, got));
+    insert into {name} ({columns}) select {columns} from jsonb_populate_recordset(null::{name}, lost);
+end $$;
+create trigger journal after insert or update or delete on {name} for each row execute function journal.record()"""
+# The session that undoes changes is a replica: it runs no triggers and checks no foreign keys, so the order of tables does not
+# matter. The service has other sessions, because a change of the role makes a session forget all of its plans.
+_BECOME_REPLICA: Final = "set session_replication_role = replica; set lock_timeout = '5s'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +97,22 @@ class Changes:
         return bool(self.lost or self.got)
 
 
+class JournaledPool(database.PoolOfKept):
+    """A pool of a database with a journal. `journal` is the replica's connection."""
+
+    def __init__(self, kept: database.KeptConnections, journal: psycopg.Connection) -> None:
+        super().__init__(kept)
+        self.journal = journal
+
+
 @contextmanager
 def journaled_database() -> Iterator[psycopg.Connection]:
-    """Yield a connection to a new database that records the changes of all watched tables."""
+    """Yield a replica's connection to a new database that records the changes of all watched tables."""
     with (
         database.Database(os.environ[database.SERVER_VARIABLE]) as own,
         psycopg.connect(own.conninfo, autocommit=True) as connection,
     ):
+        connection.execute(_BECOME_REPLICA)
         _keep_journal(connection)
         yield connection
 
@@ -119,9 +135,8 @@ def _keep_journal(connection: psycopg.Connection) -> None:
               and not exists (select from pg_class p where p.oid = quote_ident(t.table_name)::regclass and p.relispartition)""",
         [list(UNWATCHED)],
     )
-    for (name,) in connection.execute("select name from journal.tables").fetchall():
-        trigger = f"create trigger journal after insert or update or delete on {name} for each row execute function journal.record()"
-        connection.execute(trigger)
+    for name, columns, key in connection.execute("select name, columns, key from journal.tables").fetchall():
+        connection.execute(_RESTORE.format(name=name, columns=columns, key=key))
 
 
 def forget_test(connection: psycopg.Connection) -> None:
@@ -136,7 +151,7 @@ async def begin_journal(pool: Pool) -> None:
 
 async def mark(pool: Pool) -> int:
     """Return a mark for `changes_since` and `undo`."""
-    [(number,)] = await run_sql(pool, "select coalesce(max(number), 0) from journal.entries")
+    [(number,)] = _journal_of(pool).execute("select coalesce(max(number), 0) from journal.entries")
     return int(number)
 
 
@@ -144,9 +159,8 @@ async def changes_since(pool: Pool, number: int) -> Changes:
     """Return the difference between the rows now and those at the mark."""
     lost: set[Row] = set()
     got: set[Row] = set()
-    for name, old, new in await run_sql(
-        pool, "select name, lost::text, got::text from journal.entries where number > %s order by number", number
-    ):
+    entries = "select name, lost::text, got::text from journal.entries where number > %s order by number"
+    for name, old, new in _journal_of(pool).execute(entries, [number]):
         for row, gone, back in ((old, lost, got), (new, got, lost)):
             if row is None:
                 continue
@@ -159,7 +173,7 @@ async def changes_since(pool: Pool, number: int) -> Changes:
 
 async def undo(pool: Pool, number: int = 0) -> None:
     """Restore the rows at the mark, or at the beginning of the journal."""
-    await run_sql(pool, "select journal.undo(%s)", number)
+    _journal_of(pool).execute("select journal.undo(%s)", [number])
 
 
 async def state(pool: Pool) -> State:
@@ -177,15 +191,21 @@ async def fill(pool: Pool, rows: Iterable[Row]) -> None:
     by_table: dict[str, list[str]] = {}
     for name, row in rows:
         by_table.setdefault(name, []).append(row)
-    columns = dict(await run_sql(pool, "select name, columns from journal.tables"))
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("set local session_replication_role = replica")
+    connection = _journal_of(pool)
+    columns = dict(connection.execute("select name, columns from journal.tables").fetchall())
+    with connection.transaction():
         for name, contents in sorted(by_table.items()):
             insert = f"""
                 with added as (
                     insert into {name} ({columns[name]})
                     select {columns[name]} from jsonb_populate_recordset(null::{name}, %s::jsonb) on conflict do nothing returning *)
                 insert into journal.entries (name, got) select '{name}', to_jsonb(a) from added a"""  # noqa: S608
-            await connection.execute(insert, [f"[{','.join(contents)}]"])
+            connection.execute(insert, [f"[{','.join(contents)}]"])
         sequences = "select setval(oid::regclass, 1000000) from pg_class where relkind = 'S' and relnamespace = 'public'::regnamespace"
-        await connection.execute(sequences)
+        connection.execute(sequences)
+
+
+def _journal_of(pool: Pool) -> psycopg.Connection:
+    """Return the connection of the journal. Its statements do not wait in Trio: the service is idle while a test looks."""
+    assert isinstance(pool, JournaledPool)
+    return pool.journal

@@ -47,10 +47,21 @@ def run(*command: str, cwd: Path) -> str:
     return completed.stdout + completed.stderr
 
 
+def with_known_anchors(validator: Any) -> Any:
+    """Return a validator that has read the anchors of its schema. Otherwise it reads them again for each dynamic reference."""
+    next(validator.iter_errors({}), None)  # this creates the resolver
+    resolver = validator._resolver
+    return validator.evolve(_resolver=resolver._registry.crawl().resolver(base_uri=resolver._base_uri))
+
+
+class DescriptionValidator(OpenAPIV31SpecValidator):
+    schema_validator = with_known_anchors(OpenAPIV31SpecValidator.schema_validator)
+
+
 def test_the_description_is_valid_openapi_3_1() -> None:
     document = describe()
     assert document["openapi"].startswith("3.1.")
-    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+    assert [error.message for error in DescriptionValidator(document).iter_errors()] == []
 
 
 def test_openapi_python_client_generates_a_usable_client(

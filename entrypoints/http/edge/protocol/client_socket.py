@@ -104,7 +104,7 @@ class ClientSocket:
         """
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-        end, discarded = trio.current_time() + LINGER_WITHIN, 0
+        end, discarded, pause_at = trio.current_time() + LINGER_WITHIN, 0, LINGER_PIECE
         while not self.is_gone and discarded < LINGER_BYTES:
             with trio.move_on_at(min(trio.current_time() + LINGER, end)) as waiting:
                 await self.wait_readable()
@@ -112,4 +112,6 @@ class ClientSocket:
             if not data:
                 return
             discarded += len(data)
-            await trio.sleep(LINGER_PAUSE)
+            if discarded >= pause_at:  # a socket has much less than a piece at a time
+                pause_at = discarded + LINGER_PIECE
+                await trio.sleep(LINGER_PAUSE)

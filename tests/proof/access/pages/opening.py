@@ -20,6 +20,8 @@ IN_CONSOLE: Final = frozenset({"member_page", "platform_page", "page_session"})
 LARGEST: Final = 100_000  # bytes of a page
 EMPTY: Final = "#empty"  # marks a form that was sent without its fields
 
+_opened: list["Opened"] = []  # by this worker
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -45,6 +47,13 @@ def caller_of(world: World, view: object) -> Caller:
 def operations(app: QuartTrio) -> dict[str, object]:
     """Return the routes of the console with their views."""
     return {route: view for route, view in routes(app) if access_of(view).name in IN_CONSOLE and route != EMAIL_PREVIEW}
+
+
+async def opened_pages(app: QuartTrio, pool: Pool, world: World) -> list[Opened]:
+    """Return the pages of the unchanged world. A worker opens them once, because the world is the same for each test."""
+    if not _opened:
+        _opened.extend([page async for page in open_all(app, pool, world)])
+    return _opened
 
 
 async def open_all(app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[Opened]:

@@ -17,7 +17,7 @@ from entrypoints.http.edge.ended_sessions import LEFT_OUT, RESTORES_ATTRIBUTE
 from ports import Ports
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
-from tests.proof.access.pages.opening import open_all
+from tests.proof.access.pages.opening import opened_pages
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import Caller, World
@@ -75,7 +75,7 @@ def test_most_forms_with_fields_come_back() -> None:
 
 async def test_the_fields_that_hide_what_is_typed_and_codes_do_not_come_back(app: QuartTrio, pool: Pool, world: World) -> None:
     hidden: set[str] = set()
-    async for page in open_all(app, pool, world):
+    for page in await opened_pages(app, pool, world):
         tree = html.document_fromstring(page.answer.text)
         hidden |= set(tree.xpath("//input[@type='password' or @type='file' or @autocomplete='one-time-code']/@name"))
     assert hidden <= LEFT_OUT

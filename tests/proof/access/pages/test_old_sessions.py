@@ -14,7 +14,7 @@ from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.reauthentication import SECRETS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
-from tests.proof.access.pages.opening import open_all
+from tests.proof.access.pages.opening import opened_pages
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import Caller, World
@@ -114,7 +114,7 @@ async def test_the_fields_that_hide_what_is_typed_are_the_secrets_that_are_not_k
     adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
     asks = {without_variant(route) for route, _ in CHANGES}
     hidden, others = set(), set()
-    async for page in open_all(app, pool, world):
+    for page in await opened_pages(app, pool, world):
         for form in html.document_fromstring(page.answer.text).xpath("//form[@method='post']"):
             endpoint, _ = adapter.match(form.get("action").partition("?")[0], method="POST")
             if names[id(app.view_functions[endpoint])] in asks:

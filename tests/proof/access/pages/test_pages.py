@@ -12,7 +12,7 @@ from werkzeug.routing import RequestRedirect
 
 from adapters.postgres.engine.pool import Pool
 from tests.proof.access.calls import Request, call, prepare
-from tests.proof.access.pages.opening import LARGEST, Opened, caller_of, open_all, operations
+from tests.proof.access.pages.opening import LARGEST, Opened, caller_of, opened_pages, operations
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
@@ -37,7 +37,7 @@ FRAME: Final = "frame-ancestors 'none'"
 async def test_every_page_is_complete_and_leads_only_to_pages_that_exist(app: QuartTrio, pool: Pool, world: World) -> None:
     wrong = []
     opened = set()
-    async for page in open_all(app, pool, world):
+    for page in await opened_pages(app, pool, world):
         opened.add(page.route)
         wrong += [f"{page.route}: {finding}" for finding in findings(app, page)]
     assert not wrong, "\n".join(wrong)

@@ -14,7 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.values import KEEP
 from entrypoints.http.edge.openapi import docs_of
 from tests.proof.access.calls import Request, call, prepare, routes
-from tests.proof.access.pages.opening import caller_of, open_all, operations
+from tests.proof.access.pages.opening import caller_of, opened_pages, operations
 from tests.proof.access.state import Changes, changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
@@ -89,7 +89,7 @@ async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]
     """Return the forms with texts that the user types, each once."""
     found: dict[tuple[str, ...], Form] = {}
     adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
-    async for page in open_all(app, pool, world):
+    for page in await opened_pages(app, pool, world):
         for form in html.document_fromstring(page.answer.text).xpath("//form[@method='post']"):
             try:
                 endpoint, _ = adapter.match(form.get("action").partition("?")[0], method="POST")

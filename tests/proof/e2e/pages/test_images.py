@@ -13,6 +13,8 @@ from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
+SETTINGS: Final[dict[str, str]] = {}
+
 COLORS: Final = """
 return ["light", "dark"].map((name) => [".look-button", ".look-link"].map((part) => {
   const style = getComputedStyle(document.querySelector(`.look-${name} ${part}`));

@@ -11,6 +11,8 @@ from tests.proof.e2e.process import Service
 
 pytestmark = pytest.mark.slow
 
+SETTINGS: Final[dict[str, str]] = {}
+
 WRONG: Final = "a wrong password"
 METADATA: Final = """
 <md:EntityDescriptor xmlns:md="urn:oasis:names:tc:SAML:2.0:metadata" entityID="https://wiki.example/saml">
