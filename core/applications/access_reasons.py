@@ -6,6 +6,7 @@ from uuid import UUID
 from core.applications.model.access_reasons import ApplicationAccess, OrganizationAccess, RightSource, UserAccess, UserState, reason_of
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import EndUserNotFound
+from core.kernel.access import may_read
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, RoleName, rights_of
@@ -18,14 +19,15 @@ from ports.storage import Reading
 async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> UserAccess:
     """Return what a member or an end user may do, with a page of the organization's applications by name.
 
-    Callers who may not see members see neither the rights in the organization and the groups, nor members without an application.
+    Callers who may not see members, or have a token without the scope for them, see neither the rights in the organization and the
+    groups, nor members without an application.
 
     Raises: EndUserNotFound.
     """
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
         user = await read.access_reasons.find(org_id, user_id) or refuse(EndUserNotFound)
-        sees_members = Capability.MEMBERS_VIEW in caller.acts_in.rights
+        sees_members = may_read(caller, Capability.MEMBERS_VIEW)
         if not sees_members and not user.is_end_user:
             raise EndUserNotFound
         groups = await read.groups.of_user(org_id, user_id) if sees_members else []

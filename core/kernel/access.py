@@ -279,6 +279,12 @@ def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
     return None if caller.personal_token is None else caller.personal_token.scopes
 
 
+def may_read(caller: OrganizationCaller, capability: Capability) -> bool:
+    """Return whether the caller has this right to see something, and its scope if their token has scopes."""
+    scopes = scopes_of(caller)
+    return capability in caller.acts_in.rights and (scopes is None or scope_of(capability, changes=False) in scopes)
+
+
 def lasting_rights(caller: OrganizationCaller, rights: Rights) -> Rights:
     """Return those of the caller's rights by which they may give something that remains when they are gone."""
     return lasting(rights, caller.granted) if isinstance(caller, ActingServiceAccount) else rights

@@ -8,7 +8,7 @@ from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import Capability, RoleName
+from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.values import Email, without_invisible
 
 MAX_GROUPS: Final = 1000  # of one organization
@@ -32,6 +32,10 @@ class GroupAboveOwn(Forbidden):
     """A member in this group has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
+
+
+# The rights to give one user what groups give their users: roles of applications, access to these, and to API resources
+GIVEN_BY_GROUPS: Final[Rights] = frozenset({Capability.SERVICE_ROLES_ASSIGN, Capability.END_USERS_MANAGE, Capability.RESOURCES_MANAGE})
 
 
 class GroupOpensMore(Forbidden):

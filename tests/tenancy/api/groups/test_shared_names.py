@@ -55,7 +55,10 @@ THINGS = {
 async def test_names_that_look_alike_are_equal(groups: GroupAdmin, acme: Tenant) -> None:
     """Unicode writes an accented letter in two ways, and has wide letters, ligatures and characters that show nothing."""
     roles, token = f"{acme.path}/roles", acme.token("owner")
-    looks = {"École": ("E\u0301cole", "e\u0301COLE"), "Office": ("O\ufb03ce", "\uff2fffice", "Of\u200bfice", "Office\u3164", "Office\U000e0100", "Off\U0001d159ice")}
+    looks = {
+        "École": ("E\u0301cole", "e\u0301COLE"),
+        "Office": ("O\ufb03ce", "\uff2fffice", "Of\u200bfice", "Office\u3164", "Office\U000e0100", "Off\U0001d159ice"),
+    }
     for name, others in looks.items():
         await groups.create(name)
         assert (await acme.api.post(roles, {"name": name, "capabilities": []}, token=token)).status == 201
