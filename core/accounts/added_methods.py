@@ -6,25 +6,26 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import events, factor_changes, mfa, passkeys, relying_party
+from core.accounts.factor_changes import Demands
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.passkeys import Passkey, PasskeyKind
 from core.kernel.causes import Caller
-from core.kernel.proofs import FactorKind, Strength, reachable_strength
+from core.kernel.proofs import FactorKind
 from ports import Ports
 from ports.storage import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class _Factors:
-    """The factors of an account that work here, and the strength that the account must keep."""
+    """The factors of an account that work here, and the sign-in policies that it must still meet."""
 
     account: Account
     keys: Sequence[Passkey]
-    floor: Strength
+    demands: Demands
 
     def suffice_without(self, lost: Collection[UUID]) -> bool:
-        """Return whether the account keeps the strength without these keys, and without the app if its own id is one of them."""
+        """Return whether the account meets as many policies without these keys, and without the app if its own id is one of them."""
         left = [key.kind for key in self.keys if key.id not in lost]
         account = replace(
             self.account,
@@ -32,7 +33,7 @@ class _Factors:
             passkey_count=left.count(PasskeyKind.PASSKEY),
             security_key_count=left.count(PasskeyKind.SECURITY_KEY),
         )
-        return reachable_strength(account.factors) >= self.floor
+        return self.demands.met_by(self.account) <= self.demands.met_by(account)
 
 
 async def find(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
@@ -63,7 +64,7 @@ async def _find(
         return linked, None
     present = await relying_party.load_without_lost_keys(ports, read, account)
     _, usable = await relying_party.load_usable(ports, read, account.id)
-    factors = _Factors(present, usable, await factor_changes.load_floor(read, present))
+    factors = _Factors(present, usable, await factor_changes.load_demands(ports, read, account.id, now))
     return [*linked, *(method for method in recent if factors.suffice_without({method.id}))], factors
 
 

@@ -6,42 +6,87 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import relying_party
-from core.accounts.model.accounts import Account, FactorRequired, RecoveryRequired
+from core.accounts.model.accounts import Account, FactorRequired, RecoveryRequired, SignInWayNotAccepted
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
-from core.kernel.proofs import Strength, reachable_strength
+from core.kernel.proofs import Proofs, Strength, reachable_strength
 from core.kernel.sign_in_age import SignInNotRecent
-from core.kernel.sign_in_policy.decision import strictest, strictest_beyond_mailbox
+from core.kernel.sign_in_policy.decision import PolicyFacts, can_meet, missing_strength, strictest
+from core.kernel.sign_in_policy.rules import PolicyOfUser
 from ports import Ports
 from ports.storage import Reading, Transaction
 
+Place = tuple[UUID | None, UUID | None]  # an organization and its application. (None, None): the platform
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """The sign-in policies that a user must meet at the places that they use, now or later, and the facts about their account."""
+
+    policies: Sequence[PolicyOfUser]
+    providers: frozenset[str]  # linked for the account
+    email_is_on: bool
+    now: datetime  # UTC
+
+    def met_by(self, account: Account) -> frozenset[Place]:
+        """Return the places with policies that an account with these factors can meet. It is without lost keys."""
+        return frozenset(place_of(each) for each in self.policies if can_meet(each.policy, self._facts(each, account, ())))
+
+    def are_met_by(self, account: Account) -> bool:
+        return len(self.met_by(account)) == len({place_of(each) for each in self.policies})
+
+    def missing(self, account: Account, proofs: Proofs) -> tuple[PolicyOfUser, Strength] | None:
+        """Return the policy that asks for the strongest further sign-in, and its strength, or None if the proofs meet all."""
+        found = [(each, missing_strength(each.policy, self._facts(each, account, proofs))) for each in self.policies]
+        return max(((each, strength) for each, strength in found if strength is not None), key=lambda one: one[1], default=None)
+
+    def _facts(self, policy: PolicyOfUser, account: Account, proofs: Proofs) -> PolicyFacts:
+        """Return the facts about a sign-in to this account, apart from its risk, age, device and network."""
+        return PolicyFacts(
+            now=self.now,
+            proofs=proofs,
+            factors=account.factors,
+            first_ways=account.first_ways(self.providers, email_is_on=self.email_is_on),
+            is_admin=policy.is_admin,
+        )
+
+
+def place_of(policy: PolicyOfUser) -> Place:
+    return policy.policy.org_id, policy.service_id
+
+
+async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID, now: datetime) -> Demands:
+    """Return the sign-in policies of the user."""
+    providers = frozenset(str(identity.provider) for identity in await read.identities.list_of_user(user_id, None))
+    return Demands(await read.sign_in_policies.anywhere(user_id, None), providers, ports.policy.email_sign_in, now)
+
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_strength`."""
+    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_sign_in`."""
     account = await lock_own_account(tx, caller, now)
-    await require_strength(ports, tx, caller, account)
+    await require_sign_in(ports, tx, caller, account, now)
     return account
 
 
-async def require_strength(ports: Ports, tx: Transaction, caller: Person, account: Account) -> None:
+async def require_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
 
-    Where a sign-in policy asks the user for more than the factors of the account do, the sign-in needs that
-    too, as far as the account can reach it: an account without such a factor sets it up with its present ones.
-    Passkeys of an earlier RP ID do not count, so that their user can add new ones.
+    It meets each sign-in policy of the user that the present factors can meet, at any risk. An account that cannot meet a
+    policy sets up the missing factor with its present ones. Passkeys of an earlier RP ID do not count, so that their user can
+    add new ones.
 
-    Raises: SignInNotRecent.
+    Raises: SignInNotRecent; SignInWayNotAccepted if an equally strong sign-in by another method is needed.
     """
+    demands = await load_demands(ports, tx, account.id, now)
+    if not demands.policies:
+        return
+    session = await tx.session_sign_ins.load_factors(caller.session_id, account.id)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
-    needed = await load_floor(tx, present)
-    strength = Strength.ONE if caller.sign_in is None else caller.sign_in.strength
-    if strength < needed:
-        raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, needed)
-
-
-async def _strictest_beyond_mailbox(read: Reading | Transaction, user_id: UUID) -> Strength:
-    policies = await read.sign_in_policies.anywhere(user_id, None)
-    return max((strictest_beyond_mailbox(each.policy, is_admin=each.is_admin) for each in policies), default=Strength.ONE)
+    missing = demands.missing(present, () if session is None else session.proofs)
+    if missing is not None and missing[1] is Strength.NONE:
+        raise SignInWayNotAccepted(missing[0].name)
+    if missing is not None:
+        raise SignInNotRecent(ports.policy.fresh_sign_in_ttl, missing[1])
 
 
 async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
@@ -53,32 +98,24 @@ async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: da
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
     """Lock the caller's account before it gets another way to sign in.
 
-    A recovery is needed no longer once the policies ask for no more than the account has.
+    A recovery is needed no longer once the account can meet all policies of its user.
 
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
     if await tx.accounts.is_recovery_required(account.id):
-        if await needs_recovery(ports, tx, account):
+        if await needs_recovery(ports, tx, account, now):
             raise RecoveryRequired
         await tx.accounts.set_recovery_required(account.id, None)
     return account
 
 
-async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account) -> bool:
+async def needs_recovery(ports: Ports, read: Reading | Transaction, account: Account, now: datetime) -> bool:
     """Return whether only a recovery can give the account the factor that a policy asks for now or later (security A-13)."""
     if not await read.accounts.is_recovery_required(account.id):
         return False
     present = await relying_party.load_without_lost_keys(ports, read, account)
-    return reachable_strength(present.factors) < await _strictest_beyond_mailbox(read, account.id)
-
-
-async def load_floor(read: Reading | Transaction, account: Account) -> Strength:
-    """Return the strength that an account without lost keys must keep: that of its policies, as far as it reaches it.
-
-    The owner of the mailbox alone must not get below it, by a password reset or by an undo (security A-6, A-13).
-    """
-    return min(await _strictest_beyond_mailbox(read, account.id), reachable_strength(account.factors))
+    return not (await load_demands(ports, read, account.id, now)).are_met_by(present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +140,7 @@ async def list_losses(ports: Ports, before: Account, left: Account, *, removed: 
     for each in policies:
         always, at_most = (strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=is_high) for is_high in (False, True))
         if reachable < min(at_most, reached):
-            losses[each.policy.name] = losses.get(each.policy.name, False) or reachable < always
+            losses[each.name] = losses.get(each.name, False) or reachable < always
     return [LostAccess(name, always) for name, always in sorted(losses.items())]
 
 

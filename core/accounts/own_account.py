@@ -1,6 +1,7 @@
-"""The lock on the caller's own account."""
+"""The locks on the caller's own account, and on another account before something is stored about its user."""
 
 from datetime import datetime
+from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.access import AccountGone
@@ -25,3 +26,9 @@ async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Ac
             SessionEnded
         )
     return account
+
+
+async def lock_person(tx: Transaction, user_id: UUID) -> Account | None:
+    """Lock an account and return it, or None if it was deleted or anonymized: nothing may be stored about its user any longer."""
+    account = await tx.accounts.lock(user_id)
+    return None if account is None or account.anonymized_at is not None else account

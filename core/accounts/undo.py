@@ -11,7 +11,7 @@ from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableC
 from core.accounts.model.mfa import ENABLED
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import FactorKind, reachable_strength
+from core.kernel.proofs import FactorKind
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Transaction
@@ -46,7 +46,8 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     async with ports.storage.transaction(by=caller) as tx:
         notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
-        floor = await factor_changes.load_floor(tx, await relying_party.load_without_lost_keys(ports, tx, account))
+        before = await relying_party.load_without_lost_keys(ports, tx, account)
+        met = (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(before)
         # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
         since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
@@ -65,7 +66,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         if any(other.address == email for other in live):  # the address was verified when the notice went to it
             await tx.accounts.mark_verified(account.id, now)
         after = await relying_party.load_without_lost_keys(ports, tx, await tx.accounts.lock(account.id) or refuse(UndoLinkInvalid))
-        needs_recovery = reachable_strength(after.factors) < floor
+        needs_recovery = not met <= (await factor_changes.load_demands(ports, tx, account.id, now)).met_by(after)
         if needs_recovery:  # otherwise the mailbox alone would give the account another factor
             await tx.accounts.set_recovery_required(account.id, now)
         await tx.sessions.end_all(account.id, now)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.applications import events, services
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import (
@@ -85,11 +86,11 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
 
 
 async def lock_assignee(tx: Transaction, org_id: UUID, user_id: UUID) -> None:
-    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound."""
+    """Lock the account of a confirmed member or end user of a locked organization. Raises: AssigneeNotFound, also for an anonymized one."""
     # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
     # organization is locked, no other transaction removes one of its users.
     await tx.assignments.assignable(org_id, [user_id]) or refuse(AssigneeNotFound)
-    await tx.accounts.lock(user_id) or refuse(AssigneeNotFound)
+    await lock_person(tx, user_id) or refuse(AssigneeNotFound)
 
 
 async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, email: Email) -> UUID:
@@ -119,8 +120,7 @@ async def assign_users(tx: Transaction, service: Service, user_ids: Collection[U
 async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
 
-    Sessions continue until the next refresh. Those of OpenID Connect end now if the user may no
-    longer use the service.
+    A user who loses access is signed out of the service at once.
 
     The user remains an end user of the service if they have signed in to it, or if an API key
     created them.
@@ -162,9 +162,7 @@ async def list_services_of_group(ports: Ports, caller: OrganizationCaller, group
     """Return the services that the group is assigned to, by name. Raises: OrganizationGroupNotFound."""
     async with ports.storage.reading() as read:
         await read.groups.by_id(caller.acts_in.id, group_id) or refuse(OrganizationGroupNotFound)
-        ids = await read.assignments.services_of_group(caller.acts_in.id, group_id)
-        found = [await read.services.by_id(caller.acts_in.id, id_) for id_ in ids]
-    return [service for service in found if service is not None]
+        return await read.services.of_group(caller.acts_in.id, group_id)
 
 
 async def assign_group(ports: Ports, caller: OrganizationCaller, slug: str, group_id: UUID) -> None:

@@ -6,10 +6,10 @@ from uuid import UUID
 from core.applications.model.access_reasons import ApplicationAccess, OrganizationAccess, RightSource, UserAccess, UserState, reason_of
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.users import EndUserNotFound
-from core.kernel.access import may_read
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, RoleName, rights_of
+from core.kernel.roles import Capability, rights_of
 from core.kernel.values import Page
 from core.tenancy.model.groups import Group
 from ports import Ports
@@ -19,15 +19,14 @@ from ports.storage import Reading
 async def load(ports: Ports, caller: OrganizationCaller, user_id: UUID, page: Page) -> UserAccess:
     """Return what a member or an end user may do, with a page of the organization's applications by name.
 
-    Callers who may not see members, or have a token without the scope for them, see neither the rights in the organization and the
-    groups, nor members without an application.
+    Callers who may not see members see no rights in the organization, no groups, and no members without an application.
 
     Raises: EndUserNotFound.
     """
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
         user = await read.access_reasons.find(org_id, user_id) or refuse(EndUserNotFound)
-        sees_members = may_read(caller, Capability.MEMBERS_VIEW)
+        sees_members = may_view(caller, Capability.MEMBERS_VIEW)
         if not sees_members and not user.is_end_user:
             raise EndUserNotFound
         groups = await read.groups.of_user(org_id, user_id) if sees_members else []
@@ -45,14 +44,13 @@ async def _load_rights(read: Reading, org_id: UUID, user: UserState, groups: Seq
     membership = member.member.membership
     if membership.confirmed_at is None:
         return OrganizationAccess((), is_confirmed=False)
-    given: list[tuple[RoleName | None, GivingGroup | None]] = [(membership.role, None)]
     # Groups of a platform owner give no role, so the membership has none of them.
-    given += [(group.role, GivingGroup(group.id, group.name)) for group in groups if group.gives_role and group.role in membership.roles]
+    giving = [group for group in groups if group.gives_role and group.role in membership.roles]
+    origins = [(membership.role, None), *((group.role, GivingGroup(group.id, group.name)) for group in giving)]
+    roles, sees = {role.name: role for role in await read.roles.all(org_id)}, organization.members_see_end_users
     sources = []
-    for name, group in given:
-        role = None if name is None else await read.roles.find(org_id, name)
-        if role is not None:
-            sees = organization.members_see_end_users
-            rights = rights_of(role.name, members_see_end_users=sees) if role.is_built_in else role.rights
-            sources.append(RightSource(role.name, role.label, rights, group))
+    for name, group in origins:
+        if name is not None and (role := roles.get(name)) is not None:
+            rights = rights_of(name, members_see_end_users=sees) if role.is_built_in else role.rights
+            sources.append(RightSource(name, role.label, rights, group))
     return OrganizationAccess(sources, is_confirmed=True)

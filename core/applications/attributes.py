@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from core.accounts.own_account import lock_own_account
 from core.applications import api_keys
 from core.applications.model.users import EndUserNotFound, ServiceUserNotFound
 from core.kernel.access import OrganizationNotFound
@@ -33,7 +34,8 @@ async def change_of_end_user(ports: Ports, caller: OrganizationCaller, user_id: 
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         if (membership := await tx.members.lock(organization.id, user_id)) is not None:
             require_power_over(authority, membership)
-        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
+        now = ports.clock.now()
+        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, now) or refuse(EndUserNotFound)
 
 
 async def of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> AttributeValues:
@@ -49,12 +51,14 @@ async def change_of_service_user(ports: Ports, caller: ServiceKey, user_id: UUID
 
     Raises: ServiceUserNotFound, MemberHasMoreRights; the errors of `attributes.change`.
     """
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, ports.clock.now())
+        organization, service = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_USERS, now)
         await tx.service_users.by_id(organization.id, service.id, user_id) or refuse(ServiceUserNotFound)
         if (membership := await tx.members.lock(organization.id, user_id)) is not None:
             require_power_over(await api_keys.authority_of(tx, caller), membership)
-        return await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.APPLICATION, ports)
+        values = await attributes.change(tx, organization.id, user_id, changes, AttributeWriter.APPLICATION, now)
+        return values or refuse(ServiceUserNotFound)
 
 
 async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:
@@ -64,11 +68,13 @@ async def list_own(ports: Ports, caller: Person) -> Sequence[OwnAttributes]:
 
 
 async def change_own(ports: Ports, caller: Person, org_slug: str, changes: Mapping[str, Any]) -> AttributeValues:
-    """Change own values in an organization. Raises: OrganizationNotFound; the errors of `attributes.change`."""
+    """Change own values in an organization. Raises: OrganizationNotFound, SessionEnded; the errors of `attributes.change`."""
+    now = ports.clock.now()
     own = {each.org_slug: each.org_id for each in await list_own(ports, caller)}
     org_id = own.get(org_slug) or refuse(OrganizationNotFound)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
+        await lock_own_account(tx, caller, now)
         if org_id not in [each.org_id for each in await tx.attributes.own(caller.user_id)]:
             raise OrganizationNotFound  # the user left it in between
-        return await attributes.change(tx, org_id, caller.user_id, changes, AttributeWriter.USER, ports)
+        return await attributes.change(tx, org_id, caller.user_id, changes, AttributeWriter.USER, now) or refuse(OrganizationNotFound)

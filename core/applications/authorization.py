@@ -34,6 +34,7 @@ from core.applications.model.authorization import (
     check_role_slug,
 )
 from core.applications.model.services import Service, ServiceNotFound
+from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
@@ -64,10 +65,20 @@ async def get_with_counts(ports: Ports, caller: AuthorizationCaller, slug: str) 
         return authorization, await read.authorizations.count_holders(service.org_id, service.id)
 
 
-async def find_role_of_service(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, HolderCount]:
-    """Return a role of a service, and the numbers of its users and groups. Raises: ServiceNotFound, ServiceRoleNotFound."""
-    authorization, counts = await get_with_counts(ports, caller, slug)
-    return authorization.stored_role(role_slug) or refuse(ServiceRoleNotFound), counts.get(role_slug, NO_HOLDERS)
+async def find_role(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> StoredRole:
+    """Return a role of a service. Raises: ServiceNotFound, ServiceRoleNotFound."""
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        return await read.authorizations.find_role(service.org_id, service.id, role_slug) or refuse(ServiceRoleNotFound)
+
+
+async def find_role_with_count(ports: Ports, caller: AuthorizationCaller, slug: str, role_slug: str) -> tuple[StoredRole, HolderCount]:
+    """Return a role of a service, and the numbers of its users and groups. Raises: the errors of `find_role`."""
+    role = await find_role(ports, caller, slug, role_slug)
+    async with ports.storage.reading() as read:
+        service = await _find(read, caller, slug)
+        counts = await read.authorizations.count_holders(service.org_id, service.id, [role_slug])
+    return role, counts.get(role_slug, NO_HOLDERS)
 
 
 async def find_permission(ports: Ports, caller: AuthorizationCaller, slug: str, name: str) -> DeclaredPermission:
@@ -199,11 +210,10 @@ async def delete_role(
     return await _change(ports, caller, slug, remove, confirmed=confirmed)
 
 
-async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders:
-    """Return the first users and groups that have one of these roles. Raises: ServiceNotFound."""
+async def first_holders(ports: Ports, caller: OrganizationCaller, slug: str, role_slugs: Collection[str]) -> FirstHolders | None:
+    """Return the first users and groups that have one of these roles, or None if the caller may not see them. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
-        service = await _find(read, caller, slug)
-        return await read.authorizations.first_holders(service.org_id, service.id, role_slugs, MAX_SHOWN_HOLDERS)
+        return await _first_holders(read, caller, await _find(read, caller, slug), role_slugs)
 
 
 async def _change(
@@ -227,7 +237,8 @@ async def _change(
         if result.document == old.document:
             return result
         if result.changes.needs_confirmation and not confirmed:
-            raise await _refuse_removal(tx, caller, service, result.changes.holders)
+            holders = result.changes.holders
+            raise ServiceRoleInUse(holders, await _first_holders(tx, caller, service, holders))
         ids = {role.slug: stored.id if (stored := old.stored_role(role.slug)) else new_id() for role in result.document.roles}
         version = await tx.authorizations.save(service.org_id, service.id, result.document, ids, now)
         for event in events.authorization_changed(service, version, old.document, result.document, result.changes):
@@ -246,7 +257,8 @@ async def _compare(
     if versions is not None and old.version not in versions:
         raise AuthorizationChanged
     await _check_slugs(read, service.org_id, [role.slug for role in document.roles])
-    counts = await read.authorizations.count_holders(service.org_id, service.id)
+    changed = [role.slug for role in old.document.roles if role not in document.roles]
+    counts = await read.authorizations.count_holders(service.org_id, service.id, changed) if changed else {}
     return AuthorizationResult(old.version, document, changes_between(old.document, document, counts))
 
 
@@ -258,14 +270,13 @@ async def _check_slugs(read: Reading | Transaction, org_id: UUID, slugs: Collect
             raise SlugOfOrganizationRole(slug)
 
 
-async def _refuse_removal(
-    tx: Transaction, caller: AuthorizationCaller, service: Service, holders: Mapping[str, HolderCount]
-) -> ServiceRoleInUse:
-    """Return the refusal. It names users and groups to callers who may see end users, and never to an API key."""
-    first: FirstHolders | None = None
-    if not isinstance(caller, ServiceKey) and Capability.END_USERS_VIEW in caller.acts_in.rights:
-        first = await tx.authorizations.first_holders(service.org_id, service.id, holders, MAX_SHOWN_HOLDERS)
-    return ServiceRoleInUse(holders, first)
+async def _first_holders(
+    read: Reading | Transaction, caller: AuthorizationCaller, service: Service, role_slugs: Collection[str]
+) -> FirstHolders | None:
+    """Return the first users and groups with these roles to callers who may see end users, and never to an API key."""
+    if isinstance(caller, ServiceKey) or not may_view(caller, Capability.END_USERS_VIEW):
+        return None
+    return await read.authorizations.first_holders(service.org_id, service.id, role_slugs, MAX_SHOWN_HOLDERS)
 
 
 async def _find(read: Reading | Transaction, caller: AuthorizationCaller, slug: str) -> Service:

@@ -9,6 +9,7 @@ from uuid import UUID
 from core.accounts import mfa
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.own_account import lock_person
 from core.applications import events
 from core.applications.model.users import (
     AdminNotBlockable,
@@ -128,6 +129,6 @@ async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: U
     membership = await tx.members.lock(organization.id, user_id)
     if membership is not None:
         require_power_over(authority, membership)
-    account = await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
+    account = await lock_person(tx, user_id) or refuse(EndUserNotFound)
     await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
     return organization, membership, account

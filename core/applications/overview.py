@@ -35,9 +35,8 @@ async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
 
 async def list_to_review(ports: Ports, caller: OrganizationCaller, limit: int) -> list[CredentialToReview]:
     """Return the credentials that the caller can replace because their creators have left or may no longer create them, oldest first."""
-    rights = caller.acts_in.rights
-    if rights.isdisjoint(task.capability for task in REVIEWS.values()):
+    kinds = [kind for kind, task in REVIEWS.items() if task.capability in caller.acts_in.rights]
+    if not kinds:
         return []
     async with ports.storage.reading() as read:
-        credentials = await read.created_secrets.to_review(caller.acts_in.id, ports.clock.now(), limit)
-    return [credential for credential in credentials if credential.task.capability in rights]
+        return await read.created_secrets.to_review(caller.acts_in.id, kinds, ports.clock.now(), limit)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.applications import access, api_keys, events, services
 from core.applications.authorization import AuthorizationCaller
 from core.applications.model.authorization import (
@@ -37,23 +38,22 @@ async def list_holders(
     """Return a page of the users who have a role. `search` is a part of an email address. Raises: ServiceNotFound, ServiceRoleNotFound."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        role = await _find_role(read, service, role_slug)
-        return await read.role_assignments.page(service.org_id, role.id, page, search=text)
+        role = await _find_own_role(read, caller, slug, role_slug)
+        return await read.role_assignments.page(caller.acts_in.id, role.id, page, search=text)
 
 
 async def find_holder(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str, user_id: UUID) -> ServiceRoleHolder:
     """Return a user who has the role. Raises: ServiceNotFound, ServiceRoleNotFound, RoleNotAssigned."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        role = await _find_role(read, service, role_slug)
-        return await read.role_assignments.find(service.org_id, role.id, user_id) or refuse(RoleNotAssigned)
+        role = await _find_own_role(read, caller, slug, role_slug)
+        return await read.role_assignments.find(caller.acts_in.id, role.id, user_id) or refuse(RoleNotAssigned)
 
 
 async def list_of_user(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> list[RoleOfUser]:
     """Return the roles of a user in all services of the organization, with those of the user's groups. Raises: EndUserNotFound."""
     async with ports.storage.reading() as read:
-        await read.assignments.assignable(caller.acts_in.id, [user_id]) or refuse(EndUserNotFound)
+        if not await read.members.exists(caller.acts_in.id, user_id):
+            await read.end_users.by_id(caller.acts_in.id, user_id) or refuse(EndUserNotFound)
         return await read.role_assignments.of_user(caller.acts_in.id, user_id)
 
 
@@ -92,8 +92,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, r
     The refusal is the same for an address without an account.
     """
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        await _find_role(read, service, role_slug)
+        await _find_own_role(read, caller, slug, role_slug)
         account = await read.accounts.by_email(email) or refuse(AssigneeNotFound)
     await assign(ports, caller, slug, role_slug, account.id)
     return account.id
@@ -121,9 +120,8 @@ async def unassign(ports: Ports, caller: AuthorizationCaller, slug: str, role_sl
 async def list_groups(ports: Ports, caller: OrganizationCaller, slug: str, role_slug: str) -> Sequence[AssignedGroup]:
     """Return the groups that have a role, by name. Raises: ServiceNotFound, ServiceRoleNotFound."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
-        role = await _find_role(read, service, role_slug)
-        return await read.role_assignments.groups(service.org_id, role.id)
+        role = await _find_own_role(read, caller, slug, role_slug)
+        return await read.role_assignments.groups(caller.acts_in.id, role.id)
 
 
 async def list_of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> Sequence[RoleOfUser]:
@@ -183,9 +181,13 @@ async def _lock_user(tx: Transaction, caller: AuthorizationCaller, service: Serv
     if isinstance(caller, ServiceKey):
         # Checked before the lock, so that a key cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
-        await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+        await lock_person(tx, user_id) or refuse(ServiceUserNotFound)
     else:
         await access.lock_assignee(tx, service.org_id, user_id)
+
+
+async def _find_own_role(read: Reading, caller: OrganizationCaller, slug: str, role_slug: str) -> StoredRole:
+    return await _find_role(read, await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound), role_slug)
 
 
 async def _find_role(read: Reading | Transaction, service: Service, role_slug: str) -> StoredRole:

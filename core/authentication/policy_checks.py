@@ -364,7 +364,7 @@ async def _to_enrollment(ports: Ports, admission: Admission) -> Enrollment:
     needs_recovery, decision = False, admission.decision
     if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
         async with ports.storage.reading() as read:
-            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account)
+            needs_recovery = await factor_changes.needs_recovery(ports, read, admission.subject.account, ports.clock.now())
     return Enrollment(decision, admission.has_unused_key, admission.has_app, needs_recovery)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.applications import api_keys, cancellations, services
 from core.applications.model.plans import Cancellation, PlanNotFound, SubscriptionStatus
 from core.applications.model.users import EnrollmentOrigin, ServiceUserNotFound
@@ -101,7 +102,7 @@ async def create(
         # deletion until the subscription exists. The check comes before the lock, so that a key
         # cannot lock accounts that do not use its service.
         await tx.service_users.by_id(service.org_id, service.id, user_id) or refuse(ServiceUserNotFound)
-        await tx.accounts.lock(user_id) or refuse(ServiceUserNotFound)
+        await lock_person(tx, user_id) or refuse(ServiceUserNotFound)
         plan = await _find_plan(tx, service.id, plan_id)
         await expire_overdue(tx, service.org_id, service.id, user_id, now)
         subscription = Subscription(

@@ -279,8 +279,8 @@ def scopes_of(caller: OrganizationCaller) -> frozenset[ApiScope] | None:
     return None if caller.personal_token is None else caller.personal_token.scopes
 
 
-def may_read(caller: OrganizationCaller, capability: Capability) -> bool:
-    """Return whether the caller has this right to see something, and its scope if their token has scopes."""
+def may_view(caller: OrganizationCaller, capability: Capability) -> bool:
+    """Return whether an answer may also have data that this right shows: the caller has it, and their token has its scope."""
     scopes = scopes_of(caller)
     return capability in caller.acts_in.rights and (scopes is None or scope_of(capability, changes=False) in scopes)
 

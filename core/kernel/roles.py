@@ -220,7 +220,7 @@ def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> b
     """Return whether a caller with these rights may give this role (security R-1). None is an unknown role.
 
     The giver has every right of the role. To give a person another role than `member`, the giver needs
-    `roles.manage`, too. No one gives a person the ownership: it is transferred. A program stops with the
+    `roles.manage`, too. No role gives a person the ownership: it is transferred. A program stops with the
     rights of the user who answers for it, so it needs no `roles.manage`.
     """
     if role is None or not role.rights <= giver:

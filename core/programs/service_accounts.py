@@ -161,7 +161,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             tx.record(events.service_account_updated(old, new))
             old_rights = rights_of_account(old_role)
             if new.org_id is not None and loses_promotion(old_rights, old.granted, rights_of_account(role), new.granted):
-                await grants.void_promotions(tx, new.org_id, account_id, now)
+                await grants.void_promotions(tx, new.org_id, [account_id], now)
             if new.org_id is not None and role is not None and not role.rights <= old_rights:
                 await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, role, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
@@ -175,7 +175,7 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
         tx.record(events.service_account_deleted(account))
         if account.org_id is not None:
             now = ports.clock.now()
-            await grants.void_promotions(tx, account.org_id, account.id, now)
+            await grants.void_promotions(tx, account.org_id, [account.id], now)
             await report_created_secrets(tx, account.org_id, account.id, account.name, now)
 
 

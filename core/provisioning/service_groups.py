@@ -79,7 +79,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
     """Assign users to the service, end assignments by the directory, and set the external id: all of it or nothing.
 
     A user that an admin or an API key assigned stays assigned, and is not in the group. Adding a user
-    that the directory blocks changes nothing.
+    that the directory blocks, or an anonymized one, changes nothing.
 
     Raises: GroupNotFound, AssigneeUnknown, ScimTokenInvalid, OrganizationNotActive.
     """
@@ -93,7 +93,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
         assignable = await tx.assignments.assignable(organization.id, changes.added)
         if others := changes.added - assignable:
             known = await tx.scim_users.group_members(organization.id, others)
-            if others != {member.user_id for member in known if member.is_blocked}:
+            if others != {member.user_id for member in known if member.is_blocked or member.is_anonymized}:
                 raise AssigneeUnknown
         named = None if changes.replace_all else changes.added | changes.removed
         present = await tx.assignments.by_directory(organization.id, service.id, named)

@@ -72,7 +72,7 @@ async def apply_changes(
     if changes_shown_email or changes_profile or new.values:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if new.values:
-        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, ports)
+        await attributes.change(tx, organization.id, user.id, new.values, AttributeWriter.DIRECTORY, now)
     if activates:
         await activate(ports, tx, with_changes(account, email=new.email) if changes_email else account, organization, now)
     elif changes_active:
@@ -142,8 +142,8 @@ async def _change_email(ports: Ports, tx: Transaction, user: ScimUser, account: 
 async def deactivate(tx: Transaction, user: ScimUser, organization: Organization, now: datetime) -> None:
     """Block the user, end the membership, and deactivate an account that the organization controls (security C-5).
 
-    The user stays in groups of the directory, which give a blocked user nothing: directories do not add users
-    again when they activate them.
+    The user stays in groups of the directory, which give a blocked user nothing. Directories do not add users again
+    when they activate them.
     """
     control = await tx.accounts.account_control(user.id, organization.id)
     await tx.directory_blocks.add(organization.id, user.id, now)

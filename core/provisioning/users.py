@@ -132,7 +132,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
         if data.active is not False:  # checked last: after UserNameTaken, a directory can look up the user
             require_member_capacity(organization, 1)
         if data.values:
-            await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, ports)
+            await attributes.change(tx, organization.id, account.id, data.values, AttributeWriter.DIRECTORY, now)
         tx.record(*events.user_provisioned(organization.id, account.id))
         tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         if data.active is False:

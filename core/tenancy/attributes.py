@@ -5,9 +5,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -28,7 +30,7 @@ from core.tenancy.model.attributes import (
 from core.tenancy.model.groups import Group, OrganizationGroupNotFound
 from core.tenancy.model.members import MemberNotFound, require_power_over
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 async def list_declared(ports: Ports, caller: OrganizationCaller) -> Sequence[Attribute]:
@@ -39,8 +41,8 @@ async def list_declared(ports: Ports, caller: OrganizationCaller) -> Sequence[At
 
 async def find(ports: Ports, caller: OrganizationCaller, name: str) -> Attribute:
     """Return an attribute of the caller's organization. Raises: AttributeNotFound."""
-    declared = await list_declared(ports, caller)
-    return next((attribute for attribute in declared if attribute.name == name), None) or refuse(AttributeNotFound)
+    async with ports.storage.reading() as read:
+        return await _find(read, caller.acts_in.id, name)
 
 
 async def create(ports: Ports, caller: OrganizationCaller, attribute: Attribute) -> Attribute:
@@ -107,7 +109,7 @@ async def change_of_member(ports: Ports, caller: OrganizationCaller, user_id: UU
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, Capability.MEMBERS_MANAGE)
         require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
-        return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports)
+        return await change(tx, organization.id, user_id, changes, AttributeWriter.ADMIN, ports.clock.now()) or refuse(MemberNotFound)
 
 
 async def of_group(ports: Ports, caller: OrganizationCaller, group_id: UUID) -> tuple[Group, AttributeValues]:
@@ -137,17 +139,23 @@ async def change_of_group(ports: Ports, caller: OrganizationCaller, group_id: UU
 
 
 async def change(
-    tx: Transaction, org_id: UUID, user_id: UUID, changes: Mapping[str, Any], writer: AttributeWriter, ports: Ports
-) -> AttributeValues:
-    """Change values of a user of a locked organization, and return all of them. Raises: the errors of `AttributeValues.change`."""
+    tx: Transaction, org_id: UUID, user_id: UUID, changes: Mapping[str, Any], writer: AttributeWriter, now: datetime
+) -> AttributeValues | None:
+    """Change values of a user of a locked organization, and return all of them, or None if it does not know the user.
+
+    Anonymized users are unknown. Raises: the errors of `AttributeValues.change`.
+    """
+    if await lock_person(tx, user_id) is None:
+        return None
     old = await tx.attributes.of_user(org_id, user_id)
     new = replace(old, values=old.change(changes, writer))
     if names := old.changed_names(new):
-        await tx.attributes.save_values(org_id, user_id, new.values, ports.clock.now())
+        if not await tx.attributes.save_values(org_id, user_id, new.values, now):
+            return None
         tx.record(events.attributes_changed(org_id, user_id, names, writer))
     return new
 
 
-async def _find(tx: Transaction, org_id: UUID, name: str) -> Attribute:
-    declared = await tx.attributes.list_declared(org_id)
+async def _find(read: Reading | Transaction, org_id: UUID, name: str) -> Attribute:
+    declared = await read.attributes.list_declared(org_id)
     return next((attribute for attribute in declared if attribute.name == name), None) or refuse(AttributeNotFound)

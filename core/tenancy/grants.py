@@ -1,11 +1,11 @@
-"""The end of grants by rights that the giver has lost: invitations, credentials, roles, and the roles of groups (security R-4)."""
+"""The end of grants by rights that the giver has lost (security R-4): invitations, credentials, roles, and roles of groups."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from core.accounts.notices import ended_secrets
-from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, may_give, needs_roles_manage
+from core.kernel.roles import MEMBER, NO_RIGHTS, Capability, Rights, Role, RoleName, may_give, needs_roles_manage
 from core.tenancy import events
 from core.tenancy.model.group_roles import find_unfounded, require_equal_creators
 from core.tenancy.model.members import may_invite
@@ -13,8 +13,8 @@ from core.tenancy.program_ends import report_created_secrets
 from ports.storage import Transaction
 
 
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End the grants of a user after their rights have changed or they left (security R-4).
+async def void_grants(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
+    """End the grants of users after their rights have changed or they left (security R-4).
 
     These are the pending invitations that they may no longer give, and the invitations and roles that
     their stopped service accounts gave. The credentials that they created end, for all programs that they may
@@ -22,29 +22,20 @@ async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, now: datetim
 
     The caller has locked the organization, and has stored the change.
     """
+    roles = await tx.roles.all(org_id) if user_ids else ()
+    for user_id in user_ids:
+        await _void_grants_of(tx, org_id, user_id, roles, now)
+    await stop_unfounded(tx, org_id, now)
+
+
+async def _void_grants_of(tx: Transaction, org_id: UUID, user_id: UUID, roles: Sequence[Role], now: datetime) -> None:
     membership = await tx.members.lock(org_id, user_id)
     rights = NO_RIGHTS if membership is None else membership.rights
-    roles = await tx.roles.all(org_id)
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now):
-        tx.record(events.invitation_revoked(invitation))
+    await _cancel_invitations(tx, org_id, user_id, [role.name for role in roles if not may_invite(rights, role)], now)
     manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
     of_roles = [role.name for role in roles if not may_give(rights, role, to_program=True)] if manages_programs else None
     await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
-    await void_stopped_accounts(tx, org_id, user_id, now)
-
-
-async def void_grants_of(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-    """Do the same for many users, most of them without grants, and stop the roles of groups that are no longer founded."""
-    for user_id in await tx.group_roles.givers(org_id, user_ids):
-        await void_grants(tx, org_id, user_id, now)
-    await stop_unfounded(tx, org_id, now)
-
-
-async def void_grants_in(tx: Transaction, org_id: UUID, group_id: UUID, now: datetime) -> None:
-    """Do the same for the members of a group that gives another role now, or none."""
-    for user_id in await tx.group_roles.givers_in(org_id, [group_id]):
-        await void_grants(tx, org_id, user_id, now)
-    await stop_unfounded(tx, org_id, now)
+    await _void_stopped_accounts(tx, org_id, user_id, roles, now)
 
 
 async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
@@ -60,8 +51,7 @@ async def stop_unfounded(tx: Transaction, org_id: UUID, now: datetime) -> None:
     await tx.group_roles.stop(org_id, group_ids, now)
     for mapping in stopped:
         tx.record(events.group_mapping_stopped(org_id, mapping))
-    for user_id in await tx.group_roles.givers_in(org_id, group_ids):
-        await void_grants(tx, org_id, user_id, now)
+    await void_grants(tx, org_id, await tx.group_roles.givers_in(org_id, group_ids), now)
 
 
 async def require_power_over_directories(tx: Transaction, org_id: UUID, rights: Rights, now: datetime) -> None:
@@ -80,20 +70,34 @@ async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, n
     They have stopped if the user can no longer own them. The roles that the user gave groups stop, too. The caller has
     changed the user's membership or account.
     """
-    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
-        await void_promotions(tx, org_id, account_id, now)
-        await report_created_secrets(tx, org_id, account_id, name, now)
+    await _void_stopped_accounts(tx, org_id, owner_id, await tx.roles.all(org_id), now)
     await stop_unfounded(tx, org_id, now)
 
 
-async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:
-    """Void the pending invitations and the roles above member that a service account gave (security R-4).
+async def _void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, roles: Sequence[Role], now: datetime) -> None:
+    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
+        await _void_promotions(tx, org_id, account_id, roles, now)
+        await report_created_secrets(tx, org_id, account_id, name, now)
+
+
+async def void_promotions(tx: Transaction, org_id: UUID, account_ids: Collection[UUID], now: datetime) -> None:
+    """Void the pending invitations and the roles above member that service accounts gave (security R-4).
 
     A role that a person has set since stays.
     """
-    above_member = [role.name for role in await tx.roles.all(org_id) if needs_roles_manage(role.name)]
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, above_member, now):
-        tx.record(events.invitation_revoked(invitation))
+    roles = await tx.roles.all(org_id) if account_ids else ()
+    for account_id in account_ids:
+        await _void_promotions(tx, org_id, account_id, roles, now)
+    await stop_unfounded(tx, org_id, now)
+
+
+async def _void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, roles: Sequence[Role], now: datetime) -> None:
+    await _cancel_invitations(tx, org_id, account_id, [role.name for role in roles if needs_roles_manage(role.name)], now)
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
         tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
-        await void_grants(tx, org_id, user_id, now)
+        await _void_grants_of(tx, org_id, user_id, roles, now)
+
+
+async def _cancel_invitations(tx: Transaction, org_id: UUID, inviter_id: UUID, roles: Sequence[RoleName], now: datetime) -> None:
+    for invitation in await tx.invitations.cancel_from(org_id, inviter_id, roles, now):
+        tx.record(events.invitation_revoked(invitation))

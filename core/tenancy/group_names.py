@@ -1,4 +1,4 @@
-"""The names that an organization, its services for assigned users, and its groups share: a directory sees all of them as groups."""
+"""The names that a directory sees as groups: those of the organization, of its services for assigned users, and of its groups."""
 
 from uuid import UUID
 

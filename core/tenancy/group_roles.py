@@ -69,7 +69,7 @@ async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group
         if any(each.group_id == group_id for each in find_unfounded(await tx.group_roles.active(organization.id))):
             raise RightsByGroupItself
         tx.record(events.group_role_mapped(old, new))
-        await grants.void_grants_in(tx, organization.id, group_id, now)
+        await grants.void_grants(tx, organization.id, await tx.group_roles.givers_in(organization.id, [group_id]), now)
     return new
 
 
@@ -87,4 +87,4 @@ async def take(ports: Ports, caller: Member, group_id: UUID) -> None:
         require_mappable(rights, await tx.roles.find(organization.id, old.role))
         await tx.group_roles.save(replace(old, role=None, mapped_by=None, mapped_at=None, mapping_stopped_at=None))
         tx.record(events.group_role_unmapped(old))
-        await grants.void_grants_in(tx, organization.id, group_id, now)
+        await grants.void_grants(tx, organization.id, await tx.group_roles.givers_in(organization.id, [group_id]), now)

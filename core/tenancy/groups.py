@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from core.accounts.own_account import lock_person
 from core.kernel.access import NeedsPerson, lasting_rights, require_scopes_for
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
@@ -115,6 +116,7 @@ async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, u
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
+        await lock_person(tx, user_id) or refuse(GroupUserNotFound)
         present = await tx.groups.present(group.org_id, group.id, [user_id])
         await change_members(tx, group, {user_id} - present, set(), ports.clock.now())
 
@@ -248,7 +250,7 @@ async def remove(tx: Transaction, group: Group, now: datetime) -> None:
     await _end_access(tx, group, services, members, now)
     tx.record(events.group_deleted(group))
     if group.gives_role:
-        await grants.void_grants_of(tx, group.org_id, givers, now)
+        await grants.void_grants(tx, group.org_id, givers, now)
 
 
 async def change_members(tx: Transaction, group: Group, joining: Collection[UUID], leaving: Collection[UUID], now: datetime) -> Group:
@@ -275,7 +277,7 @@ async def change_members(tx: Transaction, group: Group, joining: Collection[UUID
     for batch in _batches(leaving):
         tx.record(events.group_members_removed(group, batch))
     if leaving and group.gives_role:
-        await grants.void_grants_of(tx, group.org_id, leaving, now)
+        await grants.void_grants(tx, group.org_id, await tx.group_roles.givers(group.org_id, leaving), now)
     return replace(group, member_count=group.member_count + len(joined) - len(leaving), members_changed_at=now)
 
 

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.own_account import lock_own_account
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, may_read
+from core.accounts.own_account import lock_own_account, lock_person
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, may_view
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import ADMIN, OWNER, Authority, Capability, needs_roles_manage
@@ -81,8 +81,8 @@ def _require_management(caller: OrganizationCaller) -> None:
 
 
 async def _select(read: Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
-    found = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
-    return MemberFilter(None if found is None else found.name, Email.parse_part(search or "") or None, state)
+    selected = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
+    return MemberFilter(None if selected is None else selected.name, Email.parse_part(search or "") or None, state)
 
 
 async def export(
@@ -95,7 +95,7 @@ async def export(
     Raises: RoleInsufficient, RoleFilterUnknown.
     """
     _require_management(caller)
-    org_id, sees_holdings = caller.acts_in.id, may_read(caller, Capability.END_USERS_VIEW)
+    org_id, sees_holdings = caller.acts_in.id, may_view(caller, Capability.END_USERS_VIEW)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
@@ -190,13 +190,13 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
         require_power_over(authority, membership)
         for role_of_change in (new, old):  # no caller takes away a role that they could not give
             require_giveable(rights, role_of_change)
-        account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+        account = await lock_person(tx, user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
         if new_role != membership.role:
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
-            await grants.void_grants(tx, organization.id, user_id, now)
+            await grants.void_grants(tx, organization.id, [user_id], now)
         elif is_person:  # the person answers for the role now, if a service account had given it
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
@@ -316,7 +316,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
-    await grants.void_grants(tx, org_id, user_id, now)
+    await grants.void_grants(tx, org_id, [user_id], now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
@@ -344,7 +344,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await grants.void_grants(tx, organization.id, caller.user_id, now)
+        await grants.void_grants(tx, organization.id, [caller.user_id], now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -70,7 +70,7 @@ async def make_owner(tx: Transaction, user_id: UUID, now: datetime) -> None:
     """Make a user a platform owner. Groups give them no roles any longer, and grants by such roles end (security R-11)."""
     await tx.accounts.promote(user_id, now)
     for org_id in await _lock_organizations_of(tx, user_id):
-        await grants.void_grants(tx, org_id, user_id, now)
+        await grants.void_grants(tx, org_id, [user_id], now)
 
 
 async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | None = None) -> None:

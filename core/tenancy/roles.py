@@ -3,15 +3,17 @@
 No member creates, changes or deletes a role with a right that they do not have.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
+from core.kernel.access import may_view
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, needs_roles_manage
-from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id
+from core.kernel.roles import MEMBER, ROLES, Capability, Rights, Role, RoleName, is_admin, loses_promotion, may_act_on, needs_roles_manage
+from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
 from core.tenancy.model.groups import to_name_key
@@ -30,6 +32,7 @@ from core.tenancy.model.roles import (
     RoleAboveOwn,
     RoleChanged,
     RoleHolder,
+    RoleHolderHasMore,
     RoleHolders,
     RoleInUse,
     RoleNameTaken,
@@ -45,6 +48,14 @@ from core.tenancy.model.roles import (
 )
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+# The right that shows the holders of each kind in lists
+_VIEWED_BY: Final[Mapping[HolderKind, Capability]] = {
+    HolderKind.MEMBER: Capability.MEMBERS_VIEW,
+    HolderKind.INVITATION: Capability.MEMBERS_MANAGE,
+    HolderKind.SERVICE_ACCOUNT: Capability.SERVICE_ACCOUNTS_MANAGE,
+    HolderKind.GROUP: Capability.MEMBERS_VIEW,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +83,17 @@ async def list_all(ports: Ports, caller: OrganizationCaller) -> list[ListedRole]
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> ListedRole:
     """Return a role, built in or the organization's. Raises: OrganizationRoleNotFound."""
-    return next((role for role in await list_all(ports, caller) if role.name == slug), None) or refuse(OrganizationRoleNotFound)
+    org_id = caller.acts_in.id
+    async with ports.storage.reading() as read:
+        own = [] if slug in ROLES else [await _find_own(read, org_id, slug)]
+        counts = await read.roles.counts(org_id, slug)
+    return next(role for role in list_roles(own, counts) if role.name == slug)
+
+
+async def require_role(ports: Ports, caller: OrganizationCaller, slug: str) -> None:
+    """Check that this role exists. Raises: OrganizationRoleNotFound."""
+    async with ports.storage.reading() as read:
+        await read.roles.find(caller.acts_in.id, slug) or refuse(OrganizationRoleNotFound)
 
 
 async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Role]:
@@ -82,10 +103,10 @@ async def list_choices(ports: Ports, caller: OrganizationCaller) -> Sequence[Rol
 
 
 async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
-    """Return a role of the organization with its holders. Raises: BuiltInRole, OrganizationRoleNotFound."""
+    """Return a role of the organization, and its holders as `_find_holders` returns them. Raises: BuiltInRole, OrganizationRoleNotFound."""
     async with ports.storage.reading() as read:
         role = await _find_own(read, caller.acts_in.id, slug)
-        return role, await read.roles.holders(role.org_id, role.id, ports.clock.now())
+        return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
 async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
@@ -136,43 +157,43 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
     Raises: BuiltInRole, NoRoleChanges, CapabilityUnknown, OrganizationRoleNotFound, RoleChanged, RoleAboveOwn,
     RoleNameTaken, RoleWidenedByProgram, RoleInUse, DirectoryCreatorsHaveLess.
     """
-    if changes.name is KEEP and changes.description is KEEP and changes.capabilities is KEEP:
+    fields = provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
+    if not fields:
         raise NoRoleChanges
-    capabilities = None if isinstance(changes.capabilities, Keep) else parse_capabilities(changes.capabilities)
+    if "capabilities" in fields:
+        fields["capabilities"] = parse_capabilities(fields["capabilities"])
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if changes.version not in (None, old.version):
             raise RoleChanged
-        new = replace(
-            old,
-            name=old.name if isinstance(changes.name, Keep) else changes.name,
-            description=old.description if isinstance(changes.description, Keep) else changes.description,
-            capabilities=old.capabilities if capabilities is None else capabilities,
-        )
+        new = replace(old, **fields)
         if not old.capabilities | new.capabilities <= rights:
             raise RoleAboveOwn
         if new == old:
             return old
         if new.name != old.name:
             _require_free_name([role for role in await tx.roles.own(organization.id) if role.id != old.id], new.name)
-        holders = _shown_to(rights, await tx.roles.holders(organization.id, old.id, now))
+        new = replace(new, version=old.version + 1, updated_at=now)
+        if new.capabilities == old.capabilities:
+            await tx.roles.save(new)
+            tx.record(events.role_updated(old, new))
+            return new
+        holders = await _find_holders(tx, caller, old, now)
         if not isinstance(caller, Member) and holders.total and not new.capabilities <= old.capabilities:
             raise RoleWidenedByProgram
         if holders.total and not changes.confirmed and not old.capabilities <= new.capabilities:
             raise RoleInUse(holders)
-        new = replace(new, version=old.version + 1, updated_at=now)
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
-        if not changes.confirmed and new.capabilities != old.capabilities:
-            await _require_founded(tx, new, holders)
+        if not changes.confirmed:
+            await _require_founded(tx, caller, new, now)
         if not new.capabilities <= old.capabilities:
             await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
-        if new.capabilities != old.capabilities:
-            await _replace_of_programs(tx, organization.id, old.role, new.role, now)
-            await _void_grants(tx, organization.id, givers, old.role.rights, new.role.rights, now)
+        await _replace_of_programs(tx, organization.id, old.role, new.role, now)
+        await _void_grants(tx, organization.id, givers, old.role.rights, new.role.rights, now)
     return new
 
 
@@ -181,8 +202,8 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
 
     A member answers for the roles that groups give from then on. A service account lets no group give more rights.
 
-    Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleInUse, ReplacementMissing,
-    RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself, DirectoryCreatorsHaveLess; the
+    Raises: BuiltInRole, OrganizationRoleNotFound, RoleAboveOwn, CannotChangeOwnRole, RoleHolderHasMore, RoleInUse,
+    ReplacementMissing, RoleUnknown, OwnershipNotAssignable, RoleWidenedByProgram, RightsByGroupItself, DirectoryCreatorsHaveLess; the
     errors of `require_giveable`.
     """
     now = ports.clock.now()
@@ -193,7 +214,9 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
             raise RoleAboveOwn
         if authority.role == old.slug:
             raise CannotChangeOwnRole
-        holders = _shown_to(authority.rights, await tx.roles.holders(organization.id, old.id, now))
+        if not all(may_act_on(authority, holder) for holder in await tx.roles.authorities(organization.id, old.slug)):
+            raise RoleHolderHasMore
+        holders = await _find_holders(tx, caller, old, now)
         if holders.total and not confirmed:
             raise RoleInUse(holders)
         if holders.total and replacement is None:
@@ -215,18 +238,22 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, *, replace
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
 
 
-def _shown_to(rights: Rights, holders: RoleHolders) -> RoleHolders:
-    """Return the holders of a role. A caller who may not see members gets their number alone."""
-    return holders if Capability.MEMBERS_VIEW in rights else replace(holders, first=[])
+async def _find_holders(
+    read: Reading | Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime, *, first: Sequence[RoleHolder] = ()
+) -> RoleHolders:
+    """Return the holders of a role, with `first` before the others. Of kinds that the caller may not see, the number remains."""
+    holders = await read.roles.holders(role.org_id, role.id, now)
+    others = [holder for holder in holders.first if holder not in first]
+    shown = [holder for holder in (*first, *others) if may_view(caller, _VIEWED_BY[holder.kind])]
+    return replace(holders, first=shown[:MAX_HOLDERS])
 
 
-async def _require_founded(tx: Transaction, role: OrganizationRole, holders: RoleHolders) -> None:
+async def _require_founded(tx: Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime) -> None:
     """Check that the groups with a role may give it with its new rights. Raises: RoleInUse, which names these groups first."""
     stopping = [each for each in find_unfounded(await tx.group_roles.active(role.org_id)) if each.role == role.slug]
     if stopping:
         groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
-        others = [holder for holder in holders.first if holder not in groups]
-        raise RoleInUse(replace(holders, first=[*groups, *others][:MAX_HOLDERS]))
+        raise RoleInUse(await _find_holders(tx, caller, role, now, first=groups))
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:
@@ -280,11 +307,13 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
     no longer give these.
     Their owners and the makers of their credentials are for `void_grants`.
     """
+    losing = []
     for account_id, granted in await tx.service_accounts.with_role(org_id, old.name):
         kept = granted & new.rights
         await tx.service_accounts.set_role(org_id, account_id, new.name, kept, now)
         if loses_promotion(old.rights, granted, new.rights, kept):
-            await grants.void_promotions(tx, org_id, account_id, now)
+            losing.append(account_id)
+    await grants.void_promotions(tx, org_id, losing, now)
     for account_id in await tx.service_accounts.inviting_above(org_id, new.name):
         for invitation in await tx.invitations.cancel_from(org_id, account_id, [new.name], now):
             tx.record(events.invitation_revoked(invitation))
@@ -292,9 +321,7 @@ async def _replace_of_programs(tx: Transaction, org_id: UUID, old: Role, new: Ro
 
 async def _void_grants(tx: Transaction, org_id: UUID, givers: Sequence[UUID], old: Rights, new: Rights, now: datetime) -> None:
     """End the grants of members that need a right that the role has lost, or concern the changed role (security R-4)."""
-    for user_id in givers:
-        await grants.void_grants(tx, org_id, user_id, now)
-    await grants.stop_unfounded(tx, org_id, now)
+    await grants.void_grants(tx, org_id, givers, now)
     # The answers of the sign-in policy about its holders counted them as admins, or as members.
     if is_admin(old) != is_admin(new):
         await tx.sign_in_policies.renew(org_id)

@@ -26,6 +26,7 @@ from core.kernel.sign_in_policy.rules import (
     Concerned,
     Document,
     EffectivePolicy,
+    PolicyOfUser,
     PolicyPart,
     Rules,
     strictest_rules,
@@ -40,7 +41,6 @@ from core.tenancy.model.sign_in_policies import (
     PeopleCount,
     PolicyApplication,
     PolicyChanged,
-    PolicyOfUser,
     PolicyPerson,
     PolicyPreview,
     SettingsBeyondPolicies,
@@ -140,8 +140,12 @@ async def list_of_user(ports: Ports, caller: Person) -> Sequence[PolicyOfUser]:
     """
     async with ports.storage.reading() as read:
         policies = await read.sign_in_policies.anywhere(caller.user_id, None)
-    # An organization of which the caller is a member, and uses an application, is there twice.
-    return list({(each.policy.org_id, each.policy.parts[0]): each for each in reversed(policies)}.values())
+    # The part of an organization comes with each of its applications.
+    single = dict[tuple[UUID | None, PolicyPart], PolicyOfUser]()
+    for each in policies:
+        for part in each.policy.parts:
+            single[each.policy.org_id, part] = replace(each, policy=replace(each.policy, parts=(part,)))
+    return list(single.values())
 
 
 async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[Method]:

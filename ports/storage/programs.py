@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.email_queue import CreatedSecret, EndedCredential
+from core.accounts.model.email_queue import CreatedSecret, EndedCredential, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
@@ -226,8 +226,8 @@ class CreatedSecretsRead(Protocol):
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
         """Return the live ones that this service account created, oldest first. It may be deleted."""
 
-    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
-        """Return the oldest live ones with a creator who has left or may not create them now (security J-12)."""
+    async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
+        """Return the oldest live ones of these kinds with a creator who has left or may not create them now (security J-12)."""
 
     async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
         """Return whether the organization has this service account, or had it."""

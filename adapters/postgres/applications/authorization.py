@@ -85,14 +85,16 @@ class Authorizations(Repository):
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None:
         return await self._one(to_stored_role, FIND_ROLE, org_id=org_id, service_id=service_id, slug=slug)
 
-    async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, HolderCount]:
+    async def count_holders(self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None) -> Mapping[str, HolderCount]:
         sql = """
             select c.* from (
                 select r.slug, (select count(*) from service_role_users h where h.role_id = r.id and h.org_id = r.org_id) as users,
                     (select count(*) from service_role_groups j where j.role_id = r.id and j.org_id = r.org_id) as groups
-                from service_roles r where r.org_id = %(org_id)s and r.service_id = %(service_id)s) c
+                from service_roles r where r.org_id = %(org_id)s and r.service_id = %(service_id)s
+                    and (%(slugs)s::text[] is null or r.slug = any(%(slugs)s))) c
             where c.users > 0 or c.groups > 0"""
-        return dict(await self._all(lambda row: (row[0], HolderCount(row[1], row[2])), sql, org_id=org_id, service_id=service_id))
+        values = {"org_id": org_id, "service_id": service_id, "slugs": None if slugs is None else list(slugs)}
+        return dict(await self._all(lambda row: (row[0], HolderCount(row[1], row[2])), sql, **values))
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
         sql = """

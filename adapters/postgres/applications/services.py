@@ -191,6 +191,13 @@ class Services(Repository):
         sql = f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s order by v.created_at, v.id"
         return await self._all(SERVICE.read, sql, org_id=org_id, policy=policy)
 
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[Service]:
+        sql = f"""
+            {SELECT} where v.org_id = %(org_id)s and v.id in (
+                select service_id from service_groups_assigned where org_id = %(org_id)s and group_id = %(group_id)s)
+            order by lower(v.name), v.id"""
+        return await self._all(SERVICE.read, sql, org_id=org_id, group_id=group_id)
+
     async def count(self, org_id: UUID) -> int:
         return await self._count("select count(*) from services where org_id = %(org_id)s", org_id=org_id)
 

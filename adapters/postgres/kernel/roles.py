@@ -23,6 +23,7 @@ def to_array(names: Iterable[str]) -> LiteralString:
 
 _ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 _OF_MEMBERS: Final = to_array(ROLES[MEMBER].rights)
+_OF_BLIND_MEMBERS: Final = to_array(rights_of(MEMBER, members_see_end_users=False))
 # The rights of the built-in roles, for statements that compare them with those of other roles
 _BY_GROUP: Final = (ADMIN, MEMBER)  # the built-in roles that a group can give
 _VIEW: Final = f"array['{Capability.ORGANIZATION_VIEW}']"  # a right of every role
@@ -77,11 +78,16 @@ def role_label(holder: LiteralString) -> LiteralString:
     return f"case when {holder}.role_id is not null then (select gr.name from organization_roles gr where gr.id = {holder}.role_id) end"
 
 
+def _sees_end_users(org_id: LiteralString) -> LiteralString:
+    return f"(select os.members_see_end_users from organizations os where os.id = {org_id}) is not false"
+
+
 def rights_array(holder: LiteralString) -> LiteralString:
     """Return the array with the rights of the own role of the row with this alias, or null without a role."""
     return f"""
-    case {holder}.role {_BUILT_IN}
-        else (select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end"""
+    case when {holder}.role = '{MEMBER}' and not {_sees_end_users(f"{holder}.org_id")} then {_OF_BLIND_MEMBERS}
+        else case {holder}.role {_BUILT_IN}
+        else (select gr.capabilities || {_VIEW} from organization_roles gr where gr.id = {holder}.role_id) end end"""
 
 
 def member_rights_array(member: LiteralString) -> LiteralString:
@@ -104,9 +110,10 @@ def _by_groups(member: LiteralString, org_id: LiteralString, condition: LiteralS
 
 def holds(capability: Capability, member: LiteralString, org_id: LiteralString) -> LiteralString:
     """Return the condition that the membership of the organization holds this right."""
+    hidden = f"and ({member}.role <> '{MEMBER}' or {_sees_end_users(org_id)})" if capability is Capability.END_USERS_VIEW else ""
     return f"""
     ({member}.role = any({to_array(names_with(capability))} || array(
-        select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}']))
+        select gr.slug from organization_roles gr where gr.org_id = {org_id} and gr.capabilities @> array['{capability}'])) {hidden}
      or {_by_groups(member, org_id, f"{rights_array('gg')} @> array['{capability}']")})"""
 
 

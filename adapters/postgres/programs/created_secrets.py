@@ -1,5 +1,6 @@
 """API keys and SCIM tokens that remain when their creator is gone: those of a service account, and those to review."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -88,7 +89,7 @@ class CreatedSecrets(Repository):
             join organizations o on o.id = a.org_id"""
         return await self._one(_to_authority, sql, org_id=org_id, secret_id=secret_id)
 
-    async def to_review(self, org_id: UUID, now: datetime, limit: int) -> list[CredentialToReview]:
+    async def to_review(self, org_id: UUID, kinds: Collection[NoticedSecret], now: datetime, limit: int) -> list[CredentialToReview]:
         sql = f"""
             select s.kind, s.id, s.name, s.created_by, s.application, s.slug from (
                 select 'api_key' as kind, secret.id, secret.name, secret.created_by, v.name as application, v.slug,
@@ -98,9 +99,10 @@ class CreatedSecrets(Repository):
                 select 'scim_token', secret.id, secret.name, secret.created_by, null, null, secret.created_at, secret.expires_at,
                        {SCIM_TOKEN_RIGHTS}, {SCIM_TOKEN_GRANTS}
                 from scim_tokens secret where secret.org_id = %(org_id)s) s
-            where (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
+            where s.kind = any(%(kinds)s) and (s.expires_at is null or s.expires_at > %(now)s) and {TO_REVIEW}
             order by s.created_at, s.id limit %(limit)s"""
-        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, org_id=org_id, now=now, limit=limit)
+        values: dict[str, object] = {"org_id": org_id, "kinds": list(kinds), "now": now, "limit": limit}
+        return await self._all(lambda row: CredentialToReview(NoticedSecret(row[0]), *row[1:]), sql, **values)
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         sql = f"""

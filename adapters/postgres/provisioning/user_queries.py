@@ -105,6 +105,7 @@ def group_members_of(predicate: LiteralString) -> LiteralString:
     is_usable = "(k.role is not null or (select a.anonymized_at is null from users a where a.id = k.user_id))"
     return f"""
         select k.user_id, k.role, {is_blocked("%(org_id)s", "k.user_id")}, u.is_platform_owner,
-               coalesce((select s.provisioned from scim_users s where s.org_id = %(org_id)s and s.user_id = k.user_id), false)
+               coalesce((select s.provisioned from scim_users s where s.org_id = %(org_id)s and s.user_id = k.user_id), false),
+               u.anonymized_at is not null
         from {known(f"where {is_usable} and {predicate}")} k
-        cross join lateral (select is_platform_owner from users where id = k.user_id limit 1) u"""
+        cross join lateral (select is_platform_owner, anonymized_at from users where id = k.user_id limit 1) u"""

@@ -25,7 +25,7 @@ from ports.signals import Signal
 
 
 def to_group_member(row: Row) -> GroupMember:
-    return GroupMember(row[0], row[1], row[2], row[3], row[4])
+    return GroupMember(*row)
 
 
 class ScimUsers(Repository):

@@ -19,7 +19,8 @@ MAPPING: Final = Record(
     "g",
     group_id="g.id",
     group_name="g.name",
-    rights=Column(sql=rights_array("g"), read=custom_rights),
+    # A later release may have stored another role, which gives nothing here.
+    rights=Column(sql=f"coalesce({rights_array('g')}, '{{}}')", read=custom_rights),
     of_directory="g.scim_token_id is not null",
     mapper_rights=own_rights_columns("m", "o"),
     mapper_groups=Column(
@@ -31,8 +32,8 @@ MAPPING: Final = Record(
         read=frozenset,
     ),
 )
-# Rights by an own role, and rights by another group with a role, apart: a caller has power over all members if they have it over
-# both. A group can have very many members, so one of them is enough for each role, and for each of these groups. The owner has all rights.
+# Rights by own roles and by other groups with roles apart: a caller with power over each has power over all members. A group can
+# have very many members, so one of them is enough for each role, and for each of these groups. The owner has all rights.
 # Keep the scalar subqueries, the range of one role and the order: without them, the planner reads all members.
 AUTHORITIES: Final = f"""
     select {own_rights_columns("m", "o").sql}, true

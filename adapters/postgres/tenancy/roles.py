@@ -7,8 +7,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import rights_columns, to_rights
 from adapters.postgres.tenancy.group_roles import GIVERS as GIVERS_OF_ORGANIZATION
-from core.kernel.roles import CUSTOMIZABLE, ROLES, Capability, Role, RoleName, find_role
+from core.kernel.roles import CUSTOMIZABLE, ROLES, Authority, Capability, Role, RoleName, find_role
 from core.tenancy.model.roles import (
     MAX_HOLDERS,
     HolderKind,
@@ -51,22 +52,17 @@ HOLDERS: Final = f"""
 
 _WITH_ROLE: Final = "select a.id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s"
 GIVERS: Final = f"""
-    select m.user_id from memberships m
-    where m.org_id = %(org_id)s and m.role = %(slug)s and (
-        m.user_id in (select i.invited_by from invitations i where i.org_id = %(org_id)s and i.status = 'pending')
-        or m.user_id in (select a.owner_id from service_accounts a where a.org_id = %(org_id)s)
-        or m.user_id in (select c.created_by from credentials c where c.org_id = %(org_id)s))
+    select given.user_id from ({GIVERS_OF_ORGANIZATION}) given
+    where exists (select from memberships m where m.org_id = %(org_id)s and m.user_id = given.user_id and m.role = %(slug)s)
+       or exists (
+        select from group_members i join groups p on p.id = i.group_id and p.org_id = i.org_id
+        where i.org_id = %(org_id)s and i.user_id = given.user_id and p.role = %(slug)s)
     union
     select m.user_id from memberships m
     where m.org_id = %(org_id)s and m.user_id in (
         select i.invited_by from invitations i where i.org_id = %(org_id)s and i.role = %(slug)s and i.status = 'pending'
         union all select a.owner_id from service_accounts a where a.org_id = %(org_id)s and a.role = %(slug)s
         union all select c.created_by from credentials c where c.org_id = %(org_id)s and c.client_id in ({_WITH_ROLE}))
-    union
-    select given.user_id from ({GIVERS_OF_ORGANIZATION}) given
-    where exists (
-        select from group_members i join groups p on p.id = i.group_id and p.org_id = i.org_id
-        where i.org_id = %(org_id)s and i.user_id = given.user_id and p.role = %(slug)s)
     order by 1"""
 
 
@@ -90,18 +86,19 @@ class Roles(Repository):
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None:
         return await self._one(ROLE.read, f"{SELECT} and g.slug = %(slug)s", org_id=org_id, slug=slug)
 
-    async def counts(self, org_id: UUID) -> dict[RoleName, MemberCount]:
-        sql = """
+    async def counts(self, org_id: UUID, slug: str | None = None) -> dict[RoleName, MemberCount]:
+        own, of_groups = ("", "") if slug is None else ("and role = %(slug)s", "and g.role = %(slug)s")
+        sql = f"""
             select role, sum(own)::integer, sum(by_groups)::integer from (
-                select role, count(*) as own, 0 as by_groups from memberships where org_id = %(org_id)s group by role
+                select role, count(*) as own, 0 as by_groups from memberships where org_id = %(org_id)s {own} group by role
                 union all
                 select g.role, 0, count(distinct m.user_id)
                 from groups g join group_members i on i.group_id = g.id and i.org_id = g.org_id
                 join memberships m on m.org_id = i.org_id and m.user_id = i.user_id and m.confirmed_at is not null and m.role <> g.role
                 join users u on u.id = m.user_id and not u.is_platform_owner
-                where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null group by g.role) c
+                where g.org_id = %(org_id)s and g.role is not null and g.mapping_stopped_at is null {of_groups} group by g.role) c
             group by role"""
-        return dict(await self._all(lambda row: (RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id))
+        return dict(await self._all(lambda row: (RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id, slug=slug))
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         rows = await self._all(lambda row: row, HOLDERS, org_id=org_id, role_id=role_id, now=now)
@@ -117,6 +114,12 @@ class Roles(Repository):
                 updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
         await self._run(sql, **ROLE.values(role))
+
+    async def authorities(self, org_id: UUID, slug: RoleName) -> Sequence[Authority]:
+        sql = f"""
+            select distinct {rights_columns("m", "o").sql} from memberships m join organizations o on o.id = m.org_id
+            where m.org_id = %(org_id)s and m.role = %(slug)s"""
+        return await self._all(lambda row: Authority(slug, to_rights(row)), sql, org_id=org_id, slug=slug)
 
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         return await self._all(lambda row: row[0], GIVERS, org_id=org_id, slug=slug)

@@ -14,9 +14,9 @@ from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
 from core.kernel.roles import OWNER
-from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, PolicyPart, Rules
 from core.kernel.values import new_id
-from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyPerson, SignInPolicy
 
 POLICY: Final = Record(SignInPolicy, "p", rules=Column(read=Rules.read, write=lambda rules: Jsonb(rules.document)))
 # The version comes from the sequence.
@@ -69,12 +69,23 @@ OF_USER: Final = f"""
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
-OF_USED_APPLICATIONS: Final = f"""
-    select distinct p.org_id, coalesce(v.name, o.name), p.rules, coalesce({is_admin("m", "x.org_id")}, false)
-    from service_users x join sign_in_policies p on p.org_id = x.org_id and (p.service_id is null or p.service_id = x.service_id)
-    join organizations o on o.id = p.org_id left join services v on v.id = p.service_id and v.org_id = o.id
-    left join memberships m on m.org_id = x.org_id and m.user_id = x.user_id and m.confirmed_at is not null
-    where x.user_id = %(user_id)s"""
+# The user uses these applications, has a role there, or may open them as an assigned user or a confirmed member.
+OF_OWN_APPLICATIONS: Final = f"""
+    with c as materialized (
+        select service_id from service_users where user_id = %(user_id)s
+        union select service_id from service_role_users where user_id = %(user_id)s
+        union select g.service_id from group_members i join service_groups_assigned g on g.group_id = i.group_id
+        where i.user_id = %(user_id)s
+        union select g.service_id from group_members i join service_role_groups g on g.group_id = i.group_id where i.user_id = %(user_id)s
+        union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned'
+        where m.user_id = %(user_id)s and m.confirmed_at is not null)
+    select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false),
+           v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
+    from c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
+    left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
+    left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
+    left join memberships m on m.org_id = v.org_id and m.user_id = %(user_id)s and m.confirmed_at is not null
+    where (p.id is not null or q.id is not null or v.required_acr is not null)"""
 APPLICATIONS: Final = """
     select v.id, v.name, v.email_sign_in, v.required_acr, coalesce(p.rules, '{}')
     from services v left join sign_in_policies p on p.org_id = v.org_id and p.service_id = v.id
@@ -182,10 +193,10 @@ class SignInPolicies(Repository):
         return await self._all(_to_policy_of_user, OF_USER, user_id=user_id)
 
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
-        of_org = "" if org_id is None else " and x.org_id = %(org_id)s"
+        of_org = "" if org_id is None else " and v.org_id = %(org_id)s"
         return [
             *await self.of_user(user_id),
-            *await self._all(_to_policy_where_used, OF_USED_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
+            *await self._all(_to_policy_of_application, OF_OWN_APPLICATIONS + of_org, user_id=user_id, org_id=org_id),
         ]
 
     async def renew(self, org_id: UUID) -> None:
@@ -226,9 +237,11 @@ def _to_person(row: Row) -> PolicyPerson:
     return PolicyPerson(ACCOUNT.read(account), to_key_hosts(keys), role, counts_as_admin, frozenset(providers), address)
 
 
-def _to_policy_where_used(row: Row) -> PolicyOfUser:
-    org_id, name, rules, is_admin = row
-    return PolicyOfUser(EffectivePolicy(org_id, 0, (PolicyPart(name, Rules.read(rules)),)), is_admin)
+def _to_policy_of_application(row: Row) -> PolicyOfUser:
+    org_id, name, rules, counts_as_admin = row[:4]
+    application, own_rules = _to_application(row[4:])
+    parts = PolicyPart(name, Rules.read(rules)), PolicyPart(application.name, application.with_required(own_rules))
+    return PolicyOfUser(EffectivePolicy(org_id, 0, parts), counts_as_admin, application.id)
 
 
 def _to_policy_of_user(row: Row) -> PolicyOfUser:

@@ -196,6 +196,16 @@ class RecoveryRequired(Forbidden):
     """The link "This wasn't me" removed a factor that a sign-in policy requires. Ask an admin or the operator for a recovery."""
 
 
+class SignInWayNotAccepted(Forbidden):
+    """A sign-in policy does not accept the way in which you signed in. Sign in again in a way that it accepts."""
+
+    def __init__(self, source: str) -> None:
+        """`source` is the name of the organization or application that has the policy."""
+        super().__init__(
+            f"{source} does not accept the way in which you signed in. Sign in again in a way that it accepts, then repeat this."
+        )
+
+
 class FactorRequired(Invalid):
     """A sign-in policy requires this factor. Add another one first."""
 

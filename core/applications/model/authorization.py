@@ -10,6 +10,7 @@ from uuid import UUID
 
 from core.kernel.errors import Conflict, Invalid, NotFound, PreconditionFailed
 from core.kernel.values import Email
+from core.tenancy.model.roles import ROLE_PATTERN
 
 MAX_PERMISSIONS: Final = 200
 MAX_ROLES: Final = 50
@@ -17,7 +18,6 @@ MAX_ASSIGNMENTS: Final = 500  # of one user in all applications of an organizati
 MAX_PERMISSION_LENGTH: Final = 100
 MAX_SHOWN_HOLDERS: Final = 20  # users that a refusal names
 PERMISSION_PATTERN: Final = "[a-z][a-z0-9_.-]*(:[a-z][a-z0-9_.-]*)*"
-ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"
 _PERMISSION = re.compile(PERMISSION_PATTERN)
 _ROLE = re.compile(ROLE_PATTERN)
 
@@ -51,15 +51,24 @@ class PermissionNotDeclared(Invalid):
 
 
 class TooManyDeclaredPermissions(Invalid):
-    """An application can declare at most 200 permissions. Delete one that you do not need."""
+    """An application has the maximum number of permissions. Delete one that you do not need."""
+
+    def __init__(self) -> None:
+        super().__init__(f"An application can declare at most {MAX_PERMISSIONS} permissions. Delete one that you do not need.")
 
 
 class TooManyServiceRoles(Invalid):
-    """An application can have at most 50 roles. Delete one that you do not need."""
+    """An application has the maximum number of roles. Delete one that you do not need."""
+
+    def __init__(self) -> None:
+        super().__init__(f"An application can have at most {MAX_ROLES} roles. Delete one that you do not need.")
 
 
 class TooManyRoleAssignments(Invalid):
-    """This user has 500 roles of applications in this organization, which is the limit. Take a role away first."""
+    """This user has the maximum number of roles of applications in this organization. Take a role away first."""
+
+    def __init__(self) -> None:
+        super().__init__(f"This user has the maximum of {MAX_ASSIGNMENTS} roles of applications in this organization. Take one away first.")
 
 
 class EmptyRoleUpdate(Invalid):

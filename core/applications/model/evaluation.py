@@ -14,8 +14,8 @@ EVALUATION_PATH: Final = f"{API_PATH}/evaluation"
 EVALUATIONS_PATH: Final = f"{API_PATH}/evaluations"
 METADATA_PATH: Final = "/.well-known/authzen-configuration"
 ACCEPTED_CREDENTIALS: Final = (
-    "Send an API key with the permission evaluate:access in the header X-Api-Key, the client id and secret of the application with HTTP "
-    "Basic, or an access token that the application got with its credentials for the scope evaluate:access."
+    "Send an API key with the permission evaluate:access in the header X-Api-Key. Or send the client id and secret of the application "
+    "with HTTP Basic. Or send an access token for the scope evaluate:access that the application got with its credentials."
 )
 MAX_EVALUATIONS: Final = 100  # in one request
 MAX_TEXT: Final = 2048  # characters of an id, a type or a name

@@ -4,8 +4,7 @@
 """
 
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar
@@ -13,10 +12,11 @@ from typing import Any, Final, Self, TypeVar
 from core.authentication.model.openid import CLAIMS_OF_SCOPE, PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, Scope
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, is_visible
-from core.tenancy.model.attributes import SOURCE_PREFIX
+from core.tenancy.model.attributes import ATTRIBUTE_NAME, SOURCE_PREFIX
 
 MAX_CLAIMS: Final = 50  # of one document
 MAX_CLAIM_NAME: Final = 100
+MAX_NAME_BYTES: Final = 2048  # of all own names: a token names also the claims that it leaves out
 MAX_PREFIX: Final = 50
 MAX_SOURCES: Final = 5  # of one claim
 MAX_FIXED_BYTES: Final = 1024  # of all fixed values as JSON
@@ -29,14 +29,14 @@ MAPPED_SCOPES: Final = (Scope.PROFILE, Scope.EMAIL, Scope.ORG, Scope.ROLES, Scop
 _FURTHER_PROTOCOL_CLAIMS: Final = (
     *("jti", "nbf", "token_use", "token_type", "client_id", "scope", "cnf", "act", "may_act", "active", "username", "events"),
     *("service", "credential_id", "impersonator", "impersonation_session", "sub_jwk", "c_hash", "s_hash"),
-    *("_claim_names", "_claim_sources", *(f"{name}_omitted" for name in LIST_CLAIMS), SESSION_EXPIRY),
+    *("_claim_names", "_claim_sources", SESSION_EXPIRY),
 )
+OMITTED: Final = "_omitted"  # ends the name of the mark that an access token has in place of a claim
 # Compared without regard to case: some libraries read claims so.
 RESERVED: Final = frozenset(name.casefold() for name in (*PROTOCOL_CLAIMS, *_FURTHER_PROTOCOL_CLAIMS))
 _STANDARD: Final = frozenset(name.casefold() for name in USER_CLAIMS)
 ATTRIBUTE: Final = SOURCE_PREFIX
 DIRECTORY: Final = "directory:"
-_ATTRIBUTE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
 # The scope that the user agrees to for a source. An attribute is covered by the scope of its claim.
 _SCOPES: Final[Mapping[str, Scope]] = {
     "email": Scope.EMAIL,
@@ -139,16 +139,18 @@ class ClaimDocument:
             for claim, name in _pairs(document, "names")
             if claim in USER_CLAIMS and _is_name(name) and not _takes_other_name(claim, name)
         }
-        if len({names.get(claim, claim).casefold() for claim in USER_CLAIMS}) < len(USER_CLAIMS):
+        has_doubles = len({names.get(claim, claim).casefold() for claim in USER_CLAIMS}) < len(USER_CLAIMS)
+        if has_doubles or _size_of_names(names.values()) > MAX_NAME_BYTES:
             names = {}
         taken = {names.get(claim, claim).casefold() for claim in USER_CLAIMS}
         values, fixed = dict[str, MappedClaim](), dict[str, Any]()
         for name, mapped in _pairs(document, "values"):
-            if name in REPLACEABLE or _is_free(name, taken):
+            fits = _size_of_names([*names.values(), *values, name]) <= MAX_NAME_BYTES
+            if fits and (name in REPLACEABLE or _is_free(name, taken)):
                 values[name] = _read_mapped(mapped, _scopes_of(name))
                 taken.add(name.casefold())
         for name, value in _pairs(document, "fixed"):
-            if _is_value(value) and _is_free(name, taken):
+            if _is_value(value) and _is_free(name, taken) and _size_of({**fixed, name: value}) <= MAX_FIXED_BYTES:
                 fixed[name] = value
                 taken.add(name.casefold())
         groups = dict(_pairs(document, "groups"))
@@ -229,13 +231,15 @@ class ClaimDocument:
         for member, standard, name in self._final_names():
             if not 0 < len(name) <= MAX_CLAIM_NAME or not is_printable(name) or any(map(str.isspace, name)):
                 raise ClaimDocumentInvalid(member, f"A claim name must have 1 to {MAX_CLAIM_NAME} printable characters without spaces.")
-            if name.casefold() in RESERVED:
+            if _is_reserved(name):
                 raise ClaimDocumentInvalid(member, f"{name!r} is a claim of the protocol. Choose another name.")
             if _takes_other_name(standard, name):
                 raise ClaimDocumentInvalid(member, f"{name!r} is a standard claim with a value of its own. Choose another name.")
             if name.casefold() in taken:
                 raise ClaimDocumentInvalid(member, f"Two claims would have the name {name!r}. Choose another name for one of them.")
             taken.add(name.casefold())
+        if _size_of_names([*self.names.values(), *self.values]) > MAX_NAME_BYTES:
+            raise ClaimDocumentInvalid("names", f"The names in names and values may have {MAX_NAME_BYTES:,} bytes together. Shorten them.")
         for name in self.access_token:
             if name not in (*LIST_CLAIMS, *self.fixed, *self.values):
                 raise ClaimDocumentInvalid(
@@ -261,7 +265,7 @@ class ClaimDocument:
         for name, text in self.prefix.items():
             if not _is_text(text, MAX_PREFIX):
                 raise ClaimDocumentInvalid(f"prefix.{name}", f"A prefix must have 1 to {MAX_PREFIX} printable characters.")
-        if len(json.dumps(dict(self.fixed), ensure_ascii=False).encode()) > MAX_FIXED_BYTES:
+        if _size_of(self.fixed) > MAX_FIXED_BYTES:
             raise ClaimDocumentInvalid("fixed", f"The fixed values are too long. Together, they may have {MAX_FIXED_BYTES} bytes of JSON.")
         for name, value in self.fixed.items():
             if not _is_value(value):
@@ -288,7 +292,19 @@ def _pairs(document: Document, member: str) -> Iterator[tuple[str, Any]]:
 def _is_name(name: object) -> bool:
     """Return whether this can be the name of a claim."""
     is_text = isinstance(name, str) and 0 < len(name) <= MAX_CLAIM_NAME and is_printable(name) and not any(map(str.isspace, name))
-    return is_text and str(name).casefold() not in RESERVED
+    return is_text and not _is_reserved(str(name))
+
+
+def _is_reserved(name: str) -> bool:
+    return name.casefold() in RESERVED or name.casefold().endswith(OMITTED)
+
+
+def _size_of(fixed: Mapping[str, Any]) -> int:
+    return len(json.dumps(dict(fixed), ensure_ascii=False).encode())
+
+
+def _size_of_names(names: Iterable[str]) -> int:
+    return sum(len(name.encode()) for name in names)
 
 
 def _is_free(name: str, taken: Collection[str]) -> bool:
@@ -322,7 +338,7 @@ def check_source(source: str, member: str) -> None:
     """Check that there is such a source of values. `member` names it in the refusal. Raises: ClaimDocumentInvalid."""
     name = source.partition(":")[2]
     if source.startswith(ATTRIBUTE):
-        if not _ATTRIBUTE_NAME.fullmatch(name):
+        if not ATTRIBUTE_NAME.fullmatch(name):
             raise ClaimDocumentInvalid(member, f"{source!r} names no attribute. Write it as in {ATTRIBUTE}cost_center.")
     elif source.startswith(DIRECTORY):
         if name not in DIRECTORY_VALUES:

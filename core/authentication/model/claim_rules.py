@@ -12,6 +12,7 @@ from core.authentication.model.claim_document import (
     ATTRIBUTE,
     DIRECTORY,
     LIST_CLAIMS,
+    OMITTED,
     REPLACEABLE,
     ClaimDocument,
     GroupValue,
@@ -33,7 +34,7 @@ _NO_DOCUMENT: Final = ClaimDocument()
 class ClaimSelection:
     """The claims that an answer has.
 
-    `names` are standard names, and `scopes` those whose mapped claims it has, too. `agreed` are all scopes that the user agreed
+    `names` are standard names, and `scopes` have mapped claims that it has, too. `agreed` are all scopes that the user agreed
     to: a value of another scope is left out.
     """
 
@@ -47,10 +48,11 @@ def id_token_claims(facts: UserFacts, grant: OpenIdGrant, userinfo: str) -> dict
     of_scopes = facts.scopes_in_id_token
     scopes = frozenset(grant.scope) if of_scopes else frozenset[Scope]()
     selection = ClaimSelection(grant.id_token_claims(of_scopes=of_scopes), scopes, grant.consent_scopes)
-    claims = _build(facts, selection)
+    document = _document_of(facts)
+    claims = _build(facts, document, selection)
     if facts.further is NO_FURTHER_FACTS:
         return claims
-    omitted = list(_too_large(claims, _document_of(facts)).values())
+    omitted = list(_too_large(claims, document).values())
     if omitted:
         claims = {name: value for name, value in claims.items() if name not in omitted}
         claims |= {"_claim_names": dict.fromkeys(omitted, _SOURCE), "_claim_sources": {_SOURCE: {"endpoint": userinfo}}}
@@ -67,33 +69,41 @@ def large_claims(facts: UserFacts, grant: OpenIdGrant) -> dict[str, Any]:
     """Return the claims that can be too large for an ID token, without a limit of their size."""
     document = _document_of(facts)
     names = {document.final_name(name) for name in (*LIST_CLAIMS, *document.values)}
-    return {name: value for name, value in userinfo_claims(facts, grant).items() if name in names}
+    return {name: value for name, value in _userinfo_claims(facts, document, grant).items() if name in names}
 
 
 def userinfo_claims(facts: UserFacts, grant: OpenIdGrant) -> dict[str, Any]:
     """Return the claims about the user at the userinfo endpoint. Nothing is too large there."""
-    return _build(facts, ClaimSelection(grant.userinfo_claims, frozenset(grant.scope), grant.consent_scopes))
+    return _userinfo_claims(facts, _document_of(facts), grant)
+
+
+def _userinfo_claims(facts: UserFacts, document: ClaimDocument, grant: OpenIdGrant) -> dict[str, Any]:
+    return _build(facts, document, ClaimSelection(grant.userinfo_claims, frozenset(grant.scope), grant.consent_scopes))
 
 
 def access_token_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
     """Return the claims about the user in an access token: those that the application has chosen, of granted scopes."""
-    claims = introspection_claims(facts, grant)
-    if facts is None or not claims:
-        return claims
-    for name, final_name in _too_large(claims, _document_of(facts)).items():
+    if facts is None or facts.further.document is None:
+        return {}
+    document = _document_of(facts)
+    claims = _chosen_claims(facts, document, grant)
+    for name, final_name in _too_large(claims, document).items():
         del claims[final_name]
-        claims[f"{name}_omitted"] = True
+        claims |= _mark_of(name)
     return claims
 
 
 def introspection_claims(facts: UserFacts | None, grant: OpenIdGrant) -> dict[str, Any]:
     """Return the claims of `access_token_claims`, without a limit of their size."""
-    if facts is None or facts.further.document is None or Scope.OPENID not in grant.scope:
+    return {} if facts is None or facts.further.document is None else _chosen_claims(facts, _document_of(facts), grant)
+
+
+def _chosen_claims(facts: UserFacts, document: ClaimDocument, grant: OpenIdGrant) -> dict[str, Any]:
+    if Scope.OPENID not in grant.scope:
         return {}
-    document = _document_of(facts)
     selection = ClaimSelection(claims_of(grant.scope), frozenset(grant.scope), grant.consent_scopes)
     chosen = {document.final_name(name) for name in document.access_token}
-    return {name: value for name, value in _build(facts, selection).items() if name in chosen}
+    return {name: value for name, value in _build(facts, document, selection).items() if name in chosen}
 
 
 def value_of(source: str, facts: UserFacts) -> Any:
@@ -143,10 +153,10 @@ def list_of(name: str, facts: UserFacts) -> list[str]:
     return values
 
 
-def _build(facts: UserFacts, selection: ClaimSelection) -> dict[str, Any]:
-    if facts.further.document is None:
+def _build(facts: UserFacts, document: ClaimDocument, selection: ClaimSelection) -> dict[str, Any]:
+    if document is _NO_DOCUMENT:
         return facts.claims(selection.names)
-    document, claims = _document_of(facts), dict[str, Any]()
+    claims = dict[str, Any]()
     for name, value in facts.claims(selection.names).items():
         if name not in document.values:
             claims[document.final_name(name)] = _of_list(name, value, document, facts)
@@ -177,17 +187,22 @@ def _first_value(mapped: MappedClaim, facts: UserFacts, agreed: frozenset[Scope]
 def _too_large(claims: Mapping[str, Any], document: ClaimDocument) -> dict[str, str]:
     """Return the claims that a token leaves out, by standard name: the largest first, until the others fit."""
     names = {name: document.final_name(name) for name in (*LIST_CLAIMS, *document.values)}
-    sizes = {name: _size(claims[final_name]) for name, final_name in names.items() if final_name in claims}
+    sizes = {name: _size({final_name: claims[final_name]}) for name, final_name in names.items() if final_name in claims}
     omitted = list[str]()
     if "groups" in sizes and len(claims[names["groups"]]) > MAX_GROUPS:
         omitted.append("groups")
         del sizes["groups"]
-    left = MAX_BYTES - sum(_size(value) for name, value in claims.items() if name in document.fixed)
-    while sum(sizes.values()) > left:
+    left = MAX_BYTES - _size({name: value for name, value in claims.items() if name in document.fixed})
+    while sizes and sum(sizes.values()) > left - sum(_size(_mark_of(name)) for name in omitted):
         largest = max(sizes, key=lambda name: sizes[name])
         omitted.append(largest)
         del sizes[largest]
     return {name: names[name] for name in omitted}
+
+
+def _mark_of(name: str) -> dict[str, bool]:
+    """Return the mark of a claim that an access token leaves out. That of an ID token is no longer."""
+    return {f"{name}{OMITTED}": True}
 
 
 def _size(value: object) -> int:

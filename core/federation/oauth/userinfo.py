@@ -30,8 +30,8 @@ class UserInfo:
 async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     """Return the claims that the application with this access token may see, as they are now.
 
-    A token from the `_claim_sources` of an ID token reads the claims that were too large for it, as a JWT (OpenID Connect
-    Core section 5.6.2).
+    An ID token can have a token in `_claim_sources`. It reads the claims that were too large, as a JWT (OpenID Connect Core
+    section 5.6.2).
 
     Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
     ScopeInsufficient.

@@ -90,16 +90,23 @@ def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, 
     return Strength.ONE if policy is None else _required(policy.in_force(now), is_admin=is_admin, risk_is_high=risk_is_high)
 
 
-def strictest_beyond_mailbox(policy: EffectivePolicy, *, is_admin: bool) -> Strength:
-    """Return the strength of a sign-in that meets the policy at any risk, and that the mailbox of the user alone does not reach.
+def can_meet(policy: EffectivePolicy, facts: PolicyFacts) -> bool:
+    """Return whether the factors of the account are enough for the rules about factors, now and later, at any risk."""
+    return _reachable(policy.rules, facts) >= _needed(policy.rules, replace(facts, risk_is_high=True))
 
-    Rules that start later count, too: users set up their factors before. A policy that accepts passkeys, but no passwords and
-    emails, asks the users who have passkeys for one, whatever else it asks for.
+
+def missing_strength(policy: EffectivePolicy, facts: PolicyFacts) -> Strength | None:
+    """Return the strength of a sign-in with the present factors that meets these rules at any risk, or None if the proofs meet them.
+
+    Rules that the account cannot meet yet ask for nothing. `Strength.NONE`: as strong a sign-in as before, but by other methods.
     """
-    rules = policy.rules
-    if rules.methods is not None and Method.PASSKEY in rules.methods and rules.methods.isdisjoint({Method.PASSWORD, Method.EMAIL}):
-        return Strength.PHISHING_RESISTANT
-    return _required(rules, is_admin=is_admin, risk_is_high=True)
+    facts, proved = replace(facts, risk_is_high=True), strength_of(facts.proofs)
+    missing = list[Strength]()
+    for rules in (policy.in_force(facts.now), policy.rules):
+        need, can = _needed(rules, facts), _reachable(rules, facts)
+        if can >= need > _proved(rules, facts):
+            missing.append(need if need > proved else can if can > proved else Strength.NONE)
+    return max(missing, default=None)
 
 
 def _allow(policy: EffectivePolicy, rules: Rules, facts: PolicyFacts) -> Decision:

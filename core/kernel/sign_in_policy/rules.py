@@ -268,6 +268,20 @@ class EffectivePolicy:
         return next(part.name for part in self.parts if rule in part.rules.in_force(now).document)
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyOfUser:
+    """The policy of an organization that a user is a member of, of an application together with its organization's, or of the platform."""
+
+    policy: EffectivePolicy
+    is_admin: bool
+    service_id: UUID | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the application, the organization or the platform."""
+        return self.policy.parts[-1].name
+
+
 def _check_network(text: str) -> None:
     """Refuse the text of a network that can match no address. Raises: PolicyInvalid."""
     try:

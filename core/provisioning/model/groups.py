@@ -83,6 +83,7 @@ class GroupMember:
     is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
     is_provisioned: bool  # by this directory
+    is_anonymized: bool
 
     @property
     def is_protected(self) -> bool:
@@ -137,10 +138,10 @@ class MemberChanges:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
-    """The changes to a group: to the members that the directory provisioned, to the others, to the external id and to the name.
+    """The changes to a group: to provisioned and other members, to the external id and to the name.
 
     The changes to both kinds of members are equal, unless a patch removes all members of the organization or of a
-    service: this removes only those that the directory provisioned. `nested` are the ids of groups that were named
+    service. This removes only those that the directory provisioned. `nested` are the ids of groups that were named
     as members, and are ignored. Only groups of the directory have changes of the name, and nested groups.
     """
 

@@ -21,7 +21,7 @@ MAX_BYTES: Final = 16384  # of all values of a user as JSON
 MAX_GROUP_BYTES: Final = 4096  # of all values of a group: a sign-in reads those of all groups of the user
 MAX_NUMBER: Final = 2**53  # larger numbers are not exact in JavaScript
 SOURCE_PREFIX: Final = "attribute:"  # of the names of attributes, among other sources of claims
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
+ATTRIBUTE_NAME: Final = re.compile("[a-z][a-z0-9_]{0,49}")
 
 
 class AttributeNotFound(NotFound):
@@ -144,7 +144,7 @@ class Attribute:
 
     def checked(self) -> "Attribute":
         """Return the attribute if it is valid. Raises: UserAttributeNameInvalid, AttributeLabelInvalid, AttributeMergeInvalid."""
-        if not _NAME.fullmatch(self.name):
+        if not ATTRIBUTE_NAME.fullmatch(self.name):
             raise UserAttributeNameInvalid
         if not _is_line(self.label, MAX_LABEL):
             raise AttributeLabelInvalid
@@ -201,7 +201,7 @@ class AttributeValues:
     def change(self, changes: Mapping[str, Any], writer: AttributeWriter) -> dict[str, Any]:
         """Return the new values after these changes by a writer. None removes a value.
 
-        Raises: AttributeNotFound, UserAttributeNotWritable, UserAttributeValueInvalid.
+        Raises: UserAttributeNotWritable, UserAttributeValueInvalid.
         """
         declared = {attribute.name: attribute for attribute in self.attributes}
         for name, value in changes.items():

@@ -142,7 +142,7 @@ class Group:
 
 
 def to_name_key(name: str) -> str:
-    """Return the name as it is compared with others: without regard to case, to invisible characters, and to the ways of Unicode."""
+    """Return the name for comparisons, which ignore case, invisible characters, and the forms of Unicode."""
     return normalize("NFKC", normalize("NFKC", without_invisible(name)).casefold())
 
 

@@ -15,7 +15,8 @@ from core.kernel.values import SlugReserved
 
 MAX_ROLES: Final = 50  # of an organization, without the built-in ones
 MAX_HOLDERS: Final = 20  # that a refusal and a page name
-_SLUG: Final = re.compile("[a-z][a-z0-9_-]{0,49}")
+ROLE_PATTERN: Final = "[a-z][a-z0-9_-]{0,49}"  # of slugs
+_SLUG: Final = re.compile(ROLE_PATTERN)
 
 # The capabilities that a role can have, in the order of the pages. Each sentence completes "Holders of the role can ...".
 SENTENCES: Final[Mapping[Capability, str]] = MappingProxyType(
@@ -75,7 +76,10 @@ class RoleSlugOfApplication(RoleSlugTaken):
 
 
 class TooManyRoles(Invalid):
-    """The organization has 50 roles of its own already. Delete one that is no longer used."""
+    """The organization has the maximum number of roles of its own. Delete one that is no longer used."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The organization has the maximum of {MAX_ROLES} roles of its own. Delete one that is no longer used.")
 
 
 class CapabilityUnknown(Invalid):
@@ -88,6 +92,12 @@ class CapabilityUnknown(Invalid):
 
 class RoleAboveOwn(Forbidden):
     """This role has rights that you do not have yourself. Ask the owner of the organization."""
+
+    audited = True
+
+
+class RoleHolderHasMore(Forbidden):
+    """A member with this role has rights that you do not have yourself. Ask the owner of the organization."""
 
     audited = True
 

@@ -12,7 +12,7 @@ from core.kernel.errors import Conflict, Invalid
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, first_proof
 from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.decision import Decision, Outcome, PolicyFacts, strictest
-from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, EffectivePolicy, PolicyInvalid, Rule, Rules
+from core.kernel.sign_in_policy.rules import METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, PolicyOfUser, Rule, Rules
 from core.kernel.values import new_id
 
 MAX_PEOPLE: Final = 100  # of a preview
@@ -66,14 +66,6 @@ class SignInPolicy:
         """Return when the second factor becomes required (UTC), or None if it does not start later."""
         due = self.rules.due_at.get(Rule.SECOND_FACTOR)
         return due if due is not None and due > now else None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOfUser:
-    """The policy of an organization that a user is a member of, or of the platform for one of its owners."""
-
-    policy: EffectivePolicy
-    is_admin: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.ended_forms import EndedForm
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import FORM_NOT_SENT, page_of_form, redirect
@@ -24,7 +25,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.edge.uploads import FILE, uploads
-from entrypoints.http.pages.console import frame_values, impersonation_session, session_secret
+from entrypoints.http.pages.console import frame_values, impersonation_session, may, session_secret
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
@@ -60,7 +61,7 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Seque
         async def run(**parameters: Any) -> Any:
             fields = await _read_form()
             if is_restored() and not is_restorable:
-                return redirect(page_of_form(request.path), notice=FORM_NOT_SENT)
+                return redirect_unsent()
             return await view(**parameters, **({"form": fields} if has_form else {}))
 
         return describes_page({403: FOREIGN_FORM, **answers}, form=form, api=api)(cast("V", run))
@@ -77,6 +78,11 @@ def restores(view: V) -> V:
 def is_restored() -> bool:
     """Return whether the form of this request comes back after its session ended, to be shown and not sent."""
     return bool(g.get("is_restored"))
+
+
+def redirect_unsent() -> Response:
+    """Redirect to the page of a form that is not sent again."""
+    return redirect(page_of_form(request.path), notice=FORM_NOT_SENT)
 
 
 async def restored_console_page(name: str, **values: Any) -> Response:
@@ -181,12 +187,14 @@ def on_refusal(
     fields: Fields | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
     refusals: tuple[type[Refusal], ...] = (Refusal,),
+    shown_to: Capability | None = None,
 ) -> Callable[[V], V]:
     """Decorate a form of the console, below `accepts`: show its page again, with the reason, if the view is refused.
 
     `values(form, ...)` returns the values of the page. It also gets the parameters of the route, except
     `org_slug`, which `acting_member` stands for. `fields` maps refusals to fields, or is a function that
-    does. Refusals of other classes than `refusals` are answered with the error page.
+    does. Refusals of other classes than `refusals` are answered with the error page, and all refusals of users who may not
+    open the page, because they lack the right `shown_to`.
     """
 
     def decorate(view: V) -> V:
@@ -195,13 +203,16 @@ def on_refusal(
             async def load() -> dict[str, Any]:
                 return await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
 
+            is_shown = shown_to is None or may(shown_to)
             if is_restored():
-                return await restored_console_page(template, **await load())
+                return await restored_console_page(template, **await load()) if is_shown else redirect_unsent()
             try:
                 return await view(**parameters, form=form)
             except OF_DECORATORS:
                 raise
             except refusals as refusal:
+                if not is_shown:
+                    raise
                 loaded = await load()
                 if callable(fields):
                     return await refused_console_page(refusal, template, **{"wrong": fields(refusal, form), **loaded})

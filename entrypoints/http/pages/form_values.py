@@ -95,6 +95,12 @@ def to_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else (text or None)  # type: ignore[return-value]
 
 
+def to_version(form: Mapping[str, str]) -> int | None:
+    """Return the version in the hidden field of a form, or None without a valid one."""
+    text = form.get("version", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def checked(form: Mapping[str, str], prefix: str) -> list[str]:
     """Return the names of the checked checkboxes of a group. In the form, each begins with the prefix."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Method
-from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, Rule, Rules
-from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyOfUser, PolicyPreview, SignInPolicy
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, METHODS, PROVIDER_PREFIX, Concerned, PolicyInvalid, PolicyOfUser, Rule, Rules
+from core.tenancy.model.sign_in_policies import MethodsUnavailable, PolicyPreview, SignInPolicy
 from entrypoints.http.base.context import signed_in
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.bodies import RequestModel

@@ -25,8 +25,8 @@ class AuthorizationsRead(Protocol):
         """Return the permissions and roles of a service, or None if there is no such service."""
 
     async def find_role(self, org_id: UUID, service_id: UUID, slug: str) -> StoredRole | None: ...
-    async def count_holders(self, org_id: UUID, service_id: UUID) -> Mapping[str, HolderCount]:
-        """Return the numbers of users and groups of each role of the service that has any, by slug."""
+    async def count_holders(self, org_id: UUID, service_id: UUID, slugs: Collection[str] | None = None) -> Mapping[str, HolderCount]:
+        """Return the numbers of users and groups of each role of the service that has any, by slug. `slugs` narrows the roles."""
 
     async def application_with_role(self, org_id: UUID, slug: str) -> str | None:
         """Return the name of an application of the organization that has a role with this slug, or None."""

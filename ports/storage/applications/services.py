@@ -49,6 +49,9 @@ class ServicesRead(Protocol):
     async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
         """Return the services with this policy, oldest first."""
 
+    async def of_group(self, org_id: UUID, group_id: UUID) -> list[Service]:
+        """Return the services that the group is assigned to, by name."""
+
     async def count(self, org_id: UUID) -> int: ...
 
 

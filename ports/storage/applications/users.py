@@ -71,7 +71,7 @@ class AssignmentsRead(Protocol):
         """Return how these users came to the service. Users who do not use it are left out."""
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of these users that are end users or confirmed members of the organization."""
+        """Return those of these users that are end users or confirmed members of the organization. Anonymized users are left out."""
 
     async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         """Return those of these users that the directory assigned to the service. None means all users."""

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.roles import Role, RoleName
+from core.kernel.roles import Authority, Role, RoleName
 from core.tenancy.model.roles import MemberCount, OrganizationRole, RoleHolders
 
 
@@ -23,8 +23,8 @@ class RolesRead(Protocol):
 
     async def by_slug(self, org_id: UUID, slug: str) -> OrganizationRole | None: ...
 
-    async def counts(self, org_id: UUID) -> dict[RoleName, MemberCount]:
-        """Return the numbers of members with each role. Roles without members are left out."""
+    async def counts(self, org_id: UUID, slug: str | None = None) -> dict[RoleName, MemberCount]:
+        """Return the numbers of members with each role, or with this one. Roles without members are left out."""
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
         """Return the members, pending invitations, service accounts and groups with this role."""
@@ -38,6 +38,9 @@ class Roles(RolesRead, Protocol):
 
     async def save(self, role: OrganizationRole) -> None:
         """Store the name, the description and the capabilities. Its holders have them at once."""
+
+    async def authorities(self, org_id: UUID, slug: RoleName) -> Sequence[Authority]:
+        """Return the rights of the members with this own role, each of them once."""
 
     async def givers(self, org_id: UUID, slug: RoleName) -> Sequence[UUID]:
         """Return the members who may have given something because of this role, or with it, ordered by id.

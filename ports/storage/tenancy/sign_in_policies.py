@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.sign_in_policy.rules import EffectivePolicy, Rules
-from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyOfUser, PolicyPerson, SignInPolicy
+from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyOfUser, Rules
+from core.tenancy.model.sign_in_policies import ApplicationWays, PolicyApplication, PolicyPerson, SignInPolicy
 
 
 class SignInPoliciesRead(Protocol):
@@ -50,9 +50,10 @@ class SignInPoliciesRead(Protocol):
         """Return the policies of the organizations in which the user is a confirmed member, and of the platform for its owners."""
 
     async def anywhere(self, user_id: UUID, org_id: UUID | None) -> Sequence[PolicyOfUser]:
-        """Return the policies of `of_user`, and those of the applications that the user uses, with their organizations'.
+        """Return the policies of `of_user`, and those of applications, each with its organization's and the strength that it requires.
 
-        Applications count in this organization alone, or in all of them if `org_id` is None. Two statements.
+        These are the applications that the user uses, or may open as a confirmed member, by an assignment or by a role. They count
+        in this organization alone, or in all of them if `org_id` is None. Two statements.
         """
 
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import passkey_offers
-from core.accounts.model.accounts import Account, RecoveryRequired
+from core.accounts.model.accounts import Account, RecoveryRequired, SignInWayNotAccepted
 from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_policy.rules import Rules
 from core.tenancy.model.sign_in_policies import SignInPolicy
@@ -22,16 +23,18 @@ from tests.support.browser import FakeBrowser, hidden_fields
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PasskeyUser
-from tests.support.services import add_service, add_service_user
+from tests.support.services import add_service, add_service_role, add_service_user
 from tests.support.tenants import Tenant
+from tests.tenancy.groups import add_group
 
 TWO: dict[str, Any] = {"second_factor": ["everyone"]}
 PASSKEY: dict[str, Any] = {"phishing_resistant": ["everyone"]}
 LATER: dict[str, Any] = {**TWO, "due_at": {"second_factor": "2100-01-01T00:00:00+00:00"}}
 ONLY_PASSKEYS: dict[str, Any] = {"methods": ["passkey"]}
 AT_HIGH_RISK: dict[str, Any] = {"second_factor": ["high_risk"]}
+PASSWORD_OR_PASSKEY, EMAIL_OR_PASSKEY = ({"methods": ["passkey", other]} for other in ("password", "email"))
 # The place of a policy, if there is one, and its rules
-CASES = [
+CASES: list[tuple[str | None, dict[str, Any]]] = [
     (None, TWO),
     (None, PASSKEY),
     ("organization", TWO),
@@ -42,24 +45,38 @@ CASES = [
     ("platform", PASSKEY),
     ("organization", ONLY_PASSKEYS),
     ("application", ONLY_PASSKEYS),
+    ("application and organization", EMAIL_OR_PASSKEY),
+    ("settings of the application", {}),
+    ("application of a group", PASSKEY),
+    ("application of a role", PASSKEY),
+    ("application of members", PASSKEY),
 ]
 
 
 async def store_policy(acme: Tenant, place: str, user: Account, document: dict[str, Any]) -> None:
     """Store a policy that the user has to meet at this place."""
-    service = await add_service(acme.pool, acme.org) if place == "application" else None
-    if place == "organization":
+    service = await add_service(acme.pool, acme.org) if "application" in place else None
+    if place in ("organization", "application of members"):
         await acme.join("ada", user)
+    elif service is not None and place == "application of a group":
+        assign = "insert into service_groups_assigned values (%s, %s, %s, now())"
+        await run_sql(acme.pool, assign, acme.org, service, await add_group(acme.pool, acme.org, user.id))
+    elif service is not None and place == "application of a role":
+        await add_service_role(acme.pool, service, user.id)
     elif service is not None:
         await add_service_user(acme.ports, service, user.id)
     else:
         await run_sql(acme.pool, "update users set is_platform_owner = true where id = %s", user.id)
-    policy = SignInPolicy(
-        org_id=None if place == "platform" else acme.org,
-        service_id=service,
-        rules=Rules.read(document),
-        changed_at=acme.ports.clock.now(),
-    )
+    if place == "settings of the application":
+        await run_sql(acme.pool, "update services set required_acr = 'phr' where id = %s", service)
+        return
+    if place == "application and organization":
+        await put_policy(acme, acme.org, None, PASSWORD_OR_PASSKEY)
+    await put_policy(acme, None if place == "platform" else acme.org, service, document)
+
+
+async def put_policy(acme: Tenant, org_id: UUID | None, service_id: UUID | None, document: dict[str, Any]) -> None:
+    policy = SignInPolicy(org_id=org_id, service_id=service_id, rules=Rules.read(document), changed_at=acme.ports.clock.now())
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.sign_in_policies.put(policy)
 
@@ -165,6 +182,8 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     await browser.sign_in(EMAIL, NEW_PASSWORD)
     token = (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]
     set_up_providers(app)
+    if place == "platform":
+        assert (await api.get("/api/platform/organizations", token=token)).status == 403
     assert await try_to_add(api, token) == ([200] * 4 if place is None else [403] * 4)
     refused = [await browser.open("/app/account/passkeys/new"), await browser.submit("/app/account/two-factor/setup")]
     assert [answer.status for answer in refused] == ([200, 200] if place is None else [403, 403])
@@ -174,6 +193,7 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
         assert ("Only a recovery" in enroll, "Create a passkey" in enroll) == (True, False)
     await run_sql(pool, "delete from sign_in_policies")
     await run_sql(pool, "update organizations set sign_in_policy_version = null")
+    await run_sql(pool, "update services set required_acr = null")
     assert await try_to_add(api, token) == [200] * 4, "no policy asks for it any longer"
     await store_policy(acme, "platform", user, TWO)
     enroll = (await browser.open("/app/enroll")).text
@@ -206,16 +226,37 @@ async def test_after_an_undo_no_passkey_is_offered(acme: Tenant, api: Api, app: 
     assert not await passkey_offers.is_due(ports, user.id, ports.clock.now())
 
 
-@pytest.mark.parametrize("document", [PASSKEY, ONLY_PASSKEYS, AT_HIGH_RISK], ids=["passkey", "methods", "risk"])
+@pytest.mark.parametrize(
+    ("place", "document"),
+    [
+        *((place, document) for place, document in CASES if place is not None and document not in (TWO, LATER)),
+        ("organization", AT_HIGH_RISK),
+        ("organization", EMAIL_OR_PASSKEY),
+        ("organization", {**PASSWORD_OR_PASSKEY, **TWO}),
+    ],
+)
 async def test_a_new_password_adds_no_factor_beside_those_that_a_policy_asks_for(
-    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, document: dict[str, Any]
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport, place: str, document: dict[str, Any]
 ) -> None:
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
-    await store_policy(acme, "organization", user, document)
+    await store_policy(acme, place, user, document)
     await reset(api, app, ports, sent, on_page=False)
     set_up_providers(app)
     assert await try_to_add(api, (await api.login(EMAIL, NEW_PASSWORD)).json["access_token"]) == [401] * 4
+
+
+@pytest.mark.parametrize("offers_email", [False, True])
+async def test_the_first_factor_is_added_in_a_way_that_the_policy_accepts(
+    acme: Tenant, api: Api, ports: Ports, monkeypatch: pytest.MonkeyPatch, offers_email: bool
+) -> None:
+    """Otherwise a thief of the password would meet a policy that accepts no passwords. Without another way, the password is enough."""
+    monkeypatch.setattr(type(ports.policy), "email_sign_in", offers_email)
+    user = await add_account(ports)
+    await store_policy(acme, "organization", user, EMAIL_OR_PASSKEY)
+    token = (await sign_in(ports, user)).access_token
+    options = await api.post("/api/user/passkeys/options", {"kind": "passkey"}, token=token)
+    assert (options.status, SignInWayNotAccepted("Acme").args[0] in options.text) == ((403, True) if offers_email else (200, False))
 
 
 async def test_a_reset_ends_a_recent_factor_beside_an_older_one(

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from quart_trio import QuartTrio
 
+from core.applications.model.analytics import REVIEWS
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability, Permission, RoleName
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import PASSWORD, add_account, run_sql
@@ -121,6 +122,10 @@ async def test_rights_by_a_group_count_and_only_who_can_replace_a_credential_see
     await create_both(acme, acme.token("keeper"))
     await run_sql(acme.pool, "update memberships set role = 'member' where user_id = %s", acme.people["keeper"].id)
     assert (await reviews(acme), await reviews(acme, "admin"), await reviews(acme, "member")) == ((1, 1), (1, 1), (0, 0))
+    async with acme.ports.storage.reading() as read:
+        for kind in REVIEWS:
+            found = await read.created_secrets.to_review(acme.org, [kind], acme.ports.clock.now(), 1)
+            assert [each.kind for each in found] == [kind], "the limit counts what the caller sees"
     groups = GroupAdmin(acme, "owner")
     group = await groups.create("Keepers")
     assert (await groups.add(group, acme.id("keeper"))).status == 204

@@ -173,6 +173,18 @@ def test_claims_are_left_out_until_the_others_fit() -> None:
     assert access_token_claims(both, ALL) == {"roles": ["admin", "editor"], "groups_omitted": True, "permissions_omitted": True}
 
 
+@pytest.mark.parametrize("fixed", [{}, {"tenant": "t" * 1000}])
+@pytest.mark.parametrize("names", [[f"{number:040}" for number in range(49)], [str(number) + "\U00020000" * 99 for number in range(5)]])
+@pytest.mark.parametrize("length", [1, 70, 500])
+def test_names_and_marks_count_towards_the_limit(names: list[str], fixed: dict[str, Any], length: int) -> None:
+    document = {"values": {name: values("attribute:x") for name in names}, "fixed": fixed, "access_token": [*LISTS, *names, *fixed]}
+    user = facts(document, attributes={"x": "x" * length}, groups=many(100, 60))
+    access, id_token = access_token_claims(user, ALL), id_token_claims(user, ALL, USERINFO)
+    own = {name: value for name, value in id_token.items() if name in (*LISTS, *names, *fixed, "_claim_names")}
+    for claims in (access, own):
+        assert len(json.dumps(claims, separators=(",", ":"), ensure_ascii=False).encode()) <= MAX_BYTES + 20  # of `_claim_names` itself
+
+
 def test_the_limits_hold_without_a_document() -> None:
     claims = id_token_claims(facts(groups=many(MAX_GROUPS + 1)), ALL, USERINFO)
     assert claims["_claim_names"] == {"groups": "userinfo"}
@@ -206,6 +218,8 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "another scope of a claim of the profile": ("values", {"values": {"nickname": values("name", scope="org")}}),
     "an unknown claim in access tokens": ("access_token", {"access_token": ["email"]}),
     "a claim twice in access tokens": ("access_token", {"access_token": ["roles", "roles"]}),
+    "a mark of access tokens": ("values", {"values": {"cost_Omitted": values("name")}}),
+    "long names": ("names", {"values": {f"{number:042}": values("name") for number in range(49)}}),
     "too many claims": ("names", {"fixed": {f"x{number}": 1 for number in range(MAX_CLAIMS + 1)}}),
 }
 

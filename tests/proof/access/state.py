@@ -192,7 +192,7 @@ async def fill(pool: Pool, rows: Iterable[Row]) -> None:
     for name, row in rows:
         by_table.setdefault(name, []).append(row)
     connection = _journal_of(pool)
-    columns = dict(connection.execute("select name, columns from journal.tables").fetchall())
+    columns: dict[str, str] = dict(connection.execute("select name, columns from journal.tables").fetchall())
     with connection.transaction():
         for name, contents in sorted(by_table.items()):
             insert = f"""

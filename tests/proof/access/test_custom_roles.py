@@ -8,6 +8,7 @@ a right that they lack.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import unescape
 from typing import Any, Final
 
 import pytest
@@ -17,16 +18,18 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.roles import ADMIN, CUSTOMIZABLE, MEMBER, OWNER, ROLES, Capability, Rights, custom_rights
 from core.kernel.values import new_id
 from entrypoints.http.edge.access.declaration import Access, access_of
-from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from entrypoints.http.edge.openapi import docs_of
+from tests.proof.access.calls import Request, call, filled, prepare, routes, without_variant
 from tests.proof.access.state import Changes, changes_since, mark, undo
-from tests.proof.access.table import ORG, REQUESTS, read_matrix
-from tests.proof.access.world import Tenant, World
-from tests.support.builders import run_sql
+from tests.proof.access.table import OF_THE_SESSION, ORG, REQUESTS, read_matrix
+from tests.proof.access.world import Caller, Tenant, World
+from tests.support.builders import Answer, run_sql
 
 pytestmark = pytest.mark.slow
 
 TABLE: Final = read_matrix()
-OWN_ROLE, OTHER_ROLE = "custom", "target"  # the slugs of the caller's role, and of that of another member
+# The slugs of the caller's role, of the role that another member has by a group, and of that member's own role, which gives nothing
+OWN_ROLE, OTHER_ROLE, SMALL_ROLE = "custom", "target", "small"
 # The rights that some routes ask for beside their own
 MORE: Final[Mapping[str, Rights]] = {
     f"GET {ORG}/analytics/recent-logins": frozenset({Capability.END_USERS_VIEW}),
@@ -199,25 +202,92 @@ def needs_more(route: str, capability: Capability, rights: Rights) -> bool:
     return False
 
 
+# Names on pages
+
+
+async def test_no_page_names_people_that_the_api_hides(app: QuartTrio, pool: Pool, world: World) -> None:
+    """The caller has the right of the page alone. What a page names, the API names, too: in one of the caller's lists, or in an
+    operation that does the same. A page may name the object that its address has the id of.
+    """
+    home, wrong = world.home, list[str]()
+    for sql in (
+        "update memberships set role = %s where org_id = %s and user_id = %s",
+        "update invitations set role = %s where org_id = %s and status = 'pending' and invited_by <> %s",
+        "update service_accounts set role = %s where org_id = %s and owner_id <> %s",
+        "update groups set role = %s where org_id = %s and role is not null and id <> %s",
+    ):
+        await run_sql(pool, sql, home.things["role_name"], home.organization.id, home.people["further"].id)
+    names, views = await names_of_people(pool, home), dict(routes(app))
+    base = await mark(pool)
+    for capability in sorted(CUSTOMIZABLE):
+        await give_role(pool, home, "guarded", OWN_ROLE, [capability])
+        start, visible = await mark(pool), set[str]()
+        for route, access in operations(app):
+            if route.startswith("GET") and access.capability in custom_rights([capability]):
+                visible |= names_in(await answer_of(route, world.callers["with-mfa"], app, pool, start), names)
+        for page, view in views.items():
+            if access_of(view).name != "member_page" or access_of(view).capability is not capability:
+                continue
+            shown = names_in(await answer_of(page, world.callers["browser-with-mfa"], app, pool, start), names) - visible
+            for operation in docs_of(view).api if shown else ():
+                shown -= names_in(await answer_of(operation, world.callers["with-mfa"], app, pool, start), names)
+            things = {**world.callers["with-mfa"].things, **REQUESTS.get(page, Request()).things}
+            shown -= {name for name in shown for part in things if f"<{part}>" in page and names[name] == filled(things[part], things)}
+            if shown:
+                wrong.append(f"{page} with {capability} names {sorted(shown)}")
+        await undo(pool, base)
+    await undo(pool)
+    assert not wrong, "\n".join(wrong)
+
+
+async def names_of_people(pool: Pool, tenant: Tenant) -> Mapping[str, str]:
+    """Return the addresses of all users and invitees but the caller, and the names of the tenant's groups and programs, with ids."""
+    rows = await run_sql(
+        pool,
+        """
+        select email, id::text from invitations where org_id = %s union all select email, id::text from users where id <> %s
+        union all select name, id::text from groups where org_id = %s
+        union all select name, id::text from service_accounts where org_id = %s""",
+        *(tenant.organization.id, tenant.people["guarded"].id, tenant.organization.id, tenant.organization.id),
+    )
+    return dict(rows)
+
+
+def names_in(answer: Answer, names: Collection[str]) -> set[str]:
+    return {name for name in names if name in unescape(answer.text)}
+
+
+async def answer_of(route: str, caller: Caller, app: QuartTrio, pool: Pool, start: int) -> Answer:
+    """Send the request of the table without a confirmation, or a form without its fields, and undo the changes. Return the answer."""
+    request = REQUESTS.get(route, Request())
+    request = replace(request, query={}, form=None if request.form is None else OF_THE_SESSION)
+    await run_sql(pool, "delete from rates")
+    await prepare(pool, request, caller)
+    answer = await call(app, route, request, caller)
+    await undo(pool, start)
+    return answer
+
+
 # Escalation
 
 
-CONFIRMATIONS: Final[Sequence[Mapping[str, str]]] = ({}, {"confirm": "true", "replacement": ADMIN})
-PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", OTHER_ROLE: "further"}
+CONFIRMATIONS: Final[Sequence[Mapping[str, str]]] = ({}, *({"confirm": "true", "replacement": role} for role in (ADMIN, MEMBER)))
+PEOPLE: Final = {OWNER: "owner", ADMIN: "admin", SMALL_ROLE: "further"}
 
 
 @pytest.mark.parametrize("capability", LACKED)
 async def test_no_member_gains_a_right_or_acts_on_a_member_with_more_rights(
     capability: Capability, app: QuartTrio, pool: Pool, world: World
 ) -> None:
-    """The caller has all rights but one. The targets are the owner, an admin, and a member and a group whose role has this right alone.
+    """The caller has all rights but one. The targets are the owner, an admin, and a member who has this right by a group only.
 
-    All of them are in a group that gives no role. A directory counts as an admin.
+    All of them are in a group that gives no role, too. A directory counts as an admin.
     """
     found: list[str] = []
     rights, caller = custom_rights(CUSTOMIZABLE - {capability}), world.callers["member"]
     await give_role(pool, world.home, "member", OWN_ROLE, CUSTOMIZABLE - {capability})
     await give_role(pool, world.home, "further", OTHER_ROLE, [capability])
+    await give_role(pool, world.home, "further", SMALL_ROLE, [])
     await run_sql(pool, "update groups set role = %s where id = %s", OTHER_ROLE, world.home.things["mapped_group_id"])
     for person in PEOPLE.values():
         join = "insert into group_members values (%s, %s, %s, now()) on conflict do nothing"
@@ -250,7 +320,7 @@ def ambitions(route: str, world: World) -> Iterator[tuple[Request, str]]:
         for field, value in tempting(plain.body):
             yield replace(plain, body={**plain.body, field: value}), f"{field}={value}"
     if "<role_name>" in route:
-        for slug in (OTHER_ROLE, OWN_ROLE, OWNER):
+        for slug in (OTHER_ROLE, SMALL_ROLE, OWN_ROLE, OWNER):
             for query in CONFIRMATIONS:
                 yield replace(plain, things={**plain.things, "role_name": slug}, query=query), f"role {slug}"
 
@@ -271,7 +341,8 @@ def forbidden(changes: Changes, rights: Rights, world: World, missing: Capabilit
     """Yield the rows that a caller with these rights must not write."""
     roles: dict[str, Rights] = {OWN_ROLE: rights, OTHER_ROLE: custom_rights([missing])}
     roles |= {name: role.rights for name, role in ROLES.items()}
-    people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if not roles[role] <= rights}
+    people = {str(world.home.people[person].id) for role, person in PEOPLE.items() if role == SMALL_ROLE or not roles[role] <= rights}
+    roles[SMALL_ROLE] = custom_rights([])
     for table, row in changes.got:
         content = json.loads(row)
         if table == "scim_tokens" and not roles[ADMIN] <= rights:

@@ -1,4 +1,4 @@
-"""Who may do what in an organization, in plain Python: the reference for users, groups, roles and access policies.
+"""The rights of callers in an organization, in plain Python: the reference for users, groups, roles and access policies.
 
 Each method of a change returns whether the organization accepts it. Names stand for users, groups and roles.
 """
@@ -153,6 +153,8 @@ class Organization:
         if not self.may(by, "roles.manage") or slug not in self.custom or not self.custom[slug] <= self.rights(by) or self.own[by] == slug:
             return False
         if self.is_held(slug) and (not confirmed or replacement is None):
+            return False
+        if any(role == slug and not self.has_power(by, user) for user, role in self.own.items()):
             return False
         new = replacement or "member"
         if new == slug or new not in {**self.custom, **BUILT_IN} or not self.may_give(by, new):

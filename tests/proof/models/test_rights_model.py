@@ -403,6 +403,8 @@ def walk(machine: RightsMachine) -> None:
     accepted(of.set_role, "owner", "dave", "helper")
     refused(of.set_role, "ann", "bob", "member")  # Bob is an admin by a group
     refused(of.remove, "ann", "bob")  # likewise
+    accepted(of.set_role, "owner", "bob", "auditor")
+    refused(of.delete_role, "ann", "auditor", "member", confirmed=True)  # likewise
     accepted(of.set_role, "owner", "bob", "admin")
     refused(of.remove, "bob", "ann")  # by a group, Ann has a right that admins lack
     refused(of.add_to_group, "dave", 0, "dave")  # the group gives a role with rights that Dave lacks

@@ -79,12 +79,15 @@ async def test_the_group_lists_members_of_one_organization(
         assert await read.scim_users.group_ids(acme, member_ids[1], 2) == member_ids[2:4]
         users = sorted(users_of_acme, key=lambda user: user.id)
         expected = [
-            GroupMember(user.id, user.role, user.is_blocked, is_platform_owner=False, is_provisioned=user.is_provisioned) for user in users
+            GroupMember(
+                user.id, user.role, user.is_blocked, is_platform_owner=False, is_provisioned=user.is_provisioned, is_anonymized=False
+            )
+            for user in users
         ]
         assert await read.scim_users.all_group_members(acme, None, 100) == expected
         assert await read.scim_users.all_group_members(acme, users[1].id, 3) == expected[2:5]
         assert await read.scim_users.group_members(acme, [users_of_acme[0].id, new_id()]) == [
-            GroupMember(users_of_acme[0].id, MEMBER, is_blocked=False, is_platform_owner=False, is_provisioned=False)
+            GroupMember(users_of_acme[0].id, MEMBER, is_blocked=False, is_platform_owner=False, is_provisioned=False, is_anonymized=False)
         ]
         assert await read.scim_users.group_members(other_tenant, [users_of_acme[0].id]) == []
     for user in users_of_acme:

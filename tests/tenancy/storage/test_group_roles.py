@@ -21,9 +21,11 @@ from adapters.postgres.authentication.session_contexts import (
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import holds, is_admin, member_rights_array
 from adapters.postgres.storage import Postgres
+from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, Rights, RoleName, custom_rights
 from core.kernel.roles import is_admin as counts_as_admin
 from core.kernel.values import new_id
+from core.tenancy import grants
 from core.tenancy.model.roles import MemberCount
 from tests.proof.volume.plans import plan_nodes
 from tests.support.builders import run_sql
@@ -152,3 +154,20 @@ async def test_the_statements_of_each_request_start_no_scan_of_tables_that_few_o
     assert "users" in tables or statement == MATCH[False, False]
     assert not {table for table in tables if "group" in table or "role" in table or "polic" in table or "attribute" in table}
     assert statement != ROTATE_PLAIN or "services" not in tables
+
+
+async def test_the_end_of_the_grants_of_many_members_reads_the_roles_once(storage: Postgres, pool: Pool, acme: UUID) -> None:
+    """Each of very many members can have given something when the rights of their role change."""
+    await add_role(pool, acme)
+    users = [await add_person(pool, acme, f"user-{number}") for number in range(6)]
+    counter = "select coalesce(seq_scan, 0) + coalesce(idx_scan, 0) from pg_stat_xact_user_tables where relname = 'organization_roles'"
+
+    async def count_scans(user_ids: list[UUID]) -> int:
+        async with storage.transaction(by=SYSTEM) as tx:
+            connection = tx.roles._connection
+            [(before,)] = await connection.rows(counter, {})
+            await grants.void_grants(tx, acme, user_ids, NOW)
+            [(after,)] = await connection.rows(counter, {})
+            return int(after - before)
+
+    assert await count_scans(users) == await count_scans(users[:1]) == 1

@@ -79,11 +79,11 @@ class AttributeFormatInvalid(Invalid):
 
 
 class SamlValuesNotJoinable(Forbidden):
-    """A value of an attribute contains the separator between values. Ask an admin of the organization to choose another separator."""
+    """Values of an attribute cannot be told apart with this separator. Ask an admin of the organization to choose another one."""
 
     def __init__(self, name: str, separator: str) -> None:
         super().__init__(
-            f"A value of the attribute {name} contains the separator “{separator}”, so the application would read other values. "
+            f"With the separator “{separator}”, the application would read other values of the attribute {name}. "
             "Ask an admin of the organization to choose another separator, or to send each value as an element of its own."
         )
 

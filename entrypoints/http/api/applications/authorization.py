@@ -13,7 +13,6 @@ from core.applications.model.authorization import (
     MAX_ROLES,
     NO_HOLDERS,
     PERMISSION_PATTERN,
-    ROLE_PATTERN,
     AuthorizationDocument,
     AuthorizationResult,
     DeclaredPermission,
@@ -24,6 +23,7 @@ from core.applications.model.authorization import (
 )
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP
+from core.tenancy.model.roles import ROLE_PATTERN
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
@@ -151,17 +151,16 @@ class AuthorizationResultResponse(AuthorizationResponse):
     changes: AuthorizationChangesResponse = Field(description="The difference to the previous document.")
 
 
-class AuthorizationQuery(Query):
-    """The way in which the document is replaced."""
-
-    dry_run: Flag = Field(default=False, description="Whether to return the changes without making them.")
-    confirm: Flag = Field(default=False, description="Whether roles may be deleted that users have. These users lose them.")
-
-
 class ConfirmationQuery(Query):
     """The confirmation of a deletion."""
 
-    confirm: Flag = Field(default=False, description="Whether a role may be deleted that users have. These users lose it.")
+    confirm: Flag = Field(default=False, description="Whether to delete roles that users or groups have. They lose them.")
+
+
+class AuthorizationQuery(ConfirmationQuery):
+    """The way in which the document is replaced."""
+
+    dry_run: Flag = Field(default=False, description="Whether to return the changes without making them.")
 
 
 async def get_authorization(caller: AuthorizationCaller, slug: str) -> tuple[AuthorizationResponse, int, dict[str, str]]:
@@ -226,7 +225,7 @@ async def replace(
 
     A build pipeline can send the same document each time: without a difference, nothing changes.
     With `dry_run=true`, nothing changes, and the answer has the changes. Users of a role that stays get and lose
-    its permissions at once. To delete a role that users have, send `confirm=true`.
+    its permissions at once. To delete a role that users or groups have, send `confirm=true`.
     """
     return await replace_authorization(acting(), service_slug, query_args, data)
 
@@ -330,13 +329,13 @@ async def create_role(org_slug: str, service_slug: str, data: RoleDefinitionRequ
     Its permissions must be declared.
     """
     await authorization.create_role(ports(), acting(), service_slug, data.build())
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, data.slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, data.slug))
 
 
 @before_body
 async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
     """Answer 404 if the service has no role `<role_slug>`."""
-    await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug)
+    await authorization.find_role(ports(), acting(), service_slug, role_slug)
 
 
 @routes.get(f"{SERVICE}/roles/<role_slug>")
@@ -344,9 +343,9 @@ async def existing_role(service_slug: str, role_slug: str, **_: object) -> None:
 async def get_role(org_slug: str, service_slug: str, role_slug: str) -> ServiceRoleResponse:
     """Get a role of a service.
 
-    The response has the number of its users.
+    The response has the numbers of its users and groups.
     """
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
 
 
 class RoleDefinitionUpdateRequest(RequestModel):
@@ -372,17 +371,17 @@ async def update_role(org_slug: str, service_slug: str, role_slug: str, data: Ro
     await authorization.update_role(
         ports(), acting(), service_slug, role_slug, name=data.name, description=data.description, permissions=permissions
     )
-    return to_role_response(*await authorization.find_role_of_service(ports(), acting(), service_slug, role_slug))
+    return to_role_response(*await authorization.find_role_with_count(ports(), acting(), service_slug, role_slug))
 
 
 @routes.delete(f"{SERVICE}/roles/<role_slug>")
 @member(Capability.SERVICES_MANAGE, outlives=True)
 @refuses(409)
-@describes({204: "The role is deleted, and no user has it."})
+@describes({204: "The role is deleted. No user or group has it."})
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, query_args: ConfirmationQuery) -> None:
     """Delete a role of a service.
 
-    If users have the role, the answer is 409 and names the first of them. With `confirm=true` they
-    lose it.
+    If users or groups have the role, the answer is 409, and names the first ones that you may see. With `confirm=true`,
+    they lose it.
     """
     await authorization.delete_role(ports(), acting(), service_slug, role_slug, confirmed=query_args.confirm)

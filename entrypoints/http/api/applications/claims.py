@@ -56,12 +56,8 @@ class MappedClaimRequest(RequestModel):
 class GroupClaimRequest(RequestModel):
     """The groups in tokens, and the text that stands for each."""
 
-    which: Annotated[WhichGroups, Field(strict=False)] = Field(
-        default=WhichGroups.ALL, description="`all`, or those that the application is `assigned` to."
-    )
-    value: Annotated[GroupValue, Field(strict=False)] = Field(
-        default=GroupValue.NAME, description="What stands for a group: its `name`, `id`, or `external_id`."
-    )
+    which: Annotated[WhichGroups, Field(strict=False)] = Field(default=WhichGroups.ALL, description=WHICH)
+    value: Annotated[GroupValue, Field(strict=False)] = Field(default=GroupValue.NAME, description=GROUP_VALUE)
 
 
 class ClaimsDocumentRequest(RequestModel):
@@ -124,13 +120,13 @@ class ClaimsResponse(ResponseModel):
 
 
 class TestedSignInResponse(OpenIdPreviewResponse):
-    """What the application would receive for you."""
+    """The claims that the application would receive if you signed in."""
 
     access_token: dict[str, Any] | None = Field(description="The claims about you in access tokens; null like `id_token`.")
 
 
 class ClaimsPreviewResponse(ResponseModel):
-    """What the application would receive for you, before and after the change. null without a redirect URI."""
+    """The claims that the application would receive if you signed in, before and after the change. null without a redirect URI."""
 
     before: TestedSignInResponse | None = Field(description="With the claims that are saved now.")
     after: TestedSignInResponse | None = Field(description="With the claims of the request.")
@@ -183,8 +179,8 @@ async def remove(org_slug: str, service_slug: str) -> None:
 async def preview(org_slug: str, service_slug: str, data: ClaimsPreviewRequest) -> ClaimsPreviewResponse:
     """Preview claims of a service.
 
-    The response has the claims that the service would receive if you signed in to it now: with the saved document, and
-    with that of the request. Nothing is stored or signed.
+    The response has the claims that the service would receive if you signed in now. `before` has those of the saved
+    document, and `after` those of the request. Nothing is stored or signed.
     """
     result = await claims.preview(ports(), app_context().base_url, acting_member(), service_slug, data.document, data.scope)
     return ClaimsPreviewResponse(before=_to_tested(result.before), after=_to_tested(result.after))

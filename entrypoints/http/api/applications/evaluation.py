@@ -201,7 +201,7 @@ class DenialReasonResponse(ResponseModel):
 
 
 class DecisionContextResponse(ResponseModel):
-    """What is known beside a decision."""
+    """The facts beside a decision."""
 
     reason: GrantReasonResponse | DenialReasonResponse = Field(description="The reason of the decision.")
 
@@ -249,8 +249,8 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 async def evaluate(data: EvaluationRequest) -> tuple[DecisionResponse, int, dict[str, str]]:
     """Ask whether a user has a permission of the application.
 
-    The application authenticates in one of three ways: with an API key that has `evaluate:access`, with its
-    client id and secret, or with an access token that it got for itself. It can ask about its own permissions only.
+    The application authenticates with an API key that has `evaluate:access`, or with its client id and secret. An
+    access token that it got for itself is enough, too. It can ask about its own permissions only.
     The decision is that of this moment: a role that was taken away counts in no later answer. Unknown
     users and permissions get a negative decision.
     """

@@ -83,7 +83,7 @@ async def assign(org_slug: str, service_slug: str, role_slug: str, user_id: UUID
     """Give a user a role of a service.
 
     The user must be an end user or a confirmed member of the organization. Giving a role again
-    changes nothing. A user who leaves the organization loses its roles. A user can have 500 roles of
+    changes nothing. Users who leave the organization lose their roles. A user can have 500 roles of
     applications in an organization.
     """
     await role_assignments.assign(ports(), acting(), service_slug, role_slug, user_id)

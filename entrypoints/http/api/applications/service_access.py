@@ -68,7 +68,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) -> ServiceAccessResponse:
     """Replace the access settings of a service.
 
-    Sessions continue. A user who loses access loses it at the next refresh or sign-in. Users that
+    Users who lose access are signed out of the service at once. Users that
     the organization's directory blocks are never admitted. Changing the policy from `assigned` to
     another one ends the assignments by the directory. 409: a group has the name of a service with the policy
     `assigned`.
@@ -137,9 +137,8 @@ async def assign(org_slug: str, service_slug: str, user_id: UUID) -> None:
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> None:
     """End the assignment of a user to a service.
 
-    Under the policy `assigned`, the user loses access at the next refresh or sign-in, unless they
-    have a subscription. To end their sessions immediately, use
-    `DELETE /api/organizations/{org_slug}/users/{user_id}/sessions`.
+    Under the policy `assigned`, the user is signed out of the service at once, unless a subscription or a group
+    gives access.
     """
     await access.unassign(ports(), acting(), service_slug, user_id)
 

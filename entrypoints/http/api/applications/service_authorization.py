@@ -44,8 +44,8 @@ async def replace(query_args: AuthorizationQuery, data: AuthorizationRequest) ->
     """Replace the permissions and roles of the service.
 
     A build pipeline can send the same document each time: without a difference, nothing changes.
-    With `dry_run=true`, nothing changes, and the answer has the changes. To delete a role that users have, send
-    `confirm=true`.
+    With `dry_run=true`, nothing changes, and the answer has the changes. To delete a role that users or groups
+    have, send `confirm=true`.
     """
     return await replace_authorization(acting_key(), OWN_SERVICE, query_args, data)
 

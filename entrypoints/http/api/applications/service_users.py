@@ -107,7 +107,7 @@ async def delete(user_id: UUID) -> None:
     """Delete a user.
 
     The account is deleted permanently if your organization created it and no other organization
-    uses it. For a member of the organization, the creator of the key must also be allowed to remove
-    them now. Otherwise only the user's data at this service is deleted, and the account stays.
+    uses it. For a member of the organization, the creator of the key must also be allowed to remove them now. Otherwise
+    only the user's data at this service is deleted, and the account stays.
     """
     await service_users.delete(ports(), acting_key(), user_id)

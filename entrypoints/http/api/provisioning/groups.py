@@ -95,9 +95,9 @@ async def get(group_id: UUID) -> Response:
 async def create() -> Response:
     """Create a group.
 
-    Your token needs *directory groups*: without it, the response is 501. The name must be free, also without regard to
-    case, among your groups, the organization and its applications with the access policy `assigned`: 409 says which of
-    them has it.
+    Your token needs *directory groups*: without it, the response is 501. No other group may have the name, and neither
+    may the organization or an application with the access policy `assigned`. Case does not count. 409 says which of them
+    has it.
     """
     scim_groups.require_creation(acting_directory())
     projection = Projection(GROUP)

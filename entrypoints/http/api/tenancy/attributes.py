@@ -31,9 +31,7 @@ ATTRIBUTES: Final = "/api/organizations/<org_slug>/attributes"
 NAME: Final = "The name of the attribute. It never changes."
 LABEL: Final = "The label of the attribute on pages."
 KIND: Final = "The kind of the values. A date is a text such as `2026-12-31`, and a list has texts. It never changes."
-WRITERS: Final = (
-    "Who may change the values: the `user`, an `admin`, the `directory` with a SCIM token, or an `application` with an API key."
-)
+WRITERS: Final = "The parties that may change the values: `user`, `admin`, `directory` with a SCIM token, `application` with an API key."
 MERGE: Final = (
     "The rule for a user who has no own value, and is in several groups with one. `first`: the value of the first group by name. "
     "`union`: all items of the lists. `least`, `greatest`: this number or date."

@@ -32,8 +32,8 @@ async def give_role(org_slug: str, group_id: UUID, data: GroupRoleRequest) -> Or
     """Give the members of a group a role.
 
     Confirmed members in the group have its rights beside those of their own role, from their next request on. Platform
-    owners get none. You need every right of the role, and of the role that the group gave before. If you lose one of these
-    rights or the right to manage roles, the group stops to give the role. This request starts it again. 409: a directory
+    owners get none. You need every right of the role, and of the role that the group gave before. The group
+    stops to give the role if you lose one of these rights, or the right to manage roles. This request starts it again. 409: a directory
     fills the group, and the creator of one of its SCIM tokens does not have every right of the role.
     """
     return OrganizationGroupResponse.of(await group_roles.give(ports(), acting_member(), group_id, data.role))

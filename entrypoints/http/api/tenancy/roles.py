@@ -112,7 +112,7 @@ def _to_response(listed: ListedRole) -> OrganizationRoleResponse:
 @before_body
 async def existing_role(role_name: str, **_: object) -> None:
     """Answer 404 if there is no role `<role_name>`."""
-    await roles.find(ports(), acting(), role_name)
+    await roles.require_role(ports(), acting(), role_name)
 
 
 @routes.get("/api/organizations/<org_slug>/roles")
@@ -164,7 +164,7 @@ async def update(org_slug: str, role_name: str, data: OrganizationRoleUpdateRequ
     """Change a role.
 
     Its holders have the new rights from their next request on. To take a right away from a role that has holders,
-    send `confirm=true`. Without it, the response is 409 `ROLE_IN_USE` with their number and the first 20 of them. Pending
+    send `confirm=true`. Without it, the response is 409 `ROLE_IN_USE` with their number, and the first 20 that you may see. Pending
     invitations, roles and credentials that holders gave with this right end. A group stops to give the role if the member
     who gave it to the group lacks a new right: this needs `confirm=true`, too. You need every right of the role, before
     and after the change. A service account cannot add rights to a role that has holders.
@@ -196,8 +196,9 @@ async def delete(org_slug: str, role_name: str, query_args: RoleDeletionQuery) -
     """Delete a role.
 
     If it has holders, send `confirm=true` and a `replacement`. Without these, the response is 409 `ROLE_IN_USE` with
-    their number and the first 20 of them. Members, pending invitations, service accounts and groups get the replacement. You
-    need every right of both roles, and cannot delete the role that you have yourself. You answer for the roles of the
-    groups from then on. A service account cannot give a group a replacement with rights that the old role lacks.
+    their number, and the first 20 that you may see. Members, pending invitations, service accounts and groups get the
+    replacement. You need every right of both roles, and of each member with the role. You cannot delete the role that you
+    have yourself. You answer for the roles of the groups from then on. A service account cannot give a group a replacement
+    with rights that the old role lacks.
     """
     await roles.delete(ports(), acting(), role_name, replacement=query_args.replacement, confirmed=query_args.confirm)

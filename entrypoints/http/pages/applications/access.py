@@ -115,7 +115,7 @@ async def show_assignments(org_slug: str, service_slug: str, query_args: Assignm
 @routes.post(ASSIGNMENTS)
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"POST {SERVICE}/assignments")
-@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
+@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a user to an application."""
     await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
@@ -134,7 +134,7 @@ async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
 @routes.post(f"{APPLICATION}/groups")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"PUT {SERVICE}/groups/<group_id>")
-@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
+@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_group(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a group to an application."""
     await access.assign_group(ports(), acting_member(), service_slug, path_id(form.get("group", "")))

@@ -29,7 +29,7 @@ from entrypoints.http.pages.applications.applications import APPLICATION, SERVIC
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, answers_with, on_refusal, once, ports_once
-from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional
+from entrypoints.http.pages.form_values import FieldInvalid, checked, is_checked, to_lines, to_model, to_optional, to_version
 
 routes = Blueprint("authorization_pages", __name__)
 
@@ -87,7 +87,7 @@ async def _role_values(typed: Form, service_slug: str, role_slug: str | None = N
     declared = (await authorization.get(ports(), acting_member(), service_slug)).document.permissions
     role, number = None, model.NO_HOLDERS
     if role_slug is not None:
-        stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+        stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
         role = stored.definition
     chosen = _chosen(typed) if typed else role.permissions if role else ()
     stored_fields = {"name": role.name, "description": role.description or ""} if role else {}
@@ -165,15 +165,16 @@ async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -
 
 async def _role_deletion(service_slug: str, role_slug: str) -> Question:
     service = await services.find(ports(), acting_member(), service_slug)
-    stored, number = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
     first = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
     effect = f"The role of {{}} is taken from {number}." if number else "No user and no group of {} has the role."
-    further = number.users + number.groups - len(first.emails) - len(first.groups)
+    names = [] if first is None else [*first.groups, *first.emails]
+    further = number.users + number.groups - len(names)
     return Question(
         verb="Delete the role",
         target=stored.definition.name,
         consequences=(sentence(effect, service.name),),
-        people=(*first.groups, *first.emails, *([f"and {further:,} more"] if further > 0 else [])),
+        people=(*names, *([f"and {further:,} more"] if names and further > 0 else [])),
         button="Delete role",
         keep="Keep role",
         back=(stored.definition.name, authorization_path(service_slug, f"/roles/{role_slug}")),
@@ -305,8 +306,8 @@ def _to_document(form: Form) -> AuthorizationDocument:
 
 
 def _to_versions(form: Form) -> list[int]:
-    text = form.get("version", "")
-    return [int(text)] if text.isascii() and text.isdigit() and len(text) < 10 else []
+    version = to_version(form)
+    return [] if version is None else [version]
 
 
 @routes.get(DOCUMENT)

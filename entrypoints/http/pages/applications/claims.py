@@ -34,7 +34,7 @@ from entrypoints.http.pages.applications.claim_forms import (
 )
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
-from entrypoints.http.pages.form_values import FieldInvalid
+from entrypoints.http.pages.form_values import FieldInvalid, to_version
 from entrypoints.http.pages.presets import PresetQuery
 
 routes = Blueprint("claims_pages", __name__)
@@ -103,7 +103,7 @@ async def show_claims(org_slug: str, service_slug: str, query_args: PresetQuery)
 async def save_claims(org_slug: str, service_slug: str, form: Form) -> Response:
     """Save the claims of an application."""
     with _naming_fields():
-        await claims.save(ports(), acting_member(), service_slug, to_document(form), _version(form))
+        await claims.save(ports(), acting_member(), service_slug, to_document(form), to_version(form) or 0)
     return redirect_with_notice("claims-saved", f"{application_path(service_slug)}/claims")
 
 
@@ -125,8 +125,3 @@ async def remove_claims(org_slug: str, service_slug: str) -> Response:
     """Remove the claims of an application. It gets the standard claims again."""
     await claims.remove(ports(), acting_member(), service_slug)
     return redirect_with_notice("claims-removed", f"{application_path(service_slug)}/claims")
-
-
-def _version(form: Form) -> int:
-    text = form.get("version", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

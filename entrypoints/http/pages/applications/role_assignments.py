@@ -34,7 +34,7 @@ FIELDS: Final[Fields] = {**dict.fromkeys((AssigneeNotFound, TooManyRoleAssignmen
 async def _values(typed: Form, service_slug: str, role_slug: str, query: AssignmentsQuery | None = None) -> dict[str, Any]:
     query = query or AssignmentsQuery()
     service = await services.find(ports(), acting_member(), service_slug)
-    stored, _ = await authorization.find_role_of_service(ports(), acting_member(), service_slug, role_slug)
+    stored = await authorization.find_role(ports(), acting_member(), service_slug, role_slug)
     listed = await role_assignments.list_holders(
         ports(), acting_member(), service_slug, role_slug, query.page_request(), search=query.search
     )
@@ -68,7 +68,7 @@ async def show_holders(org_slug: str, service_slug: str, role_slug: str, query_a
 @routes.post(USERS)
 @member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
 @accepts(f"POST {API}")
-@on_refusal("applications/role_users.html", _values, FIELDS)
+@on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Give a user a role."""
     email = Email(to_model(AssignmentRequest, form).email)
@@ -88,7 +88,7 @@ async def unassign(org_slug: str, service_slug: str, role_slug: str, user_id: UU
 @routes.post(GROUPS)
 @member_page(Capability.SERVICE_ROLES_ASSIGN, outlives=True)
 @accepts(f"PUT {GROUPS_API}/<group_id>")
-@on_refusal("applications/role_users.html", _values, FIELDS)
+@on_refusal("applications/role_users.html", _values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign_to_group(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Give a group a role."""
     await role_assignments.assign_to_group(ports(), acting_member(), service_slug, role_slug, path_id(form.get("group", "")))

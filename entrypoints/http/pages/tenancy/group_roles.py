@@ -49,7 +49,7 @@ async def show_role(org_slug: str, group_id: UUID) -> Response:
 @routes.post(PAGE)
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"PUT {API}")
-@on_refusal("tenancy/group_role.html", _role_values, FIELDS)
+@on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)
 async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Give the members of a group a role."""
     await group_roles.give(ports(), acting_member(), group_id, to_model(GroupRoleRequest, form).role)
@@ -59,7 +59,7 @@ async def give(org_slug: str, group_id: UUID, form: Form) -> Response:
 @routes.post(f"{PAGE}/remove")
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"DELETE {API}")
-@on_refusal("tenancy/group_role.html", _role_values, FIELDS)
+@on_refusal("tenancy/group_role.html", _role_values, FIELDS, shown_to=Capability.MEMBERS_VIEW)
 async def take(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Let a group give no role any longer."""
     await group_roles.take(ports(), acting_member(), group_id)

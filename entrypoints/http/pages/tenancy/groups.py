@@ -115,7 +115,7 @@ async def show_group(org_slug: str, group_id: UUID, query_args: AssignmentsQuery
 @routes.post(f"{ONE}/members")
 @member_page(Capability.GROUPS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/members")
-@on_refusal("tenancy/group.html", _member_values, FIELDS)
+@on_refusal("tenancy/group.html", _member_values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def add_member(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Add a user to a group."""
     await groups.add_member_by_email(ports(), acting_member(), group_id, Email(to_model(AssignmentRequest, form).email))
@@ -161,7 +161,7 @@ async def show_applications(org_slug: str, group_id: UUID) -> Response:
 @routes.post(f"{ONE}/applications")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"PUT {ASSIGNMENT}")
-@on_refusal("tenancy/group_applications.html", _application_values, FIELDS)
+@on_refusal("tenancy/group_applications.html", _application_values, FIELDS, shown_to=Capability.END_USERS_VIEW)
 async def assign(org_slug: str, group_id: UUID, form: Form) -> Response:
     """Assign a group to an application."""
     await access.assign_group(ports(), acting_member(), form.get("service", ""), group_id)

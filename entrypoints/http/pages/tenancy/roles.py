@@ -28,7 +28,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, may, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import ANSWERS_TO_FORM, Fields, Form, accepts, on_refusal, once, ports_once
-from entrypoints.http.pages.form_values import checked, to_model
+from entrypoints.http.pages.form_values import checked, to_model, to_version
 
 routes = Blueprint("role_pages", __name__)
 
@@ -130,12 +130,11 @@ async def show_role(org_slug: str, role_name: str) -> Response:
 async def change(org_slug: str, role_name: str, form: Form) -> Response:
     """Change a role."""
     data = to_model(OrganizationRoleRequest, form, {"capabilities": lambda _: checked(form, RIGHT)})
-    version = form.get("version", "")
     changes = roles.RoleChanges(
         name=data.name,
         description=data.description,
         capabilities=data.capabilities,
-        version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else None,
+        version=to_version(form),
         confirmed="confirm" in form,
     )
     await roles.update(ports(), acting_member(), role_name, changes)
@@ -152,7 +151,7 @@ async def _deletion(role_name: str) -> Question:
             "credentials that they gave end, if the other role does not allow them.",
             *consequences,
         ]
-    if holders.more:
+    if holders.first and holders.more:
         consequences = [*consequences, f"Below are the first {len(holders.first)} of them. {holders.more:,} more have it."]
     return Question(
         verb="Delete the role",

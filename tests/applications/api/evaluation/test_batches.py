@@ -15,7 +15,7 @@ def decisions(answer: Any) -> list[bool]:
     return [each["decision"] for each in answer.json["evaluations"]]
 
 
-async def test_questions_share_what_the_request_has(shop: Asking, acme: Tenant) -> None:
+async def test_questions_share_the_members_of_the_request(shop: Asking, acme: Tenant) -> None:
     body = {
         **question(acme.id("member")),
         "evaluations": [{}, {"action": {"name": WRITE}}, {"resource": {"id": "2"}}, {"subject": {"id": "x"}}],

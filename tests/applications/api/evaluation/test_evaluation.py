@@ -224,7 +224,7 @@ async def test_unknown_members_are_ignored(shop: Asking, acme: Tenant) -> None:
     assert reason_of(await shop.ask(acme.id("member"), **more)) == "viewer"
 
 
-async def test_the_request_id_comes_back(app: QuartTrio, shop: Asking, acme: Tenant) -> None:
+async def test_the_request_id_comes_back(shop: Asking, acme: Tenant) -> None:
     for path in (EVALUATION_PATH, EVALUATIONS_PATH):
         answer = await acme.api.post(path, question(acme.id("member")), headers={"X-Api-Key": shop.key, "X-Request-Id": "conformance-1"})
         assert answer.headers["X-Request-Id"] == "conformance-1"

@@ -90,10 +90,11 @@ async def test_where_a_policy_asks_for_a_second_factor_only_a_recovery_removes_i
 
 
 async def test_the_rules_of_other_applications_keep_no_second_factor(ada: LostUser, pool: Pool) -> None:
-    """An organization decides about its own applications, and only about those that the user uses."""
+    """An organization decides about its own applications, and only about those that the user may use."""
     globex = await add_organization(pool, "globex")
     await add_service_user(ada.acme.ports, await add_service(pool, ada.acme.org), ada.account.id)
-    await ada.require(await add_service(pool, ada.acme.org, "other"), second_factor=["everyone"])
+    await ada.require(other := await add_service(pool, ada.acme.org, "other"), second_factor=["everyone"])
+    await run_sql(pool, "update services set access_policy = 'assigned' where id = %s", other)
     await ada.require(None, globex, second_factor=["everyone"])
     owner = await sign_in(ada.acme.ports, ada.acme.people["owner"], ada.acme.org, second_factor=True)
     assert (await ada.acme.api.delete(f"{ada.acme.path}/users/{ada.account.id}/mfa", token=owner.access_token)).status == 204

@@ -261,7 +261,7 @@ async def test_a_stored_document_of_other_rules_stops_no_sign_in_and_gives_no_wr
     assert (await put(acme, {"fixed": {"tenant": "acme"}})).status == 200
     stale: dict[str, Any] = {
         "names": {"preferred_username": "email", "email": "mail", "roles": "sub"},
-        "fixed": {"org_id": "another", "tenant": "acme"},
+        "fixed": {"org_id": "another", "tenant": "acme", "long": "x" * 5000},
         "values": {
             "email_verified": {"sources": ["name"]},
             "nickname": {"sources": ["preferred_username"], "scope": "later"},
@@ -276,7 +276,7 @@ async def test_a_stored_document_of_other_rules_stops_no_sign_in_and_gives_no_wr
         for found in (await application.id_claims(tokens), await application.userinfo(tokens)):
             assert (found["mail"], found["tenant"], found["email_verified"]) == (EMAIL, "acme", True)
             assert (found["sub"], found["roles"]) == (str(user.id), ["admin"])
-            assert not {"email", "org_id", "nickname", "cost"} & found.keys()
+            assert not {"email", "org_id", "nickname", "cost", "long"} & found.keys()
         assert claims(tokens)["roles"] == ["admin"]
     shown = await acme.api.get(f"{acme.path}/services/shop/claims", token=acme.token("owner"))
     assert (shown.status, shown.json["names"]) == (200, {"email": "mail"}), "the parts that count"

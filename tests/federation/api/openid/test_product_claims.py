@@ -94,7 +94,7 @@ async def test_kubernetes_can_get_the_prefix_in_the_token(application: OpenIdCli
 
 
 async def test_argo_cd_maps_a_group_to_a_role(application: OpenIdClient, acme: Tenant) -> None:
-    """`scopes` in argocd-rbac-cm names the claims whose values `policy.csv` maps, by default `[groups]`.
+    """`scopes` in argocd-rbac-cm names the claims with the values that `policy.csv` maps, by default `[groups]`.
 
     https://argo-cd.readthedocs.io/en/stable/operator-manual/user-management/
     """

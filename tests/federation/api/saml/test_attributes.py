@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import AttributeFormat
 from ports import Ports
-from tests.support.builders import EMAIL, Answer, add_member, run_sql
+from tests.support.builders import EMAIL, Answer, add_member, run_sql, sign_in
 from tests.support.refusals import BAD, refused
 from tests.support.saml import NS, add_application
 from tests.support.saml.browser import SamlBrowser
@@ -96,8 +96,10 @@ async def test_too_many_values_are_refused_with_a_sentence(
     assert page.status == 403
     assert "SAMLResponse" not in page.text
     assert "The attribute teams has more than 500 values." in page.text
-    preview = await acme.api.get(f"{acme.path}/services/shop/sign-in-preview", token=acme.token("owner"))
-    assert preview.status == 200
+    token = (await sign_in(ports, member, acme.org)).access_token
+    preview = await acme.api.get(f"{acme.path}/services/shop/sign-in-preview", token=token)
+    assert (preview.status, preview.json["saml"]["outcome"]) == (200, "refused"), preview.text
+    assert "The attribute teams has more than 500 values." in preview.text
 
 
 async def test_values_that_would_be_split_otherwise_are_refused_with_a_sentence(
@@ -128,7 +130,7 @@ async def test_values_that_would_be_split_otherwise_are_refused_with_a_sentence(
             continue
         page = await browser.open(await browser.start_sign_on(shop))
         assert (page.status, "SAMLResponse" in page.text) == (403, False), values
-        assert f"A value of the attribute {name} contains the separator “;;”" in page.text, values
+        assert f"With the separator “;;”, the application would read other values of the attribute {name}." in page.text, values
 
 
 async def configure(acme: Tenant, **fields: Any) -> Answer:

@@ -40,6 +40,7 @@ DELETED_TABLES: Final = (
     "group_members",
     "end_user_blocks",
     "service_role_users",
+    "attribute_values",
 )
 KEPT_TABLES: Final = ("memberships", "login_events", "mfa_events", "subscriptions", "service_users", "end_users")
 
@@ -160,6 +161,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
             *(tenant.org, resource),
         ),
+        """
+        insert into attribute_values (user_id, org_id, attributes, changed_at)
+        values (%s, %s, '{"team": "Ada''s team"}', now())""": (tenant.org,),
         "insert into group_members (user_id, org_id, group_id, added_at) values (%s, %s, gen_random_uuid(), now())": (tenant.org,),
         """
         insert into mfa_events (id, user_id, event_type, success, address, agent, created_at)

@@ -9,18 +9,10 @@ from tests.support.builders import PASSWORD, Answer, add_platform_owner, run_sql
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
 from tests.support.tenants import Tenant
-from tests.tenancy.api.groups.test_group_roles import KEEPER, Roles
+from tests.tenancy.api.groups.roles import KEEPER, Roles
 from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def roles(acme: Tenant) -> Roles:
-    roles = Roles(acme)
-    await roles.define("auditor", ["audit.view"])
-    await roles.define("keeper", KEEPER)
-    return roles
 
 
 @pytest.mark.parametrize("by_command", [False, True])
@@ -43,7 +35,7 @@ async def test_a_new_platform_owner_gives_no_more_roles_by_groups(roles: Roles, 
     assert [row[0] for row in await run_sql(acme.pool, "select status from invitations")] == ["cancelled"]
 
 
-async def test_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
+async def test_a_member_who_replaces_a_role_of_a_group_answers_for_the_replacement(roles: Roles, acme: Tenant) -> None:
     """A service account lets the group give no further rights: they would stay when the account is gone."""
     for slug, capabilities in (("wide", ["audit.view", "webhooks.manage"]), ("narrow", ["audit.view"])):
         await roles.define(slug, capabilities)
@@ -96,3 +88,19 @@ async def test_a_group_does_not_stop_silently_to_give_a_wider_role(roles: Roles,
     assert (await acme.api.patch(f"{path}?confirm=true", wider, token=token)).status == 200
     assert await roles.stopped(group)
     assert not await roles.may_read_log("member")
+
+
+async def test_a_refusal_names_only_holders_that_the_caller_may_see(roles: Roles, acme: Tenant) -> None:
+    """The caller may change the role. The groups that would stop are no exception."""
+    await roles.join("keeper", "keeper")
+    await roles.group("auditor", "member", by="keeper")
+    await acme.invite("eve@example.com", "auditor")
+    rights = {"roles.manage", "audit.view", "webhooks.manage"}
+    for slug, further in (("blind", set()), ("viewer", {"members.view"})):
+        await roles.define(slug, rights | further)
+        await roles.join(slug, slug)
+    for by, kinds in (("blind", []), ("viewer", ["group"]), ("owner", ["group", "invitation"])):
+        for capabilities in (["audit.view", "webhooks.manage"], []):
+            refusal = await acme.api.patch(f"{acme.path}/roles/auditor", {"capabilities": capabilities}, token=acme.token(by))
+            assert (refusal.status, sorted(each["kind"] for each in refusal.json["first"])) == (409, kinds), by
+            assert refusal.json["holders"] == {"member": 0, "invitation": 1, "service_account": 0, "group": 1}

@@ -21,7 +21,7 @@ async def change(groups: GroupAdmin, group: str, **values: Any) -> Answer:
     return await groups.call("PATCH", f"/{group}/attributes", {"values": values})
 
 
-async def test_a_user_without_an_own_value_has_those_of_the_groups(acme: Tenant, other_tenant: Tenant) -> None:
+async def test_a_user_without_an_own_value_has_those_of_the_groups(acme: Tenant) -> None:
     groups, user = GroupAdmin(acme), acme.people["member"].id
     await declare(acme, "site")
     await declare(acme, "tools", "list", "union")

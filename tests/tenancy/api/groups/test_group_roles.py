@@ -1,14 +1,12 @@
 """The roles that groups give to their members (security R-11)."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from adapters.postgres.authentication.openid import further_sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.roles import member_rights_array
-from core.kernel.roles import MEMBER, ROLES, Capability, RoleName
 from core.tenancy.model.group_roles import GroupGivesMore, RightsByGroupItself
 from core.tenancy.model.groups import GroupWithoutRole
 from core.tenancy.model.members import MemberHasMoreRights
@@ -19,70 +17,11 @@ from tests.support.refusals import refused
 from tests.support.scim import GroupDirectory, directory_of
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
+from tests.tenancy.api.groups.roles import KEEPER, Roles
 from tests.tenancy.api.policy.policies import save
 from tests.tenancy.groups import GroupAdmin
 
 pytestmark = pytest.mark.slow
-
-KEEPER = {
-    *ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW},
-    *("members.manage", "roles.manage", "groups.manage", "audit.view", "service_accounts.manage"),
-}
-
-
-class Roles:
-    """The roles of an organization, and the groups that give them."""
-
-    def __init__(self, tenant: Tenant) -> None:
-        self.tenant = tenant
-
-    async def define(self, slug: str, capabilities: Collection[str], by: str = "owner") -> str:
-        body = {"slug": slug, "name": slug.title(), "capabilities": sorted(capabilities)}
-        answer = await self.tenant.api.post(f"{self.tenant.path}/roles", body, token=self.tenant.token(by))
-        assert answer.status == 201, answer.text
-        return slug
-
-    async def join(self, name: str, role: str = MEMBER) -> str:
-        """Add a confirmed member, and return the id of the user."""
-        await self.tenant.join(name, await add_account(self.tenant.ports, f"{name}@acme.example", None), RoleName(role))
-        return self.tenant.id(name)
-
-    async def try_map(self, group: str, role: str, by: str = "owner") -> Answer:
-        return await GroupAdmin(self.tenant, by).call("PUT", f"/{group}/role", {"role": role})
-
-    async def map(self, group: str, role: str, by: str = "owner") -> Mapping[str, Any]:
-        answer = await self.try_map(group, role, by)
-        assert answer.status == 200, answer.text
-        mapped: Mapping[str, Any] = answer.json
-        return mapped
-
-    async def unmap(self, group: str, by: str = "owner") -> Answer:
-        return await GroupAdmin(self.tenant, by).call("DELETE", f"/{group}/role")
-
-    async def group(self, role: str, *members: str, by: str = "owner") -> str:
-        """Create a group with these members that gives this role."""
-        admin = GroupAdmin(self.tenant, by)
-        group = await admin.create(f"Group {role} {len(await admin.names())}")
-        for member in members:
-            assert (await admin.add(group, self.tenant.id(member))).status == 204
-        await self.map(group, role, by)
-        return group
-
-    async def may_read_log(self, name: str) -> bool:
-        answer = await self.tenant.api.get(f"{self.tenant.path}/audit-log", token=self.tenant.token(name))
-        assert answer.status in (200, 403), answer.text
-        return answer.status == 200
-
-    async def stopped(self, group: str) -> bool:
-        return (await GroupAdmin(self.tenant, "owner").get(group))["mapping_stopped_at"] is not None
-
-
-@pytest.fixture
-async def roles(acme: Tenant) -> Roles:
-    roles = Roles(acme)
-    await roles.define("auditor", ["audit.view"])
-    await roles.define("keeper", KEEPER)
-    return roles
 
 
 async def test_a_group_gives_a_role_until_the_member_leaves_it(roles: Roles, acme: Tenant) -> None:
@@ -322,7 +261,7 @@ async def test_a_role_that_a_group_gives_is_in_use(roles: Roles, acme: Tenant) -
     assert changed == [None, "auditor"]
 
 
-async def test_who_loses_rights_of_a_group_loses_what_they_gave_by_them(roles: Roles, acme: Tenant) -> None:
+async def test_a_member_who_loses_rights_of_a_group_loses_the_grants_by_them(roles: Roles, acme: Tenant) -> None:
     await roles.join("ada")
     group = await roles.group("keeper", "ada")
     invited = await acme.api.post(acme.invitations, {"email": "new@example.com", "role": "auditor"}, token=acme.token("ada"))

@@ -70,7 +70,7 @@ async def test_names_that_look_alike_are_equal(groups: GroupAdmin, acme: Tenant)
         assert (await groups.call("POST", "", {"name": nothing})).status == 400
 
 
-async def test_what_a_directory_sees_as_groups_has_different_names(groups: GroupAdmin) -> None:
+async def test_all_groups_that_a_directory_sees_have_different_names(groups: GroupAdmin) -> None:
     named = Named(groups)
     await named.create()
     for thing in (*THINGS, "desk by its key"):

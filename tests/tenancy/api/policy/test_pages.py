@@ -247,7 +247,9 @@ async def test_the_security_page_says_which_organization_or_application_asks_for
     shop = await add_service(pool, org, "shop")
     put = "insert into sign_in_policies (id, org_id, service_id, rules, changed_at) values (%s, %s, %s, %s, now())"
     await run_sql(pool, put, uuid4(), org, shop, '{"phishing_resistant": ["everyone"]}')
-    assert "Shop" not in await asked(), "the user does not use it"
+    await run_sql(pool, "update services set access_policy = 'assigned'")
+    assert "Shop" not in await asked(), "the user may not use it"
+    await run_sql(pool, "update services set access_policy = 'anyone'")
     await add_service_user(ports, shop, user)
     assert [(await asked()).count(text) for text in (of_acme, "Shop Passkey: for everyone")] == [1, 1]
     await run_sql(pool, "delete from memberships")
