@@ -31,6 +31,7 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
+from core.kernel.access import require_right, require_scopes_for
 from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
@@ -49,12 +50,14 @@ async def configure(
     """Replace the SIEM configuration of the organization.
 
     If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
-    the new SIEM, too.
+    the new SIEM, too. The SIEM gets what the audit log shows, so the caller may read the log.
 
-    Raises: TargetInvalid, SiemTokenInvalid.
+    Raises: TargetInvalid, SiemTokenInvalid, RoleInsufficient, ScopeInsufficient.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
+        require_right(rights, Capability.AUDIT_VIEW, organization.status)
+        require_scopes_for(caller, frozenset({Capability.AUDIT_VIEW}))
         sink = new_sink(organization.id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=enabled)
         await tx.siem.put(new_id(), sink, ports.clock.now())
         tx.record(events.siem_configured(sink))

@@ -38,9 +38,13 @@ MAX_HOST_NAME: Final = 253
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-# Letters, marks and symbols that show nothing: fillers, selectors of variants, and the empty braille pattern
-_SELECTORS: Final = "".join(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10))))
-_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + _SELECTORS)
+# Characters that show nothing and are no format characters: those with the property Default_Ignorable_Code_Point, such as
+# fillers and selectors of variants, also unassigned ones (Unicode 16, DerivedCoreProperties.txt)
+_IGNORABLE: Final = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2065, 0x3164, *range(0xFE00, 0xFE10), 0xFFA0)
+_IGNORABLE_BEYOND: Final = (*range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))
+# The empty braille pattern, the Khitan filler, the null notehead, and the two spaces of SignWriting
+_EMPTY: Final = (0x2800, 0x16FE4, 0x1D159, 0x1DA7F, 0x1DA80)
+_BLANK: Final = frozenset(map(chr, (*_IGNORABLE, *_IGNORABLE_BEYOND, *_EMPTY)))
 
 
 def is_printable(text: str) -> bool:

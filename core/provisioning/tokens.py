@@ -14,11 +14,9 @@ from core.kernel.roles import NO_RIGHTS, Authority, Capability, Rights
 from core.kernel.values import digest, new_id
 from core.provisioning import events
 from core.provisioning.model.directories import (
-    DIRECTORY_RIGHTS,
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
-    DirectoryAboveOwn,
     DirectoryGivesMore,
     ScimToken,
     ScimTokenExpiryPast,
@@ -27,8 +25,9 @@ from core.provisioning.model.directories import (
     ScimTokenRecord,
     TokenEnd,
     TooManyScimTokens,
-    may_empower_directory,
     new_token,
+    require_empowering,
+    rights_used,
     with_rights_of,
 )
 from core.tenancy import organizations
@@ -45,7 +44,7 @@ async def create(
 ) -> tuple[ScimToken, str]:
     """Create a token. Return it with its secret, which is never returned again.
 
-    Raises: ScimTokenExpiryPast, DirectoryAboveOwn, DirectoryGivesMore, ScopeInsufficient, TooManyScimTokens.
+    Raises: ScimTokenExpiryPast, DirectoryGivesMore, ScopeInsufficient, TooManyScimTokens; the errors of `require_empowering`.
     """
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
@@ -53,9 +52,8 @@ async def create(
     secret, prefix = new_token()
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
-        if not may_empower_directory(rights, lasting_rights(caller, rights)):
-            raise DirectoryAboveOwn
-        require_scopes_for(caller, DIRECTORY_RIGHTS)
+        require_empowering(rights, lasting_rights(caller, rights), directory_groups=directory_groups)
+        require_scopes_for(caller, rights_used(directory_groups=directory_groups))
         if directory_groups:
             await _require_power_over_groups(tx, caller, organization.id, rights)
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
@@ -80,16 +78,15 @@ async def set_directory_groups(ports: Ports, caller: OrganizationCaller, token_i
 
     Groups that the directory created stay. Without another token of this kind, admins manage them.
 
-    Raises: ScimTokenNotFound, DirectoryAboveOwn, DirectoryGivesMore, DirectoryCreatorsHaveLess, ScopeInsufficient.
+    Raises: ScimTokenNotFound, DirectoryGivesMore, DirectoryCreatorsHaveLess, ScopeInsufficient; the errors of `require_empowering`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
         given = NO_RIGHTS
         if directory_groups:
-            if not may_empower_directory(rights, lasting_rights(caller, rights)):
-                raise DirectoryAboveOwn
-            require_scopes_for(caller, DIRECTORY_RIGHTS)
+            require_empowering(rights, lasting_rights(caller, rights), directory_groups=True)
+            require_scopes_for(caller, rights_used(directory_groups=True))
             given = await _require_power_over_groups(tx, caller, organization.id, rights)
         new = replace(old, directory_groups=directory_groups)
         if new != old:

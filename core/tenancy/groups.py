@@ -91,7 +91,7 @@ async def update(
     if not changes:
         raise NoGroupChanges
     async with ports.storage.transaction(by=caller) as tx:
-        old = await _lock_own_group(tx, caller, group_id, gives_role=False)
+        old = await _lock_own_group(tx, caller, group_id, changes_users=False)
         return await save(tx, old, replace(old, **changes), ports.clock.now())
 
 
@@ -112,7 +112,7 @@ async def add_member(ports: Ports, caller: OrganizationCaller, group_id: UUID, u
     Raises: GroupUserNotFound, GroupFull; the errors of `_lock_own_group`.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        group = await _lock_own_group(tx, caller, group_id, user_id, adds=True)
+        group = await _lock_own_group(tx, caller, group_id, user_id)
         # Checked before the lock, so that callers cannot lock accounts of other organizations. While the
         # organization is locked, no other transaction removes one of its users.
         await tx.assignments.assignable(group.org_id, [user_id]) or refuse(GroupUserNotFound)
@@ -150,15 +150,14 @@ async def _lock_own_group(
     group_id: UUID,
     user_id: UUID | None = None,
     *,
-    gives_role: bool = True,
-    adds: bool = False,
+    changes_users: bool = True,
     of_all: bool = False,
 ) -> Group:
     """Lock the organization, and return a group that admins manage.
 
     The caller has power over the user who joins or leaves it, and with `of_all` over all its members.
-    If the change can give or take the role of the group, the caller is a person who may give it. If it `adds` the user, the
-    caller could also give them all that applications and API resources give the users of the group.
+    If the change gives or takes what the users of the group have by it, the caller could also give each user all of it: the caller
+    of a group with a role is a person who may give the role, and has the rights behind access and roles at applications and API resources.
 
     Raises: OrganizationGroupNotFound, ManagedByDirectory, NeedsPerson, GroupGivesMore, GroupOpensMore, MemberHasMoreRights,
     GroupAboveOwn.
@@ -167,12 +166,12 @@ async def _lock_own_group(
     group = await tx.groups.by_id(organization.id, group_id) or refuse(OrganizationGroupNotFound)
     if group.directory is not None:
         raise ManagedByDirectory(group.directory)
-    if gives_role and group.role is not None:
+    if changes_users and group.role is not None:
         if not isinstance(caller, Member) or caller.personal_token is not None:
             raise NeedsPerson
         require_mappable(authority.rights, await tx.roles.find(organization.id, group.role))
-    if adds:
-        needed = await tx.groups.needed_to_add(group.org_id, group.id)
+    if changes_users:
+        needed = await tx.groups.rights_given(group.org_id, group.id)
         if missing := needed - lasting_rights(caller, authority.rights):
             raise GroupOpensMore(min(missing))
         require_scopes_for(caller, needed)

@@ -15,7 +15,7 @@ from core.accounts.own_account import lock_own_account, lock_person
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient, may_view
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import ADMIN, OWNER, Capability, needs_roles_manage
+from core.kernel.roles import ADMIN, OWNER, Authority, Capability, needs_roles_manage
 from core.kernel.values import Batches, Email, Page
 from core.tenancy import events, grants, organizations
 from core.tenancy.model.members import (
@@ -122,6 +122,18 @@ async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
+
+
+async def require_power(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
+    """Check that the caller may act on this user, before a page offers it (security R-10). Only members have rights.
+
+    Raises: MemberHasMoreRights.
+    """
+    own = caller.acts_in
+    async with ports.storage.reading() as read:
+        account = await read.members.account(own.id, user_id)
+    if account is not None:
+        require_power_over(Authority(own.role, own.rights), account.member.membership)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> MemberDetails:

@@ -18,7 +18,7 @@ from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.model.settings import MailServer, MailServerCheck
 from ports.outside import MailRefused
-from tests.adapters.test_guard import lookup_of
+from tests.adapters.http.test_guard import lookup_of
 from tests.adapters.test_smtp import MESSAGE, PASSWORD
 from tests.fakes.certificates import client_context, make_certificate, server_context
 from tests.fakes.manners import converse, server_that

@@ -13,6 +13,7 @@ from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.applications.model.analytics import CredentialToReview
 from core.applications.model.api_keys import NEEDED_RIGHTS
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Authority, Capability, known_rights, lasting
+from core.provisioning.model.directories import rights_used
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
 MEMBER_RIGHTS: Final = rights_columns("m", "o")
@@ -25,8 +26,10 @@ SCIM_TOKEN_RIGHTS: Final = f"""
     ({to_array(ROLES[ADMIN].rights)} || case when secret.directory_groups then array(
         select unnest({rights_array("g")}) from groups g
         where g.org_id = secret.org_id and g.scim_token_id is not null and g.role is not null and g.mapping_stopped_at is null) end)"""
-# The grants of a service account that creates a SCIM token: the directory manages members and end users
-SCIM_TOKEN_GRANTS: Final = to_array({Capability.INTEGRATIONS_MANAGE, Capability.MEMBERS_MANAGE, Capability.END_USERS_MANAGE})
+# The grants of a service account that creates a SCIM token: the directory uses these rights
+SCIM_TOKEN_GRANTS: Final = f"""
+    ({to_array(GRANTABLE.keys() & (rights_used(directory_groups=False) | {Capability.INTEGRATIONS_MANAGE}))}
+     || case when secret.directory_groups then {to_array(GRANTABLE.keys() & rights_used(directory_groups=True))} end)"""
 _GRANTABLE: Final = f"array(select unnest({API_KEY_RIGHTS}) intersect select unnest({to_array(GRANTABLE)}))"
 # Neither a member nor a service account that works created the secret and could create it now.
 TO_REVIEW: Final = f"""

@@ -114,12 +114,16 @@ class Groups(Repository):
         sql = f"select user_id from group_members where {OF_GROUP} {those}"
         return set(await self._all(lambda row: UUID(str(row[0])), sql, org_id=org_id, group_id=group_id, user_ids=list(user_ids or ())))
 
-    async def needed_to_add(self, org_id: UUID, group_id: UUID) -> Rights:
+    async def rights_given(self, org_id: UUID, group_id: UUID) -> Rights:
         sql = f"""
             select %(roles)s where exists (select from service_role_groups where {OF_GROUP})
             union all select %(access)s where exists (select from service_groups_assigned where {OF_GROUP})
-                or exists (select from api_resource_groups_assigned where {OF_GROUP})"""
-        rights = {"roles": Capability.SERVICE_ROLES_ASSIGN, "access": Capability.END_USERS_MANAGE}
+            union all select %(resources)s where exists (select from api_resource_groups_assigned where {OF_GROUP})"""
+        rights = {
+            "roles": Capability.SERVICE_ROLES_ASSIGN,
+            "access": Capability.END_USERS_MANAGE,
+            "resources": Capability.RESOURCES_MANAGE,
+        }
         return frozenset(await self._all(lambda row: Capability(row[0]), sql, org_id=org_id, group_id=group_id, **rights))
 
     async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:

@@ -33,7 +33,7 @@ NEEDED_RIGHTS: Final[Mapping[Permission, Rights]] = MappingProxyType(
         Permission.READ_SERVICE: frozenset({Capability.SERVICES_VIEW}),
         Permission.WRITE_SERVICE: frozenset({Capability.SERVICES_MANAGE}),
         Permission.WRITE_ROLES: frozenset({Capability.SERVICE_ROLES_ASSIGN}),
-        Permission.EVALUATE_ACCESS: frozenset({Capability.SERVICES_VIEW}),
+        Permission.EVALUATE_ACCESS: frozenset({Capability.SERVICES_VIEW, Capability.END_USERS_VIEW}),
     }
 )
 

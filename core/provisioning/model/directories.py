@@ -9,10 +9,12 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
+from core.kernel.access import NotForServiceAccounts
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
 from core.kernel.roles import ADMIN, ROLES, Authority, Capability, Rights
 from core.kernel.values import new_secret
+from core.tenancy.model.groups import GIVEN_BY_GROUPS
 
 MAX_TOKENS: Final = 100  # of one organization
 MAX_TOKEN_LENGTH: Final = 256  # longer texts cannot be valid tokens and are not hashed
@@ -66,15 +68,35 @@ class TooManyScimTokens(Invalid):
 DIRECTORY_RIGHTS: Final[Rights] = frozenset(
     {Capability.MEMBERS_VIEW, Capability.MEMBERS_MANAGE, Capability.END_USERS_VIEW, Capability.END_USERS_MANAGE}
 )
+# One with groups gives and takes what these give, too.
+_GROUP_RIGHTS: Final[Rights] = GIVEN_BY_GROUPS | {Capability.GROUPS_MANAGE}
 
 
-def may_empower_directory(rights: Rights, lasting: Rights) -> bool:
+def rights_used(*, directory_groups: bool) -> Rights:
+    """Return the rights that a directory uses, with the groups that it fills or without them."""
+    return DIRECTORY_RIGHTS | _GROUP_RIGHTS if directory_groups else DIRECTORY_RIGHTS
+
+
+def may_empower_directory(rights: Rights) -> bool:
     """Return whether a caller with these rights may create a SCIM token, or let its directory fill groups (security C-3, R-10).
 
-    The directory changes and removes admins, so the caller has every right of an admin. `lasting` are those by which the
-    caller may give something that remains. A service account needs an owner's grant of each right that the directory uses.
+    The directory changes and removes admins, so the caller has every right of an admin.
     """
-    return ROLES[ADMIN].rights <= rights and lasting >= DIRECTORY_RIGHTS
+    return ROLES[ADMIN].rights <= rights
+
+
+def require_empowering(rights: Rights, lasting: Rights, *, directory_groups: bool) -> None:
+    """Check that a caller with these rights may create a SCIM token, or with `directory_groups` let its directory fill groups.
+
+    `lasting` are those by which the caller may give something that remains: a service account needs an owner's grant of each
+    right that the directory uses.
+
+    Raises: DirectoryAboveOwn, NotForServiceAccounts.
+    """
+    if not may_empower_directory(rights):
+        raise DirectoryAboveOwn
+    if missing := rights_used(directory_groups=directory_groups) - lasting:
+        raise NotForServiceAccounts(min(missing))
 
 
 def with_rights_of(creator: Rights) -> Authority:

@@ -8,7 +8,7 @@ from unicodedata import normalize
 from uuid import UUID
 
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import Capability, RoleName
+from core.kernel.roles import Capability, Rights, RoleName
 from core.kernel.values import Email, without_invisible
 
 MAX_GROUPS: Final = 1000  # of one organization
@@ -34,13 +34,17 @@ class GroupAboveOwn(Forbidden):
     audited = True
 
 
+# The rights to give one user what groups give their users: roles of applications, access to these, and to API resources
+GIVEN_BY_GROUPS: Final[Rights] = frozenset({Capability.SERVICE_ROLES_ASSIGN, Capability.END_USERS_MANAGE, Capability.RESOURCES_MANAGE})
+
+
 class GroupOpensMore(Forbidden):
-    """The users of this group get roles or access at applications, which you may not give. Ask an admin of the organization."""
+    """The users of this group get roles or access that you may not give or take. Ask an admin of the organization."""
 
     audited = True
 
     def __init__(self, missing: Capability) -> None:
-        super().__init__(f"The users of this group get more than you may give: that needs the right {missing}. Ask an admin.")
+        super().__init__(f"The users of this group get more than you may give or take: that needs the right {missing}. Ask an admin.")
 
 
 class GroupWithoutRole(NotFound):

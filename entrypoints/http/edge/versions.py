@@ -13,10 +13,10 @@ def version_headers(version: int) -> dict[str, str]:
 def expected_versions() -> Collection[int] | None:
     """Return the versions in `If-Match` of the current request, or None if the request takes any.
 
-    A tag that is not one of ours, or a weak one, matches no version.
+    A tag that is not one of ours, an empty one, or a weak one, matches no version.
     """
     header = request.headers.get("If-Match")
     if header is None or header.strip() == "*":
         return None
     tags = request.if_match.as_set()
-    return frozenset(int(tag) for tag in tags if tag.isascii() and tag.isdigit() and len(tag) <= 10)
+    return frozenset(int(tag) for tag in tags if tag and tag.isascii() and tag.isdigit() and len(tag) <= 10)

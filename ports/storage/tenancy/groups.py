@@ -39,8 +39,8 @@ class GroupsRead(Protocol):
     async def present(self, org_id: UUID, group_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         """Return those of these users that are in the group. None means all members."""
 
-    async def needed_to_add(self, org_id: UUID, group_id: UUID) -> Rights:
-        """Return the rights to give one user all that applications and API resources give the users of the group."""
+    async def rights_given(self, org_id: UUID, group_id: UUID) -> Rights:
+        """Return the rights to give one user, or to take from them, all that applications and API resources give the users of the group."""
 
     async def with_members(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         """Return those of these users that are in groups of the organization, by the id of the group."""

@@ -16,12 +16,15 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts import events
 from core.eventing.model.siem import SiemResult
+from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import SYSTEM
+from core.kernel.roles import RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.siem_sink import FakeSiem, siem_sink
-from tests.support.builders import Answer, run_sql, with_loopback_sender
+from tests.support.builders import Answer, add_account, run_sql, with_loopback_sender
 from tests.support.direct import change_ports
+from tests.support.personal_tokens import add_personal_token
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, MISSING, refused
 from tests.support.siem import TOKEN, forward, queued
@@ -58,6 +61,18 @@ async def test_owners_and_admins_configure_a_siem_and_the_token_is_never_returne
     records = json.dumps([*await acme.log(), *await acme.webhook_events()], default=str) + answer.text
     assert TOKEN not in records
     assert await run_sql(acme.pool, "select true from siem_configurations where encode(token, 'escape') like %s", f"%{TOKEN}%") == []
+
+
+async def test_who_may_not_read_the_audit_log_sends_it_nowhere(acme: Tenant) -> None:
+    body = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
+    await acme.join("integrator", await add_account(acme.ports, "integrator@acme.example", None), RoleName("integrator"))
+    assert (await put(acme, FULL, "integrator")).status == 403
+    statuses = []
+    for scopes in ((ApiScope.INTEGRATIONS_WRITE,), (ApiScope.INTEGRATIONS_WRITE, ApiScope.AUDIT_READ)):
+        token = await add_personal_token(acme.ports, acme.people["owner"], acme.org, scopes)
+        statuses.append((await acme.api.post(f"{acme.path}/siem", FULL, token=token.text)).status)
+    assert statuses == [403, 200]
 
 
 async def test_a_configuration_is_enabled_by_default(acme: Tenant, clock: FakeClock) -> None:

@@ -36,6 +36,7 @@ MORE: Final[Mapping[str, Rights]] = {
     f"GET {ORG}/api-resources/<resource_id>/assignments": frozenset({Capability.END_USERS_VIEW}),
     f"GET {ORG}/api-resources/<resource_id>/groups": frozenset({Capability.END_USERS_VIEW}),
     f"GET {ORG}/api-resources/<resource_id>/external-clients/grants": frozenset({Capability.END_USERS_VIEW}),
+    f"POST {ORG}/siem": frozenset({Capability.AUDIT_VIEW}),  # the SIEM gets the log
     f"POST {ORG}/services/<service_slug>/api-keys": frozenset({Capability.END_USERS_VIEW}),  # for `read:users`
 }
 # Routes about members, service accounts and roles ask for every right of these, or of the role that they give. In the table,

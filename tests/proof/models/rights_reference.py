@@ -232,7 +232,9 @@ class Organization:
     def delete_group(self, by: str | None, key: str) -> bool:
         if not self.may_change(by, key):
             return False
-        if by is not None and not all(self.has_power(by, user) for user in self.groups[key].members & set(self.own)):
+        if by is not None and not (
+            self.rights_given(key) <= self.rights(by) and all(self.has_power(by, user) for user in self.groups[key].members & set(self.own))
+        ):
             return False
         del self.groups[key]
         self.assigned_groups.discard(key)
@@ -243,19 +245,21 @@ class Organization:
         is_known = by is None and user in {*self.own, *self.blocked_by_directory}
         if not self.may_change(by, key, user) or not (self.is_user(user) or is_known):
             return False
-        if by is not None and not self.needed_to_add(key) <= self.rights(by):
+        if by is not None and not self.rights_given(key) <= self.rights(by):
             return False
         self.groups[key].members.add(user)
         return True
 
-    def needed_to_add(self, key: str) -> set[str]:
-        """Return the rights that adding a user asks for, because the group gives roles of the application, or opens it."""
+    def rights_given(self, key: str) -> set[str]:
+        """Return the rights that a change of the group's users asks for, because the group gives roles of the application, or opens it."""
         gives_roles = any(each == key for _, each in self.app_groups)
         return ({"service_roles.assign"} if gives_roles else set()) | ({"end_users.manage"} if key in self.assigned_groups else set())
 
     def remove_from_group(self, by: str | None, key: str, user: str) -> bool:
         """Remove a user. Directories can also remove users who are not in the group."""
         if not self.may_change(by, key, user) or (by is not None and user not in self.groups[key].members):
+            return False
+        if by is not None and not self.rights_given(key) <= self.rights(by):
             return False
         self.groups[key].members.discard(user)
         return self.settle()

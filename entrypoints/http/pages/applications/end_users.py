@@ -14,7 +14,7 @@ from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import timeline
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from core.tenancy import groups
+from core.tenancy import groups, members
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
@@ -105,6 +105,8 @@ def _make_question(
     """Return the function that loads the question of an action. Without `has_page`, the user can have left the applications."""
 
     async def load(user_id: UUID) -> Question:
+        if has_page:  # a block is removed without power over the user
+            await members.require_power(ports(), acting_member(), user_id)
         email = await end_users.find_address(ports(), acting_member(), user_id)
         back = (email, organization_path(f"/users/{user_id}")) if has_page else ("Users", organization_path("/users"))
         return Question(verb=verb, target=email, consequences=consequences, button=button, back=back, **{"dangerous": False, **parts})

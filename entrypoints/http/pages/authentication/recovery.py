@@ -47,11 +47,13 @@ OPEN: Final = f"{RECOVER_PATH}/<recovery_id>"
 
 
 async def _user(user_id: UUID) -> tuple[str, str]:
-    """Return the address of a user, and the path of their page."""
+    """Return the address of a user, and the path of their page. Raises: EndUserNotFound, MemberHasMoreRights."""
+    await members.require_power(ports(), acting_member(), user_id)
     return await end_users.find_address(ports(), acting_member(), user_id), organization_path(f"/users/{user_id}")
 
 
 async def _member(user_id: UUID) -> tuple[str, str]:
+    await members.require_power(ports(), acting_member(), user_id)
     found = (await members.find(ports(), acting_member(), user_id)).account.member
     return found.email, organization_path(f"/members/{user_id}")
 

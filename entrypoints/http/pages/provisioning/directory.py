@@ -43,7 +43,7 @@ async def _values(typed: Form) -> dict[str, Any]:
         "path": _path(),
         "base_url": f"{app_context().base_url}/scim/v2",
         "tokens": tokens,
-        "may_create": directories.may_empower_directory(acting_member().acts_in.rights, acting_member().acts_in.rights),
+        "may_create": directories.may_empower_directory(acting_member().acts_in.rights),
         "to_review": {each.id for each in await overview.list_to_review(ports(), acting_member(), LISTED)},
         "authors": await load_authors(ports(), acting_member(), {token.created_by for token in tokens}),
         "last": requests[0] if requests else None,

@@ -141,6 +141,7 @@ async def delete(org_slug: str, attribute_name: str, form: Form) -> Response:
 
 
 async def _member_values(form: Form | None, user_id: UUID) -> dict[str, Any]:
+    await members.require_power(ports(), acting_member(), user_id)
     values = await attributes.of_member(ports(), acting_member(), user_id)
     member = (await members.find(ports(), acting_member(), user_id)).account.member
     path = organization_path(f"/members/{user_id}")

@@ -122,7 +122,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         blocked_at=details.blocked_at,
         invited_by=details.invited_by,
         invited_at=details.invited_at,
-        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.MEMBERS_VIEW) else [],
+        groups=await groups.list_of_user(ports(), acting_member(), user_id) if may(Capability.END_USERS_VIEW) else [],
         further_roles=await role_labels(details.account.member.membership.group_roles or ()),
         actions=_actions(details.account.member, choices),
         not_recovered=choices.reason if _is_other(details.account.member) else None,
@@ -158,6 +158,8 @@ def _actions(member: ListedMember, choices: RecoveryChoices) -> list[tuple[str, 
 
 
 async def _find(user_id: UUID) -> ListedMember:
+    """Return a member whom the user may act on. Raises: MemberNotFound, MemberHasMoreRights."""
+    await members.require_power(ports(), acting_member(), user_id)
     return (await members.find(ports(), acting_member(), user_id)).account.member
 
 
@@ -265,6 +267,7 @@ async def show_removal(org_slug: str, user_id: UUID) -> Response:
 
 
 async def _removal(user_id: UUID) -> Question:
+    await members.require_power(ports(), acting_member(), user_id)
     details = await members.find(ports(), acting_member(), user_id)
     member = details.account.member
     sessions = count(details.sessions.count, "session")

@@ -8,12 +8,14 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.applications.model.users import AccessPolicy
+from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import ADMIN
 from tests.accounts.api.account_pages.paths import page_text
 from tests.applications.api.authorization.store import DOCUMENT, Store
 from tests.applications.api.authorization.test_pages import sign_in_as
 from tests.support.browser import FakeBrowser
 from tests.support.builders import add_account, add_member, run_sql
+from tests.support.personal_tokens import add_personal_token
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin, add_group
@@ -91,6 +93,17 @@ async def test_members_see_end_users_by_the_setting_of_the_organization(shop: St
     assert "end_users.view" in rights(await access_of(acme, acme.id("member")))
     await run_sql(acme.pool, "update organizations set members_see_end_users = false")
     assert "end_users.view" not in rights(await access_of(acme, acme.id("member"), "admin"))
+
+
+async def test_a_token_without_the_scope_for_members_sees_no_rights_and_groups_of_members(shop: Store, acme: Tenant) -> None:
+    await add_group(acme.pool, acme.org, acme.people["member"].id)
+    await add_service_user(acme.ports, shop.service, acme.people["member"].id)
+    seen = []
+    for scopes in ((ApiScope.END_USERS_READ,), (ApiScope.END_USERS_READ, ApiScope.MEMBERS_READ)):
+        token = await add_personal_token(acme.ports, acme.people["admin"], acme.org, scopes)
+        found = (await acme.api.get(f"{acme.path}/users/{acme.id('member')}/access", token=token.text)).json
+        seen.append((found["organization"] is not None, bool(found["groups"])))
+    assert seen == [(False, False), (True, True)]
 
 
 async def test_unconfirmed_members_have_no_rights_and_end_users_no_organization(shop: Store, acme: Tenant, user: Account) -> None:

@@ -104,12 +104,12 @@ async def test_users_keep_a_role_that_changes(declared: Store, acme: Tenant) -> 
 
 @both_callers
 async def test_an_old_version_is_refused(declared: Store, by: str) -> None:
-    for tag in ('"0"', '"2"', 'W/"1"', '"x"', ""):
+    for tag in ('"0"', '"2"', 'W/"1"', '"x"', '""', ""):
         for query in ("", "?dry_run=true"):
             refused = await declared.put(CHANGED, query, by=by, **{"If-Match": tag})
             assert (refused.status, refused.code) == (412, "PRECONDITION_FAILED"), tag
     assert await declared.document() == DOCUMENT
-    for tag in ('"1"', '"7", "2"', "*"):
+    for tag in ('"1"', '"", "7", "2"', "*"):
         accepted = await declared.put(
             {**CHANGED, "permissions": [*CHANGED["permissions"], {"name": f"p{len(tag)}"}]}, by=by, **{"If-Match": tag}
         )

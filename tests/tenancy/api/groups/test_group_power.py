@@ -11,7 +11,7 @@ from core.tenancy.model.members import MemberHasMoreRights
 from tests.programs.service_accounts import add_robot
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.personal_tokens import add_personal_token
-from tests.support.services import add_service, add_service_role, add_service_user
+from tests.support.services import add_api_resource, add_service, add_service_role, add_service_user
 from tests.support.tenants import Tenant
 from tests.tenancy.groups import GroupAdmin
 
@@ -61,24 +61,35 @@ async def test_a_group_is_deleted_and_gets_values_only_with_power_over_each_memb
     assert [(await manager.call(*change)).status for change in changes] == [200, 204]
 
 
-async def test_adding_to_a_group_takes_the_rights_grants_and_scopes_of_all_that_the_group_gives(acme: Tenant) -> None:
+async def test_users_of_a_group_change_with_the_rights_grants_and_scopes_for_all_that_it_gives(acme: Tenant) -> None:
     """A service account needs an owner's grant, and a token the scopes. The routes that give these to one user ask for the same."""
     service, owner, member = await add_service(acme.pool, acme.org), GroupAdmin(acme, "owner"), acme.id("member")
-    role = await add_service_role(acme.pool, service)
-    plain, giving, opening = [await owner.create(name) for name in ("Plain", "Giving", "Opening")]
+    role, resource = await add_service_role(acme.pool, service), await add_api_resource(acme.pool, acme.org)
+    groups = plain, giving, opening, reaching = [await owner.create(name) for name in ("Plain", "Giving", "Opening", "Reaching")]
     await run_sql(acme.pool, "insert into service_role_groups values (%s, %s, %s, %s, now())", acme.org, service, role, giving)
     assert (await owner.assign("shop", opening)).status in (200, 201, 204)
-    grants: Sequence[Sequence[str]] = (["groups.manage"], ["groups.manage", "service_roles.assign"], ["groups.manage", "end_users.manage"])
-    robots = [await add_robot(acme, role="admin", granted_capabilities=list(granted)) for granted in grants]
-    some = (ApiScope.MEMBERS_READ, ApiScope.MEMBERS_WRITE)
-    texts = [(await add_personal_token(acme.ports, acme.people["owner"], acme.org, scopes)).text for scopes in (some, None)]
+    await run_sql(acme.pool, "insert into api_resource_groups_assigned values (%s, %s, %s, now())", acme.org, resource, reaching)
+    needed = {plain: "groups.manage", giving: "service_roles.assign", opening: "end_users.manage", reaching: "resources.manage"}
+    robots = {each: await add_robot(acme, role="admin", granted_capabilities=[*{"groups.manage", each}]) for each in needed.values()}
+    scopes = (ApiScope.MEMBERS_READ, ApiScope.MEMBERS_WRITE)
+    some, all_ = [(await add_personal_token(acme.ports, acme.people["owner"], acme.org, each)).text for each in (scopes, None)]
 
-    async def statuses(token: str) -> list[int]:
-        path = f"{acme.path}/groups"
-        return [(await acme.api.call("PUT", f"{path}/{group}/members/{member}", token=token)).status for group in (plain, giving, opening)]
+    async def opened(token: str, method: str, of: str = f"/members/{member}") -> list[str]:
+        """Return the groups that the token may change in this way. Members are in all of them before and after."""
+        statuses = []
+        for group in groups:
+            assert (await owner.add(group, member)).status == 204
+            statuses.append((await acme.api.call(method, f"{acme.path}/groups/{group}{of}", token=token)).status)
+        assert set(statuses) <= {204, 403}
+        return [group for group, status in zip(groups, statuses, strict=True) if status == 204]
 
-    assert [await statuses(robot.token) for robot in robots] == [[204, 403, 403], [204, 204, 403], [204, 403, 204]]
-    assert [await statuses(text) for text in texts] == [[204, 403, 403], [204, 204, 204]]
+    for method in ("PUT", "DELETE"):
+        for grant, robot in robots.items():
+            assert await opened(robot.token, method) == [group for group in groups if needed[group] in ("groups.manage", grant)]
+        assert (await opened(some, method), await opened(all_, method)) == ([plain], groups)
+    for token, deleted in ((some, [plain]), (robots["resources.manage"].token, [reaching]), (all_, [giving, opening])):
+        assert await opened(token, "DELETE", "") == deleted
+        groups = [group for group in groups if group not in deleted]
 
 
 async def test_only_callers_with_power_over_a_member_change_their_attributes(manager: GroupAdmin, acme: Tenant) -> None:

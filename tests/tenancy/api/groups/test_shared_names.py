@@ -55,7 +55,10 @@ THINGS = {
 async def test_names_that_look_alike_are_equal(groups: GroupAdmin, acme: Tenant) -> None:
     """Unicode writes an accented letter in two ways, and has wide letters, ligatures and characters that show nothing."""
     roles, token = f"{acme.path}/roles", acme.token("owner")
-    looks = {"École": ("E\u0301cole", "e\u0301COLE"), "Office": ("O\ufb03ce", "\uff2fffice", "Of\u200bfice", "Office\u3164")}
+    looks = {
+        "École": ("E\u0301cole", "e\u0301COLE"),
+        "Office": ("O\ufb03ce", "\uff2fffice", "Of\u200bfice", "Office\u3164", "Office\U000e0100", "Off\U0001d159ice"),
+    }
     for name, others in looks.items():
         await groups.create(name)
         assert (await acme.api.post(roles, {"name": name, "capabilities": []}, token=token)).status == 201
@@ -63,7 +66,7 @@ async def test_names_that_look_alike_are_equal(groups: GroupAdmin, acme: Tenant)
             taken = await groups.call("POST", "", {"name": other})
             assert (taken.status, taken.json["error_code"]) == (409, "CONFLICT"), other
             assert (await acme.api.post(roles, {"name": other, "capabilities": []}, token=token)).status == 409, other
-    for nothing in ("\u200b", "\u3164", "\u2800\u115f", "\ufe0f"):
+    for nothing in ("\u200b", "\u3164", "\u2800\u115f", "\ufe0f", "\U0001d159", "\U0001da7f\U0001da80"):
         assert (await groups.call("POST", "", {"name": nothing})).status == 400
 
 

@@ -6,10 +6,12 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import ADMIN, MEMBER
+from core.kernel.roles import ADMIN, MEMBER, ROLES, Capability
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to, main_of
-from tests.support.builders import PASSWORD, add_account, add_member, add_organization
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql
+from tests.support.services import add_service, add_service_user
+from tests.tenancy.groups import add_group
 
 MEMBERS, SEARCH = "/app/organizations/acme/members", "/app/organizations/acme/search"
 HOSTILE = "<b>ada</b>"
@@ -77,6 +79,32 @@ async def test_each_action_on_a_member_has_a_page(admin: FakeBrowser) -> None:
     assert "<form" not in page
     for action in ("end-sessions", "password-reset"):
         assert leads_to(await admin.submit(f"{zoe}/{action}", f"{zoe}/{action}")) == zoe
+
+
+async def test_pages_show_and_ask_only_what_the_api_would_allow(app: QuartTrio, admin: FakeBrowser, ports: Ports, pool: Pool) -> None:
+    """The caller manages members and users, but has not the rights of an admin, and does not see the users of groups."""
+    rights = [*ROLES[MEMBER].rights - {Capability.ORGANIZATION_VIEW, Capability.END_USERS_VIEW}, "members.manage", "end_users.manage"]
+    await run_sql(pool, "update organizations set members_see_end_users = false")
+    role = """
+        insert into organization_roles (id, org_id, slug, name, description, capabilities, created_at, updated_at)
+        select gen_random_uuid(), id, 'keeper', 'Keeper', '', %s, now(), now() from organizations returning org_id"""
+    [(org,)] = await run_sql(pool, role, sorted(rights))
+    await run_sql(pool, "update memberships set role = 'keeper' where user_id = (select id from users where email like 'zoe@%%')")
+    service = await add_service(pool, org)
+    ids = {str(email): id_ for email, id_ in await run_sql(pool, "select split_part(email, '@', 1), id from users")}
+    for name in ("grace", "ada"):
+        await add_service_user(ports, service, ids[name])
+    await add_group(pool, org, ids["ada"], name="Secret group")
+    keeper = FakeBrowser(app)
+    await keeper.sign_in("zoe@example.com", PASSWORD)
+    assert "Secret group" not in main_of(await keeper.open(f"{MEMBERS}/{ids['ada']}"))
+    assert "Secret group" in main_of(await admin.open(f"{MEMBERS}/{ids['ada']}"))
+    both = ("end-sessions", "password-reset", "recovery", "recovery/cancel")
+    actions = [f"members/{{}}/{each}" for each in (*both, "remove", "attributes")]
+    actions += [f"users/{{}}/{each}" for each in (*both, "block", "second-factor")]
+    for action in actions:
+        statuses = [(await keeper.open(f"/app/organizations/acme/{action.format(ids[name])}")).status for name in ("grace", "ada")]
+        assert statuses == [403, 200], action
 
 
 async def test_invitations_are_found_by_a_part_of_the_address(admin: FakeBrowser) -> None:
