@@ -53,8 +53,7 @@ async def robot(acme: Tenant) -> Program:
 async def test_a_service_account_gets_a_token_for_the_api(acme: Tenant, robot: Program, clock: FakeClock) -> None:
     answer = await robot.ask()
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
-    scopes = " ".join(allowed_scopes(rights_of(ADMIN), None))
-    token = answer.json["access_token"]
+    scopes, token = " ".join(allowed_scopes(rights_of(ADMIN), None)), answer.json["access_token"]
     assert answer.json == {"access_token": token, "token_type": "Bearer", "expires_in": 900, "scope": scopes}
     assert jwt.get_unverified_header(token)["typ"] == "at+jwt"
     now = int(clock.now().timestamp())
