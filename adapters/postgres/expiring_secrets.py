@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array, to_array
 from adapters.postgres.programs.api_resources import is_active

@@ -40,6 +40,7 @@ to_account_if_any: Final = ACCOUNT.if_any("id")
 PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
 # Of an account `u`
+ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"  # of a row `u` of `users`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
 HAS_PASSKEY: Final = "u.passkey_count > 0"
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.

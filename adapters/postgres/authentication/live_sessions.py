@@ -7,7 +7,8 @@ some of the conditions says why.
 
 from typing import Final
 
-ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
+
 SESSION_NOT_ENDED: Final = "s.ended_at is null and s.expires_at > %(now)s"
 IMPERSONATOR_JOIN: Final = """
     left join (users i join sessions p on p.user_id = i.id) on p.id = s.impersonator_session_id and i.id = s.impersonator_id"""

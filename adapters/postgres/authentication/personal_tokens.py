@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row

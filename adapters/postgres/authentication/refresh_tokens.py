@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import (
     GRANT_WIDTH,
     USER_FACTS,

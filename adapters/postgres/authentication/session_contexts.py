@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, OWN_PROFILE
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE, HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
 from adapters.postgres.authentication.policy_passes import STATE
 from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns

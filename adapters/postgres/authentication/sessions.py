@@ -4,8 +4,9 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.applications.services import LOGGED_NAME, REQUIRED_STRENGTH
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.live_sessions import IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import STORED_WIDTH, grant_parameters, stored_grant, to_grant
 from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
 from adapters.postgres.authentication.sign_in_proofs import STRENGTH, columns_of

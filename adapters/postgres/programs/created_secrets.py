@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array, to_rights
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
 from adapters.postgres.kernel.roles import member_rights_array, rights_array

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import ACCOUNT, SELECT
+from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE, SELECT
 from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
