@@ -90,7 +90,7 @@ class ScimUsers(ScimUsersRead, Protocol):
         """Return those of these locked users who are platform owners now."""
 
     async def with_other_rights(self, org_id: UUID, user_ids: Collection[UUID], rights: Rights) -> set[UUID]:
-        """Return those of these locked users who are members, not owners, and have a right that is none of these."""
+        """Return those of these locked users who are members, not owners, and have a right beyond these."""
 
     def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> Deferred[WelcomeContext]:
         """Return the names for the welcome email to the user with this address, after the next statement.

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.roles import member_rights_array, rights_array, rights_columns, to_array, to_rights
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN, RIGHTS
@@ -82,7 +81,8 @@ class CreatedSecrets(Repository):
                 union all select created_by from scim_tokens where org_id = %(org_id)s and id = %(secret_id)s)
             select null, {MEMBER_RIGHTS.sql} from secret s
             join memberships m on m.org_id = %(org_id)s and m.user_id = s.created_by and m.confirmed_at is not null
-            join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE} join organizations o on o.id = m.org_id
+            join users u on u.id = m.user_id and u.deactivated_at is null and u.anonymized_at is null
+            join organizations o on o.id = m.org_id
             union all
             select a.granted, {RIGHTS.sql} from secret s
             join service_accounts a on a.org_id = %(org_id)s and a.id = s.created_by and {OWNER_MAY_OWN}
