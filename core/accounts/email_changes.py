@@ -55,7 +55,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
             await tx.email_changes.cancel_pending(account.id, now)
             return None
         require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
-        await factor_changes.require_sign_in(ports, tx, caller, account, now)
+        await factor_changes.require_accepted_sign_in(ports, tx, caller, account, now)
         pending = await tx.email_changes.pending(account.id, now)
         if pending is None or pending.new_email != email:
             pending = await _add(ports, tx, account, caller.session_id, email, now)

@@ -62,13 +62,13 @@ async def load_demands(ports: Ports, read: Reading | Transaction, user_id: UUID,
 
 
 async def lock_account(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:
-    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_sign_in`."""
+    """Lock the caller's account before a change of its factors. Raises: the errors of `lock_own_account` and `require_accepted_sign_in`."""
     account = await lock_own_account(tx, caller, now)
-    await require_sign_in(ports, tx, caller, account, now)
+    await require_accepted_sign_in(ports, tx, caller, account, now)
     return account
 
 
-async def require_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
+async def require_accepted_sign_in(ports: Ports, tx: Transaction, caller: Person, account: Account, now: datetime) -> None:
     """Check the sign-in of the caller before a change of the factors of their locked account. The edge has checked that it is fresh.
 
     It meets each sign-in policy of the user that the present factors can meet, at any risk. An account that cannot meet a

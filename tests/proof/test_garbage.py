@@ -28,7 +28,7 @@ from tests.support.background import Background
 from tests.support.builders import Answer, add_account, log_in, make_edge, make_ports, run_sql, sign_in
 from tests.support.direct import ask
 from tests.support.openapi import operations
-from tests.support.paths import API_KEY, SCIM_TOKEN, add_ruler, filled, pre_auth_token, restore
+from tests.support.paths import API_KEY, REGISTRATION_TOKEN, SCIM_TOKEN, add_ruler, filled, pre_auth_token, restore
 from tests.support.scim import SCIM_JSON, problem
 
 pytestmark = pytest.mark.slow
@@ -134,6 +134,8 @@ class Findings:
         assert not self._wrong, "\n".join(self._wrong)
 
 
+# The credentials of programs, by the beginning of the path
+OTHER_TOKENS: Final = {b"/scim/": SCIM_TOKEN, b"/auth/register": REGISTRATION_TOKEN}
 Send = Callable[..., Awaitable[Answer]]
 
 
@@ -151,7 +153,9 @@ async def send(app: QuartTrio, ports: Ports, pool: Pool) -> Send:
             token = (await sign_in(ports, ruler)).access_token
         headers = [(b"x-api-key", API_KEY.encode()), *options.pop("headers", ())]
         path = target if isinstance(target, bytes) else target.encode()
-        credential = waiting if path.startswith(PRE_AUTH) else SCIM_TOKEN if path.startswith(b"/scim/") else token
+        credential = (
+            waiting if path.startswith(PRE_AUTH) else next((own for start, own in OTHER_TOKENS.items() if path.startswith(start)), token)
+        )
         answer = await ask(app, method, target, token=credential, headers=headers, **options)
         changed = method not in ("GET", "HEAD") and answer.status < 400
         return answer

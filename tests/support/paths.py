@@ -12,6 +12,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.claims import PreAuthClaims
 from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
+from core.programs.model.registration_tokens import new_token as new_registration_token
 from ports import Ports
 from tests.support.builders import add_account, sign_in
 
@@ -40,6 +41,7 @@ PATH_VALUES: Final = {
 }
 API_KEY: Final = f"sk_abcdef_{new_secret()}"  # the key with that id, which has all permissions for the service
 SCIM_TOKEN: Final = f"scim_live_abcdef_{new_secret()}"  # for the organization
+REGISTRATION_TOKEN: Final = new_registration_token()[0]  # of the organization
 NOTHING: Final = "nothing-there"
 
 
@@ -97,6 +99,10 @@ async def restore(pool: Pool, ruler: Account) -> None:
             insert into scim_tokens (id, org_id, name, prefix, token_hash, created_by, created_at, directory_groups)
             select %(token_id)s, id, 'Directory', 'scim_live_abcdef', %(scim_hash)s, %(ruler)s, now(), true from there
             on conflict (id) do update set directory_groups = true),
+        open_to_clients as (
+            insert into registration_tokens (id, org_id, name, prefix, token_hash, uses_left, created_by, created_at)
+            select gen_random_uuid(), id, 'Clients', 'gthr_abcdef', %(registration_hash)s, 1000, %(ruler)s, now() from there
+            on conflict (token_hash) do update set uses_left = 1000),
         grouped as (
             insert into groups (id, org_id, name, name_key, scim_token_id, created_at, updated_at, members_changed_at)
             select %(group_id)s::uuid, id, 'By hand', 'by hand', null, now(), now(), now() from there
@@ -174,6 +180,13 @@ async def restore(pool: Pool, ruler: Account) -> None:
         permissions = [permission.value for permission in Permission]
         await connection.execute(
             statement,
-            {**PATH_VALUES, "ruler": ruler.id, "key_hash": digest(API_KEY), "scim_hash": digest(SCIM_TOKEN), "permissions": permissions},
+            {
+                **PATH_VALUES,
+                "ruler": ruler.id,
+                "key_hash": digest(API_KEY),
+                "scim_hash": digest(SCIM_TOKEN),
+                "registration_hash": digest(REGISTRATION_TOKEN),
+                "permissions": permissions,
+            },
         )
         await connection.execute(memberships, {**PATH_VALUES, "ruler": ruler.id})

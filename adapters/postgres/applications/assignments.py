@@ -52,10 +52,11 @@ class Assignments(Repository):
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
         sql = """
-            select u.id from users u where u.id = any(%(user_ids)s) and u.anonymized_at is null and (
-                exists (select from end_users e where e.org_id = %(org_id)s and e.user_id = u.id)
-                or exists (
-                    select from memberships m where m.org_id = %(org_id)s and m.user_id = u.id and m.confirmed_at is not null))"""
+            select k.user_id from (
+                select user_id from end_users where org_id = %(org_id)s and user_id = any(%(user_ids)s)
+                union select user_id from memberships
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s) and confirmed_at is not null) k
+            where (select u.anonymized_at from users u where u.id = k.user_id) is null"""
         rows = await self._all(lambda row: row[0], sql, org_id=org_id, user_ids=list(user_ids))
         return set(rows)
 

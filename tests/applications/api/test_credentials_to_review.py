@@ -1,6 +1,7 @@
 """API keys and SCIM tokens remain when their creator loses the rights to create them. The overview and the lists say so (security J-12)."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -8,6 +9,7 @@ from quart_trio import QuartTrio
 
 from core.applications.model.analytics import REVIEWS
 from core.kernel.roles import ADMIN, GRANTABLE, ROLES, Capability, Permission, RoleName
+from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import PASSWORD, add_account, run_sql
 from tests.support.programs import add_credential, add_service_account
@@ -137,10 +139,12 @@ async def test_rights_by_a_group_count_and_only_who_can_replace_a_credential_see
     assert await reviews(acme) == (0, 0)
 
 
-async def test_beyond_five_credentials_the_overview_has_a_number(acme: Tenant, app: QuartTrio) -> None:
+async def test_beyond_five_credentials_the_overview_has_a_number(acme: Tenant, app: QuartTrio, clock: FakeClock) -> None:
     await add_keeper(acme)
     for _ in range(4):
+        clock.advance(timedelta(seconds=2))
         await create_both(acme, acme.token("keeper"))
+    await run_sql(acme.pool, "update scim_tokens set created_at = created_at + interval '1 second'")
     await run_sql(acme.pool, "delete from memberships where user_id = %s", acme.people["keeper"].id)
     browser = await browser_of(app, acme, "admin")
     page = main_of(await browser.open("/app/organizations/acme"))

@@ -285,7 +285,7 @@ async def test_only_endpoints_that_read_no_cookies_allow_every_origin(app: Quart
     allowed = {rule.rule for rule in app.url_map.iter_rules() if docs_of(app.view_functions[rule.endpoint]).any_origin}
     metadata = {"/.well-known/jwks.json", "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"}
     metadata |= {"/.well-known/oauth-protected-resource/api", "/.well-known/authzen-configuration"}
-    assert allowed == {TOKEN, REVOKE, "/auth/userinfo", "/auth/par", *metadata}
+    assert allowed == {TOKEN, REVOKE, "/auth/userinfo", "/auth/par", "/auth/register", *metadata}
 
 
 async def test_other_endpoints_outside_the_api_allow_no_origin(relying_party: RelyingParty) -> None:

@@ -76,7 +76,7 @@ def test_a_token_is_called_invalid_only_if_one_was_sent() -> None:
     assert with_token == {
         *("TokenExpired", "TokenInvalid", "SessionEnded", "UnknownKey", "PreAuthExpired", "PreAuthInvalid", "WrongToken"),
         *("ProgramStopped", "EvaluatorUnknown"),
-        *("ScimTokenInvalid", "PersonalTokenInvalid"),
+        *("ScimTokenInvalid", "PersonalTokenInvalid", "RegistrationTokenInvalid"),
         *("AuthenticationInsufficient", "MfaMissing", "SignInNotRecent", "StepUpNeeded"),
         *("BoundTokenAsBearer", "BearerTokenAsBound", "ProofRefused", "NonceRequired"),
     }

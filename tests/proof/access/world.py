@@ -894,7 +894,7 @@ async def _add_registration_token(ports: Ports, organization: Organization, owne
         org_id=organization.id,
         name=f"{organization.slug} registrations",
         prefix=prefix,
-        uses_left=100,
+        uses_left=1_000,
         expires_at=None,
         created_by=owner.id,
         created_at=ports.clock.now(),

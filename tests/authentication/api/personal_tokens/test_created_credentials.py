@@ -26,6 +26,7 @@ OF_ONE_SCOPE: Final = {
     f"PATCH {ORG}/services/{{service_slug}}": "as above",
     f"POST {ORG}/services/{{service_slug}}/rotate-secret": "as above",
     f"POST {ORG}/api-resources/{{resource_id}}/credentials": "the secret is of an API resource that the token can change",
+    f"POST {ORG}/registration-tokens": "the secret only registers applications, which the token can do, too",
     f"POST {ORG}/webhooks": "the secret only signs deliveries",
     f"POST {ORG}/webhooks/{{webhook_id}}/rotate-secret": "as above",
     f"POST {ORG}/invitations": "the token is for the invitee, who then has rights of their own: members:write gives roles",
