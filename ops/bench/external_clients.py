@@ -1,4 +1,4 @@
-"""Authorizations by an external client, whose metadata document is in the cache, and by a registered application."""
+"""Authorizations by an external client with a cached metadata document, and by a registered application."""
 
 from collections.abc import Sequence
 from functools import partial

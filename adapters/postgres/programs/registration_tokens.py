@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import ACCOUNT_IS_USABLE
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import member_rights_array, rights_array, to_array
@@ -19,9 +20,8 @@ _NEEDED: Final = to_array([Capability.SERVICES_CREATE])
 IS_LIVE: Final = f"""
     t.uses_left > 0 and (t.expires_at is null or t.expires_at > %(now)s)
     and (exists (
-            select 1 from memberships m join users u on u.id = m.user_id
+            select 1 from memberships m join users u on u.id = m.user_id and {ACCOUNT_IS_USABLE}
             where m.org_id = t.org_id and m.user_id = t.created_by and m.confirmed_at is not null
-              and u.deactivated_at is null and u.anonymized_at is null
               and {member_rights_array("m")} @> {_NEEDED})
          or exists (
             select 1 from service_accounts a

@@ -29,7 +29,7 @@ async def compare(
     counts_trust: bool,
     client: ClientFacts | None = None,
 ) -> tuple[OpenIdGrant, Agreement, bool]:
-    """Return the grant that the user can give, what they agreed to before, and whether they need not be asked for anything in it.
+    """Return the grant that the user can give, their earlier consent, and whether this covers the grant.
 
     They agree once to each scope. Confirmed members of the organization of a trusted application are asked for none, if
     trust counts. `offline_access` is left out, unless they agreed to it before or the request `is_asked`, with `prompt=consent`.

@@ -154,7 +154,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:
-    """Return the grant, what the user must agree to first, and what they agreed to before.
+    """Return the grant, the part that needs consent first, and the earlier consent.
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
     user or a confirmed member. Otherwise any web page could send the user here, and the organization

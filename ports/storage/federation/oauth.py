@@ -182,7 +182,7 @@ class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers of `save` lock the API resource first."""
 
     async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return organization and id of a client whose document was last fetched before that time, and that no user agrees to.
+        """Return organization and id of a client without consents, if its document was last fetched before that time.
 
         It has no live session and no live code.
         """

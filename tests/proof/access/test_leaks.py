@@ -235,7 +235,7 @@ async def test_no_request_reveals_or_changes_data_of_another_tenant(
 
 
 def refused_alike(app: QuartTrio, world: World) -> dict[str, frozenset[str]]:
-    """Return the spies of each route whose attempts repeat those at another route.
+    """Return the spies of each route that repeat attempts at another route.
 
     The decorator refuses them before a handler reads the request, as the matrix shows for each route. So the
     response depends on the rule of the decorator, the method and the variables of the path. All spies try the first route

@@ -139,7 +139,7 @@ class Caller:
     role: RoleName | None = None
     impersonated: bool = False
     is_application: bool = False  # has the session of a service of this user
-    is_external: bool = False  # an external client, whose token is for an API resource
+    is_external: bool = False  # an external client. Its token is for an API resource
     pre_auth: str | None = None  # in place of a session
     directory: str | None = None  # a SCIM token
     directory_of: Tenant | None = None  # whether the token is valid

@@ -21,7 +21,7 @@ class ExternalClientsRequest(RequestModel):
     """The external clients that may ask for an API resource."""
 
     admit: Annotated[ClientAdmission, Field(strict=False)] = Field(
-        description="The clients that may ask. `none`: no client. `listed`: clients whose address has one of the `hosts`. `any`: all.",
+        description="The clients that may ask. `none`: no client. `listed`: clients with an address at one of the `hosts`. `any`: all.",
         examples=["listed"],
     )
     hosts: Texts = Field(

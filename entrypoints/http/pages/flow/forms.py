@@ -128,7 +128,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
 
 
 def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
-    """Return the further values of the consent page of an external client, with what is new since the user agreed to it.
+    """Return the further values of the consent page of an external client, with the changes since the user agreed to it.
 
     `host` is None for a client that registered itself.
     """
