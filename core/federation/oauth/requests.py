@@ -32,7 +32,7 @@ from core.federation.oauth.model.authorization import (
 )
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
 from core.federation.oauth.model.client_registration import SealedClientInvalid
-from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
+from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external, known_name
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
 from core.federation.oauth.model.pushed_requests import (
@@ -263,6 +263,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
         secret_hash=None if pushed is None else pushed.hash,
         org_id=None if context is None else context.org_id,
         service_id=None if context is None or context.client_uri is not None else context.id,  # it may not be stored yet
+        external_client=None if context is None or context.client_uri is None else known_name(context.client_uri),
         wants_fresh=waiting.needs.needs_fresh_sign_in,
         keeps_trust=waiting.needs.keeps_trust,
         first_session_id=None if visitor is None else visitor.session_id,

@@ -8,7 +8,7 @@ from typing import Final
 
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
 from core.authentication.flow.steps import Consents, Facts, Step, next_step
 from core.authentication.model.agreements import Agreement
 from core.authentication.model.login import LoginFailure, failure_of
@@ -20,6 +20,7 @@ from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
+from core.federation.oauth.model.external_clients import known_name
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
@@ -149,7 +150,9 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
         method = proofs.first_method_of(visitor.browser.proofs) or ""
-        await record_failure(ports, visitor, reason, method, visitor.user_id, (context.org_id, context.id if is_stored else None))
+        name = None if context.client_uri is None else known_name(context.client_uri)
+        application = WaitingApplication(context.org_id, context.id if is_stored else None, name)
+        await record_failure(ports, visitor, reason, method, visitor.user_id, application)
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 
 

@@ -85,7 +85,7 @@ def client_host(address: str) -> str | None:
 
 
 def client_label(client_uri: str) -> str:
-    """Return the text that events name a client by: its address, or the start of the client id of a client that registered itself."""
+    """Return the text that names a client in events and logs: its address, or the start of its client id if it registered itself."""
     return client_uri if client_host(client_uri) else f"{client_uri[:LABEL_LENGTH]}..."
 
 

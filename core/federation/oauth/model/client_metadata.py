@@ -12,7 +12,7 @@ from core.applications.model import client_settings
 from core.applications.model.client_settings import Jwk
 from core.kernel import uris
 from core.kernel.errors import Refusal
-from core.kernel.outbound import KeyPortNotAllowed
+from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
 from core.kernel.values import is_printable, is_visible
 
@@ -72,6 +72,8 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
     """Return the redirect URIs. Those of native applications can have a private-use scheme, or http on the loopback interface."""
     if not isinstance(values, list) or not 0 < len(values) <= MAX_REDIRECT_URIS or not all(isinstance(uri, str) for uri in values):
         raise RedirectUriFlaw(f"does not have 1 to {MAX_REDIRECT_URIS} redirect_uris")
+    if any(len(uri) > LONGEST_URL for uri in values):
+        raise RedirectUriFlaw(f"has a redirect URI with more than {LONGEST_URL} characters")  # no request could carry it
     if any(uris.native_flaw(uri) for uri in values):
         raise RedirectUriFlaw("has a redirect URI that is not allowed")
     return tuple(dict.fromkeys(values))

@@ -13,6 +13,7 @@ from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredential
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
+from core.programs.model.external_clients import client_label
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.limits import take_token
@@ -97,8 +98,10 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
 
 
 def _record(client: OAuthClient) -> None:
-    request_record().caller = client_id_text(client)
-    request_record().organization = client.context.org_slug if client.context else None
+    context = client.context
+    client_uri = None if context is None else context.client_uri
+    request_record().caller = client_id_text(client) if client_uri is None else client_label(client_uri)
+    request_record().organization = None if context is None else context.org_slug
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:
