@@ -5,11 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.applications.model.client_names import client_label
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient
 from core.programs.model.credentials import Credential
-from core.programs.model.external_clients import client_label
 from core.programs.model.registration_tokens import RegistrationToken
 from core.programs.model.service_accounts import ServiceAccount, in_declared_order, scopes_in_order
 from core.tenancy.model.groups import Group

@@ -15,8 +15,9 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
 from adapters.postgres.tenancy.groups import leave_groups
+from core.applications.model.client_names import SELF_REGISTERED
 from core.applications.model.plans import Entitlement
-from core.applications.model.services import SELF_REGISTERED, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.proofs import Strength

@@ -9,6 +9,7 @@ security #external-clients).
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from core.applications.model.client_names import client_host
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.tokens import signing_keys
@@ -40,7 +41,7 @@ from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
 from core.kernel.values import digest
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.external_clients import admits, client_host
+from core.programs.model.external_clients import admits
 from ports import Ports
 from ports.storage import Reading, Transaction
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
 
 from core.applications import services
+from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
@@ -32,7 +33,7 @@ from core.federation.oauth.model.authorization import (
 )
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
 from core.federation.oauth.model.client_registration import SealedClientInvalid
-from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external, known_name
+from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
 from core.federation.oauth.model.pushed_requests import (

@@ -6,6 +6,7 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from core.applications.model.client_names import known_name
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
@@ -20,7 +21,6 @@ from core.federation.destination import Asked, PageAnswer
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
-from core.federation.oauth.model.external_clients import known_name
 from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from core.applications.model.client_names import client_host
 from core.applications.model.client_settings import Jwk
 from core.federation.oauth.model.client_metadata import (
     ClientMethod,
@@ -97,7 +98,7 @@ def is_address(client_id: str | None) -> bool:
 
 def host_of(address: str) -> str:
     """Return the host of a valid address in A-labels and lower case, with a port other than 443."""
-    return (uris.start_of(address) or "").removeprefix("https://").removesuffix("/")
+    return client_host(address) or ""
 
 
 def check_address(address: str, policy: Policy) -> None:

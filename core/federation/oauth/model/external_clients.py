@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Final
 from uuid import uuid5
 
-from core.applications.model.services import SELF_REGISTERED, Service, ServiceType
+from core.applications.model.client_names import known_name
+from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
 from core.federation.oauth.model.client_documents import ClientDocument, authentication_of, host_of, is_address
@@ -61,11 +62,6 @@ class ExternalGrantUnknown(GrantInvalid):
 def is_external(client_id: str | None) -> bool:
     """Return whether a client id is that of an external client: the address of its document, or a sealed copy of its metadata."""
     return is_address(client_id) or is_sealed(client_id)
-
-
-def known_name(client_uri: str) -> str:
-    """Return the name of an external client that it did not choose: its host, or that it registered itself."""
-    return SELF_REGISTERED if is_sealed(client_uri) else host_of(client_uri)
 
 
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:

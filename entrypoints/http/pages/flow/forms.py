@@ -7,6 +7,7 @@ from quart import Response
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.passkeys import NoPasskeysHere
+from core.applications.model.client_names import client_host
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods import passkey, second_factor
@@ -14,9 +15,6 @@ from core.authentication.model.login import CredentialsInvalid, EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation import claims
 from core.federation.destination import Asked, Destination
-from core.federation.oauth.model.client_documents import host_of
-from core.federation.oauth.model.client_registration import is_sealed
-from core.federation.oauth.model.external_clients import known_name
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
 from core.programs.model.external_clients import ClientAdmission
@@ -104,7 +102,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
         "form_token": session_form_token(),
         "step": asked.step.value,
         "question": asked.question,
-        "service": None if service is None else service.name,
+        "service": None if service is None else service.known_name,
         "organization": options.design.organization_name if options.design else "",
         "logo": None if service is None else image_path(service.logo_url),
         "target": options.destination.target,
@@ -118,10 +116,10 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: Refusa
     template = "federation/authorize.html"
     if service is not None and service.client_uri is not None:
         if asked.step is Step.SELECT:
-            values |= {"service": known_name(service.client_uri), "organization": ""}
+            values["organization"] = ""
         else:
             template = "federation/external_consent.html"
-            values |= _external_client_values(asked, None if is_sealed(service.client_uri) else host_of(service.client_uri))
+            values |= {"service": service.name, **_external_client_values(asked, client_host(service.client_uri))}
     if problem is not None:
         return refused_page(problem, template, **values)
     return page_response(render(template, problem=None, **values))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.outside import FakeClock
@@ -43,6 +44,30 @@ async def test_before_the_sign_in_the_page_has_the_host_alone(client: ExternalPa
     assert client.host in page.text
     assert "Assistant" not in page.text
     assert client.server.requests == []
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+@pytest.mark.parametrize("asked", [{"prompt": "login"}, {"max_age": "0"}, {"prompt": "create"}])
+async def test_pages_besides_the_consent_have_the_host_alone_for_signed_in_users_too(
+    registered: ExternalParty, clock: FakeClock, asked: dict[str, str], is_registered: bool
+) -> None:
+    """The document is known then. A client could call itself "Payroll of Acme", and ask for the password."""
+    name = "Payroll of Acme"
+    await registered.set_policy(registration=True)
+    if is_registered:
+        await registered.become_registered(client_name=name)
+    else:
+        registered.address = registered.server.publish(client_name=name)
+    clock.advance(timedelta(seconds=1))
+    assert name in (await registered.open()).text, "the consent quotes the name"
+    pages = [await registered.open(**asked)]
+    await registered.code()
+    pages.append(await registered.open(**asked))
+    for page in pages:
+        assert page.status == 200
+        assert (SELF_REGISTERED if is_registered else registered.host) in page.text
+        for text in (name, "will see your email address"):
+            assert text not in page.text
 
 
 async def test_a_request_without_a_known_resource_ends_on_our_page(client: ExternalParty) -> None:

@@ -8,12 +8,12 @@ from urllib.parse import unquote_plus
 from pydantic import Field
 from quart import request
 
+from core.applications.model.client_names import client_label
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
-from core.programs.model.external_clients import client_label
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.limits import take_token
