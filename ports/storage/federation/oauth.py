@@ -162,6 +162,9 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
 class ExternalClientsRead(Protocol):
     """External clients that users have agreed to. Each is an application of the organization of its API resource."""
 
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        """Return whether this user may use the API resource, and the client with this id if it is stored."""
+
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         """Return the client with this address that got this code or refresh token, and whether that is live.
 
