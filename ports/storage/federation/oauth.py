@@ -185,7 +185,7 @@ class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers of `save` lock the API resource first."""
 
     async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return organization and id of a client without consents, if its document was last fetched before that time.
+        """Return organization and id of a client, if its document was last fetched before that time, and no user has signed in since.
 
         It has no live session and no live code.
         """

@@ -13,7 +13,7 @@ from core.kernel.callers import ServiceContext
 # Of an external client `v`
 UNUSED: Final = """
     v.client_uri is not null and v.document_fetched_at < %(before)s
-    and not exists (select from consents c where c.org_id = v.org_id and c.service_id = v.id)
+    and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
     and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
                     where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
