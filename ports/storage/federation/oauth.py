@@ -162,6 +162,9 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
 class ExternalClientsRead(Protocol):
     """External clients that users have agreed to. Each is an application of the organization of its API resource."""
 
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        """Return whether this user may use the API resource, and the client with this id if it is stored."""
+
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         """Return the client with this address that got this code or refresh token, and whether that is live.
 
@@ -182,7 +185,7 @@ class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers of `save` lock the API resource first."""
 
     async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return organization and id of a client without consents, if its document was last fetched before that time.
+        """Return organization and id of a client, if its document was last fetched before that time, and no user has signed in since.
 
         It has no live session and no live code.
         """

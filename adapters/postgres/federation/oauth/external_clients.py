@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.applications.services import CLIENT, INSERT, STORED, to_client
+from adapters.postgres.applications.service_access import may_use_resource
+from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
 from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.applications.model.services import Service
 from core.kernel.callers import ServiceContext
@@ -12,7 +13,7 @@ from core.kernel.callers import ServiceContext
 # Of an external client `v`
 UNUSED: Final = """
     v.client_uri is not null and v.document_fetched_at < %(before)s
-    and not exists (select from consents c where c.org_id = v.org_id and c.service_id = v.id)
+    and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
     and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
                     where s.service_id = v.id and s.ended_at is null and s.expires_at > %(now)s)"""
@@ -20,6 +21,15 @@ UNUSED: Final = """
 
 class ExternalClients(Repository):
     """Implements `ports.storage.federation.oauth.ExternalClients`."""
+
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        sql = f"""
+            select {may_use_resource("r", "%(user_id)s")}, v.id is not null, {SERVICE.columns}
+            from api_resources r left join services v on v.org_id = r.org_id and v.id = %(service_id)s
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s"""
+        values = {"org_id": org_id, "service_id": service_id, "resource_id": resource_id, "user_id": user_id}
+        found = await self._one(lambda row: (bool(row[0]), SERVICE.read(row[2:]) if row[1] else None), sql, **values)
+        return found or (False, None)
 
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         sql = f"""
@@ -71,7 +81,8 @@ class ExternalClients(Repository):
             """
             update services set
                 name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
-                jwks_uri = %(jwks_uri)s, document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
+                jwks_uri = %(jwks_uri)s, uses_device_flow = %(uses_device_flow)s, document_fetched_at = %(document_fetched_at)s,
+                updated_at = %(now)s
             where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s""",
             **STORED.values(service),
             now=now,

@@ -69,6 +69,7 @@ class ClientDocument:
     method: ClientMethod
     fetched_at: datetime
     is_native: bool = False  # a program on the user's device
+    uses_device_flow: bool = False
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
 
@@ -157,6 +158,7 @@ def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now
         method=method,
         fetched_at=now,
         is_native=metadata.is_native,
+        uses_device_flow=metadata.uses_device_flow,
         jwks=jwks if uses_keys else None,
         jwks_uri=jwks_uri if uses_keys else None,
     )

@@ -22,8 +22,11 @@ from core.kernel.rate_limits import Bucket, per_minute
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
-# New addresses, of documents that are not in the cache. One organization gets at most a third of those of the platform.
-OF_PERSON: Final = Bucket("client-documents", 360.0, 10)  # 10 in an hour
+# New clients, which no user of the organization has agreed to, and fetches of documents. One organization gets at most a third of
+# the fetches of the platform. One person alone cannot use up those of an organization.
+OF_PERSON: Final = Bucket("new-clients", 360.0, 10)  # 10 at once, and then one in 6 minutes
+OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
+FETCHES_OF_PERSON: Final = per_minute("client-documents", 10)
 OF_ORGANIZATION: Final = per_minute("client-documents", 20)
 OF_PLATFORM: Final = per_minute("client-documents", 60)
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
@@ -97,6 +100,7 @@ def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Ser
         jwks=document.jwks,
         jwks_uri=document.jwks_uri,
         document_fetched_at=document.fetched_at,
+        uses_device_flow=document.uses_device_flow,
     )
 
 

@@ -4,15 +4,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.client_documents import HttpClientDocuments
 from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
+from entrypoints.http.base.context import app_context
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.outside import FakeClock
+from tests.federation.api.client_authentication.keys import client_key
 from tests.federation.api.external.external import LOCAL, ExternalParty
 from tests.federation.api.relying import VERIFIER, claims
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
 from tests.support.builders import run_sql, sign_in
+from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
 from tests.tenancy.api.policy.policies import save
 
@@ -134,6 +139,41 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
     assert "answers 500" in refused.text
     clock.advance(timedelta(hours=2))
     assert (await client.open()).status == 400
+
+
+async def test_the_newest_document_counts_and_a_new_redirect_uri_is_looked_up(
+    client: ExternalParty, app: QuartTrio, clock: FakeClock
+) -> None:
+    """Processes have caches of their own, and a cached document can be a day old."""
+    second, third = "https://client.example/second", "https://client.example/third"
+    for_a_day = {"Cache-Control": "max-age=86400"}
+    client.server.publish(headers=for_a_day)
+    await client.code()
+    clock.advance(timedelta(minutes=6))
+    here = app_context(app).ports.client_documents
+    change_ports(app, client_documents=HttpClientDocuments(client.server.sender(), clock, app_context(app).ports.policy))
+    client.server.publish(headers=for_a_day, redirect_uris=[second])
+    client.redirect_uri = second
+    await client.code()
+    change_ports(app, client_documents=here)
+    assert (await client.open()).status == 303, "the stored document is newer than that in the cache"
+    count = len(client.server.requests)
+    assert (await client.open(redirect_uri=third)).status == 400
+    client.server.publish(headers=for_a_day, redirect_uris=[second, third])
+    assert (await client.open(redirect_uri=third)).status == 400, "the document is not older than five minutes"
+    clock.advance(timedelta(minutes=6))
+    assert (await client.open(redirect_uri=third)).status == 200
+    assert len(client.server.requests) == count + 2
+
+
+@pytest.mark.parametrize("changes", [{"n": "\u0000x"}, {"n": client_key("RS256").jwk["n"][:172]}, {"x": "AQ", "y": "AQ"}])
+async def test_a_document_with_weak_or_broken_keys_is_refused(client: ExternalParty, changes: dict[str, str]) -> None:
+    key = client_key("ES256" if "x" in changes else "RS256").jwk
+    client.server.publish(jwks={"keys": [{**key, **changes}]})
+    for _ in ("fetched", "cached"):
+        answer = await client.open()
+        assert answer.status == 400
+        assert "keys that are not allowed" in answer.text
 
 
 async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalParty, clock: FakeClock) -> None:

@@ -11,7 +11,6 @@ from entrypoints.http.base.context import app_context
 from entrypoints.http.base.request_record import RequestRecord
 from tests.federation.api.external.external import ExternalParty
 from tests.federation.api.relying import TOKEN, add_relying_party, sign_in_browser
-from tests.federation.api.resources.orders import error
 from tests.support.builders import make_edge, run_sql, sign_in
 
 CONSOLE: Final = "/app/organizations/acme"
@@ -72,8 +71,11 @@ async def test_a_refused_user_is_in_the_log_with_the_host(named: ExternalParty) 
     tenant = named.tenant
     await named.code()
     await run_sql(tenant.pool, "update api_resources set access_policy = 'assigned'")
-    assert error(await named.open()) == "access_denied"
-    assert error(await named.open(client_id=named.server.publish("/new"))) == "access_denied"
+    for address in (named.address, named.server.publish("/new")):
+        refused = await named.open(client_id=address)
+        assert refused.status == 403
+        assert "t have access to the API" in refused.text
+    assert [request.path for request in named.server.requests] == ["/client"], "nothing is fetched for this user"
     assert await sign_ins(named, tenant.path, tenant.token("admin")) == 2 * [(False, named.host)]
     await sign_in_browser(await add_relying_party(tenant, named.browser, "desk"), tenant.people["admin"], provider="password")
     page = (await named.browser.open(f"{CONSOLE}/sign-ins")).text
