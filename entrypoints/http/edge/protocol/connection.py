@@ -97,6 +97,17 @@ class RequestHeaders(Headers):
             ("Remote-Addr", peer[0] if peer else ""),
             *((name.decode("latin-1").title(), value.decode("latin-1")) for name, value in scope["headers"]),
         ]
+        self._values: dict[str, str] = {}
+        for name, value in self._list:
+            self._values.setdefault(name.lower(), value)
+
+    def get(self, key: str, default: Any = None, type: Any = None) -> Any:  # noqa: A002  (as in the base class)
+        # The base class compares the key with each header, and raises an error inside for one that is missing. A
+        # request looks several up, and never changes them.
+        value = self._values.get(key.lower())
+        if value is None or type is not None:
+            return default if value is None else super().get(key, default, type)
+        return value
 
 
 class LazyBodyConnection(TrioASGIHTTPConnection):
