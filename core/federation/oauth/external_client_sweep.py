@@ -18,6 +18,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Delete unused external clients, one in a transaction. Return their number, or None if another process holds the lease.
 
     A client is unused if it has no consent, no live session and no live code. A user who comes with it again stores it again.
+    Its sign-ins stay in the logs.
     """
 
     async def process(tx: Transaction, now: datetime) -> int:
@@ -28,7 +29,8 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         # Lock order: the organization, then the client. A code that is issued now waits for the lock on the client.
         await tx.organizations.lock(org_id)
         if await tx.external_clients.lock_unused(org_id, service_id, now - UNUSED_FOR, now):
-            await services.remove(tx, org_id, service_id, now)
+            # A client that comes back has the same id. A deletion of its sign-ins later would take its new ones, too.
+            await services.remove(tx, org_id, service_id, now, keeps_sign_ins=True)
         return 1
 
     return await process_in_batches(ports, holder, LEASE_NAME, LEASE, 1, {"clients": process})
