@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceType
@@ -60,6 +60,16 @@ class ClientDocumentsLimited(Limited):
 
 class ExternalGrantUnknown(GrantInvalid):
     """This code or token was not issued to the client with this address. Start a new sign-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedClient:
+    """A stored external client that is no longer used."""
+
+    org_id: UUID
+    id: UUID
+    client_uri: str
+    document_fetched_at: datetime
 
 
 def is_external(client_id: str | None) -> bool:
