@@ -9,6 +9,7 @@ security #external-clients).
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from core.applications.events import setting_changes
 from core.applications.model.client_names import client_host
 from core.applications.model.client_settings import ClientKeysInvalid
 from core.applications.model.services import Service
@@ -201,8 +202,13 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
         raise AccessDenied("The organization no longer admits this application.")
     if not set(api.scope) <= set(resource.external_scopes):
         raise AccessDenied("The organization no longer gives this application these scopes.")
-    if not is_stored.value and await tx.external_clients.save(service, api.id, ports.clock.now()):
+    if is_stored.value:
+        return
+    is_new, former = await tx.external_clients.save(service, api.id, ports.clock.now())
+    if is_new:
         tx.record(events.external_client_added(resource, service.client_uri, service.id))
+    if former is not None and (changes := setting_changes(former, service)):
+        tx.record(events.external_client_updated(resource, service.client_uri, service.id, changes))
 
 
 async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Service, ServiceContext, bool]:
