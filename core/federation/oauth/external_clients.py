@@ -50,7 +50,7 @@ from core.kernel.proofs import first_method_of
 from core.kernel.values import digest
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource, NoAccessToResource
-from core.programs.model.external_clients import admits
+from core.programs.model.client_policy import admits
 from ports import Ports
 from ports.storage import Reading, Transaction
 
