@@ -190,6 +190,12 @@ async def test_one_person_cannot_use_up_the_limit_of_an_organization_by_a_failin
     for _ in range(25):
         assert (await client.open()).status == 303, "the stored document counts"
     assert len(client.server.requests) == 11
+    async with client.tenant.ports.storage.autocommit() as statements:
+        while not await statements.rates.charge(f"organization {client.tenant.org}", (OF_ORGANIZATION,), clock.now()):
+            pass
+    clock.advance(timedelta(seconds=2))
+    assert (await client.open()).status == 303, "the limit of the organization refuses no user who has agreed"
+    clock.advance(timedelta(minutes=1))
     desk = await add_relying_party(client.tenant, FakeBrowser(app), "desk")
     await sign_in_browser(desk, await add_account(client.tenant.ports, "other@example.com"), provider="password", is_known=False)
     assert (await desk.browser.open(client.path(client_id=client.server.publish("/new")))).status == 200

@@ -92,10 +92,10 @@ class ExternalClients(Repository):
                 where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s for update),
             changed as (update services set
                 name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
-                jwks_uri = %(jwks_uri)s, uses_device_flow = %(uses_device_flow)s, document_fetched_at = %(document_fetched_at)s,
-                updated_at = %(now)s
+                jwks_uri = %(jwks_uri)s, client_authentication = %(client_authentication)s, uses_device_flow = %(uses_device_flow)s,
+                document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
                 where org_id = %(org_id)s and id = (select id from former))
-            table former""",
+             table former""",
             **STORED.values(service),
             now=now,
         )

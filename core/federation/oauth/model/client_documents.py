@@ -84,12 +84,7 @@ class ClientDocument:
 
         A change of either asks for consent again, and a change of the keys does not.
         """
-        return authentication_of(self.method, self.jwks_uri)
-
-
-def authentication_of(method: ClientMethod, jwks_uri: str | None) -> str:
-    """Return what a consent covers of a client's authentication, as text."""
-    return method.value if jwks_uri is None else f"{method.value} {host_of(jwks_uri)}"
+        return self.method.value if self.jwks_uri is None else f"{self.method.value} {host_of(self.jwks_uri)}"
 
 
 def is_address(client_id: str | None) -> bool:

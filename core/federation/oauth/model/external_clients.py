@@ -11,7 +11,7 @@ from core.applications.model.client_names import known_name
 from core.applications.model.services import Service, ServiceType
 from core.authentication.model.agreements import ClientFacts
 from core.federation.oauth.model.authorization import RedirectUriNotRegistered
-from core.federation.oauth.model.client_documents import ClientDocument, authentication_of, host_of, is_address
+from core.federation.oauth.model.client_documents import ClientDocument, host_of, is_address
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.federation.oauth.model.client_registration import is_sealed
 from core.kernel import uris
@@ -110,6 +110,7 @@ def to_service(document: ClientDocument, api: ApiResource, now: datetime) -> Ser
         jwks=document.jwks,
         jwks_uri=document.jwks_uri,
         document_fetched_at=document.fetched_at,
+        client_authentication=document.authentication,
         uses_device_flow=document.uses_device_flow,
     )
 
@@ -139,9 +140,8 @@ def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
     """Return what a consent covers of an external client, or None for a registered application."""
     if service.client_uri is None:
         return None
-    method = ClientMethod.PRIVATE_KEY_JWT if service.has_keys else ClientMethod.NONE
     registered = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
-    return ClientFacts(registered, authentication_of(method, service.jwks_uri))
+    return ClientFacts(registered, service.client_authentication or ClientMethod.NONE.value)
 
 
 def find_published(published: Sequence[str], redirect_uri: str) -> str | None:
