@@ -1,15 +1,15 @@
 """Constructors for the events of API resources, service accounts and their credentials."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
+from core.applications.model.client_names import client_label
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient
 from core.programs.model.credentials import Credential
-from core.programs.model.external_clients import client_label
 from core.programs.model.registration_tokens import RegistrationToken
 from core.programs.model.service_accounts import ServiceAccount, in_declared_order, scopes_in_order
 from core.tenancy.model.groups import Group
@@ -60,6 +60,17 @@ def external_client_added(resource: ApiResource, client_uri: str, service_id: UU
         resource,
         {**_resource_details(resource), "client": client_label(client_uri), "service_id": str(service_id)},
     )
+
+
+def external_client_updated(resource: ApiResource, client_uri: str, service_id: UUID, changes: Mapping[str, object]) -> Event:
+    """An external client has new metadata. The event contains the old and new value of each changed field."""
+    details = {"client": client_label(client_uri), "service_id": str(service_id), "changes": changes}
+    return _resource_event("external_client.updated", resource, {**_resource_details(resource), **details})
+
+
+def external_client_removed(org_id: UUID, client_uri: str, service_id: UUID) -> Event:
+    """An external client was removed, because no user has used it for a long time. `client` names it."""
+    return Event(EVENT_KINDS["external_client.removed"], str(service_id), org_id=org_id, details={"client": client_label(client_uri)})
 
 
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from uuid import UUID
 
+from core.applications.model.client_names import client_host
 from core.kernel.callers import OrganizationCaller
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.external_clients import ExternalClientPolicy, admits, check_policy, client_host
+from core.programs.model.external_clients import ExternalClientPolicy, admits, check_policy
 from ports import Ports
 
 

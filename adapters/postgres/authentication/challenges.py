@@ -154,7 +154,7 @@ class Flows(StoredFlows):
             return challenge, service_name, self._code(challenge.flow.id, code)
 
         sql = f"""
-            select {EMAIL.columns}, v.name, f.challenge_code from sign_in_flows f
+            select {EMAIL.columns}, coalesce(v.name, f.external_client), f.challenge_code from sign_in_flows f
             left join services v on v.id = f.service_id and v.org_id = f.org_id
             where f.challenge_id = %(id)s and {LIVE_EMAIL} and (f.service_id is null or v.id is not null)"""
         return await self._one(read, sql, id=challenge_id, now=now)

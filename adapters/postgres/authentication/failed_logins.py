@@ -20,12 +20,14 @@ from core.kernel.event_catalog import SIGN_IN_FAILED
 from ports.signals import Signal
 
 COLUMNS: Final = """
-    id, user_id, org_id, service_id, provider, success, reason, seen_by, address, agent, city, country, created_at, request_id,
-    blocked_seconds, attempts"""
+    id, user_id, org_id, service_id, external_client, provider, success, reason, seen_by, address, agent, city, country, created_at,
+    request_id, blocked_seconds, attempts"""
 # The id of a counted row is made of the values that it counts, so that the second attempt finds it.
 COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
-NETWORK_ID: Final = COUNTED_ID.format(seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text")
+NETWORK_ID: Final = COUNTED_ID.format(
+    seen_by="c.seen_by", rest="%(network)s::text, %(unnamed_provider)s::text, %(unnamed_reason)s::text, %(external_client)s::text"
+)
 REST_ID: Final = COUNTED_ID.format(seen_by="w.seen_by", rest="%(many)s::text")
 NAMED_IN_HOUR: Final = """
     (select from login_events l
@@ -76,7 +78,7 @@ RECORD_FAILURE: Final = f"""
         {NAMED_IN_HOUR.format(log="l.org_id is null and %(org_id)s::uuid is null")}),
     of_account as materialized (
         select f.* from account a cross join lateral (
-            select l.id, l.org_id, l.service_id, l.seen_by, l.reason, l.created_at from login_events l
+            select l.id, l.org_id, l.service_id, l.external_client, l.seen_by, l.reason, l.created_at from login_events l
             where l.user_id = a.id and not l.success and l.created_at > %(now)s::timestamptz - interval '1 hour'
             order by l.created_at desc limit %(most)s) f),
     wanted (user_id, seen_by, reason, attempts, id) as (
@@ -88,7 +90,7 @@ RECORD_FAILURE: Final = f"""
                 then %(id)s::uuid
             else (select f.id from of_account f
                 where f.service_id is not distinct from %(service_id)s and f.org_id is not distinct from %(org_id)s
-                  and f.seen_by = a.seen_by
+                  and f.external_client is not distinct from %(external_client)s and f.seen_by = a.seen_by
                 order by f.reason = a.reason desc, f.created_at desc limit 1) end
         from account a
         union all
@@ -108,7 +110,7 @@ RECORD_FAILURE: Final = f"""
         from wanted w cross join this_minute t),
     stored as (
         insert into login_events as t ({COLUMNS})
-        select p.id, p.user_id, %(org_id)s, %(service_id)s,
+        select p.id, p.user_id, %(org_id)s, %(service_id)s, case when not p.is_rest then %(external_client)s end,
                case when p.is_named then %(provider)s when p.is_rest then '' else %(unnamed_provider)s end, false,
                case when p.is_rest then %(many)s else p.reason end, p.seen_by,
                case when p.is_named then %(address)s when not p.is_rest then %(network)s end,
@@ -154,6 +156,7 @@ class FailedLogins(DeliveringRepository):
             user_id=failure.user_id,
             org_id=failure.org_id,
             service_id=failure.service_id,
+            external_client=failure.external_client,
             provider=failure.provider,
             reason=failure.reason,
             # Nothing that depends on the account.

@@ -110,7 +110,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
 
 
 def _record(email: LiteralString) -> Record[SignIn]:
-    return Record(SignIn, "l", email=email, service_name=LOGGED_NAME)
+    return Record(SignIn, "l", email=email, service_name=f"coalesce({LOGGED_NAME}, l.external_client)")
 
 
 IN_ORGANIZATION: Final = _record(EMAIL_IN_ORGANIZATION)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.applications.model import client_settings
+from core.applications.model.client_names import known_name
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.plans import Plan
 from core.applications.model.users import AccessSettings
@@ -139,7 +140,6 @@ class ServiceSettings(ClientSettings):
 
 
 SETTINGS: Final = (*(each.name for each in fields(ServiceSettings) if each.name != "connection_scopes"), *SCOPES)
-SELF_REGISTERED: Final = "Self-registered application"  # the name of a client that registered itself, in place of a host
 # New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
 SettingChanges: TypeAlias = Mapping[str, object]
 
@@ -164,11 +164,18 @@ class Service(ServiceSettings):
     client_uri: str | None = None  # the address of an external client, or None for a registered application
     registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
+    client_authentication: str | None = None  # of an external client: its method, and the host of its keys, as a consent covers them
+    uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
 
     @property
     def client_name(self) -> str:
         """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
         return self.client_uri or str(self.client_id)
+
+    @property
+    def known_name(self) -> str:
+        """The name that pages show without further words: that of the application, or the host of an external client."""
+        return self.name if self.client_uri is None else known_name(self.client_uri)
 
     @property
     def policy_application(self) -> PolicyApplication:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.model import ApplicationIds, Flow
+from core.authentication.flow.model import Flow, WaitingApplication
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import FailedLogin
@@ -56,7 +56,7 @@ async def record_failure(
     reason: LoginFailure,
     provider: str,
     user_id: UUID | None,
-    application: ApplicationIds = (None, None),
+    application: WaitingApplication | None = None,
     *,
     blocked_until: datetime | None = None,
 ) -> None:
@@ -65,7 +65,7 @@ async def record_failure(
     An attempt without an account takes the same work, so that the response takes equally long (security B-2).
     """
     ports.metrics.login_failed(reason)
-    org_id, service_id = application
+    org_id, service_id, external_client = application or WaitingApplication()
     failure = FailedLogin(
         id=new_id(),
         user_id=user_id,
@@ -74,6 +74,7 @@ async def record_failure(
         at=ports.clock.now(),
         org_id=org_id,
         service_id=service_id,
+        external_client=external_client,
         address=caller.address,
         agent=caller.agent,
         location=ports.geoip.locate(caller.address),

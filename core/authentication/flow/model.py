@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -20,7 +20,6 @@ from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, new_id
 
 T = TypeVar("T")
-ApplicationIds = tuple[UUID | None, UUID | None]  # an organization and its application, or None for the platform itself
 
 FLOW_TTL: Final = timedelta(hours=24)  # of a browser, after the last step that was stored
 CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
@@ -29,6 +28,14 @@ MAX_OPEN: Final = 20  # flows of one browser; the oldest goes
 
 class FlowEnded(Invalid):
     """This sign-in is no longer open: it is finished, took too long, belongs to another browser, or the application does not accept it."""
+
+
+class WaitingApplication(NamedTuple):
+    """The application that a sign-in is for. All are None for the platform itself."""
+
+    org_id: UUID | None = None
+    service_id: UUID | None = None  # None for an external client that may not be stored yet
+    external_client: str | None = None  # its host, or that it registered itself; None for an application of the organization
 
 
 class FlowTarget(StrEnum):
@@ -56,6 +63,7 @@ class Flow:
     secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret by which others name it
     org_id: UUID | None = None
     service_id: UUID | None = None  # the application that waits, or None for the platform itself
+    external_client: str | None = None  # that waits, as `WaitingApplication` has it
     wants_fresh: bool = False  # an identity provider must authenticate the user again
     keeps_trust: bool = True  # a trusted device skips the second factor
     first_session_id: UUID | None = None  # the session of the browser when the flow began: never fresh
@@ -73,9 +81,11 @@ class Flow:
     service: ServiceContext | None = None  # of the session that the flow starts, for an API client
 
     @property
-    def application(self) -> ApplicationIds:
-        """The organization and the application that the sign-in is for."""
-        return (self.org_id, self.service_id) if self.service is None else (self.service.org_id, self.service.id)
+    def application(self) -> WaitingApplication:
+        """The application that the sign-in is for."""
+        if self.service is not None:
+            return WaitingApplication(self.service.org_id, self.service.id)
+        return WaitingApplication(self.org_id, self.service_id, self.external_client)
 
     @property
     def in_browser(self) -> bool:

@@ -102,7 +102,7 @@ async def _complete(
         device, policy = await facts.load(account.id)
         proofs = _with(flow, proved, now)
         admission = judge_sign_in(ports, policy, proofs, device, now)
-        admission = await hide_from_strangers(tx, admission, flow.application, account.id, now)
+        admission = await hide_from_strangers(tx, admission, flow.application[:2], account.id, now)
         step = next_step(
             Facts(
                 needs=Needs(keeps_trust=flow.keeps_trust and not admission.asks_all_factors),
@@ -128,7 +128,7 @@ async def _complete(
             in_browser=flow.in_browser,
             device=device,
             trusts_device=proved.trusts_device,
-            for_application=flow.service_id is not None,
+            for_application=flow.service_id is not None or flow.external_client is not None,
             ends_by=None if flow.service is None else admission.ends_by(now),
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
@@ -168,7 +168,7 @@ class _FactsOfAccount:
 
 def _load_policy(tx: Transaction, flow: Flow, user_id: UUID) -> Deferred[PolicySubject] | None:
     """Return the sign-in policy of the application that the flow is for, available after the next statement, or None without one."""
-    org_id, service_id = flow.application
+    org_id, service_id, _ = flow.application
     if org_id is None or (flow.service is not None and not flow.service.has_sign_in_policy):
         return None
     return tx.policy_passes.load_deferred(org_id, service_id, user_id)

@@ -164,8 +164,7 @@ async def _record(
 ) -> None:
     ports.metrics.passkey_ceremony(ceremony, reason)
     user_id = None if known is None else known.account.id
-    application = (None, None) if flow is None else flow.application
-    await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, application)
+    await record_failure(ports, caller, LoginFailure.PASSKEY, Method.PASSKEY, user_id, None if flow is None else flow.application)
 
 
 async def _report(ports: Ports, caller: Caller, known: KnownPasskey, reason: PasskeyReason, now: datetime) -> None:

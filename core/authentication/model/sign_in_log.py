@@ -61,6 +61,7 @@ class FailedLogin:
     at: datetime
     org_id: UUID | None = None  # of the application that waits, or None for the platform itself
     service_id: UUID | None = None
+    external_client: str | None = None  # its host, or that it registered itself
     address: str | None = None
     agent: str | None = None
     location: Location | None = None

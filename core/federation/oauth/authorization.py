@@ -18,7 +18,7 @@ from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
@@ -148,7 +148,7 @@ async def exchange_code(
     try:
         return await _redeem(ports, caller, client, digest(code), redirect_uri, verifier, requested, key)
     except AuthorizationCodeInvalid:
-        application = (None, None) if client.context is None else (client.context.org_id, client.context.id)
+        application = None if client.context is None else WaitingApplication(client.context.org_id, client.context.id)
         await record_failure(ports, caller, LoginFailure.AUTHORIZATION_CODE, "", None, application)
         raise
 

@@ -19,6 +19,7 @@ from core.accounts.own_account import lock_own_account
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.methods import record_failure
+from core.authentication.flow.model import WaitingApplication
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn, failure_of
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes
@@ -81,7 +82,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
-        if context.is_code_flow_only:
+        # No redirect URI shows whose device this is, so the metadata of an external client must list the grant.
+        if context.is_code_flow_only or (context.client_uri is not None and not service.uses_device_flow):
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
     needs_pkce = context.client_uri is not None
@@ -169,10 +171,11 @@ async def redeem(
             is_authenticated=client is not None and client.authenticated,
         ) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
+    application = WaitingApplication(poll.service.org_id, poll.service.id)
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)
     except DeviceCodeInvalid:
-        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", None, (poll.service.org_id, poll.service.id))
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", None, application)
         raise
     oauth.require_granted(ports, poll.openid or NO_GRANT, requested)
     key = dpop.bind(proof, is_required=poll.service.dpop_bound_access_tokens, binds_refresh_token=True)
@@ -191,7 +194,7 @@ async def redeem(
     except NotFound:  # the service or its organization was deleted
         raise DeviceCodeInvalid from None
     except DeviceCodeDenied:
-        await record_failure(ports, person, LoginFailure.DEVICE_CODE, "", person.user_id, (poll.service.org_id, poll.service.id))
+        await record_failure(ports, person, LoginFailure.DEVICE_CODE, "", person.user_id, application)
         raise
     return issue_first_tokens(ports, signed_in, requested.scope)
 
@@ -293,7 +296,8 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     for key in (address_key, account_key):
         await attempt_limits.uncount(ports, SecretKind.USER_CODE, key)
     if request.is_locked or request.status is not DeviceRequestStatus.PENDING:
-        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, (request.org_id, request.service_id))
+        application = WaitingApplication(request.org_id, request.service_id)
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, application)
         raise UserCodeUnknown
     if request.expires_at <= now:
         raise DeviceCodeExpired
@@ -316,15 +320,16 @@ async def decide(ports: Ports, caller: Person, user_code: str, decision: DeviceD
     if decision is DeviceDecision.APPROVE:
         require_mfa(caller)
     request = await find_request(ports, caller, user_code, network)
+    application = WaitingApplication(request.org_id, request.service_id)
     try:
         await _store_decision(ports, caller, request, digest(normalize_user_code(user_code) or ""), decision)
     except NotFound:  # the service or its organization was deleted
         raise UserCodeUnknown from None
     except (BlockedByDirectory, NoAccessToService, NoAccessToResource) as refusal:
-        await record_failure(ports, caller, failure_of(refusal), "", caller.user_id, (request.org_id, request.service_id))
+        await record_failure(ports, caller, failure_of(refusal), "", caller.user_id, application)
         raise
     if decision is DeviceDecision.DENY:
-        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, (request.org_id, request.service_id))
+        await record_failure(ports, caller, LoginFailure.DEVICE_CODE, "", caller.user_id, application)
     return request
 
 

@@ -5,13 +5,13 @@ from typing import Any
 from uuid import UUID
 
 from core.applications.events import service_details
+from core.applications.model.client_names import client_label
 from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.programs.model.api_resources import ApiResource
-from core.programs.model.external_clients import client_label
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, WaitingApplication
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure, failure_of
 from core.authentication.model.policy import PolicyPath
@@ -168,7 +168,7 @@ async def _respond_with_assertion(
         if reason is LoginFailure.ACCESS:
             async with ports.storage.reading() as read:
                 reason = failure_of(await find_refusal(read, service.org_id, visitor.user_id))
-        await record_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, (service.org_id, service.id))
+        await record_failure(ports, visitor, reason, LOGIN_PROVIDER, visitor.user_id, WaitingApplication(service.org_id, service.id))
         raise
     response = SamlResponse(
         id=saml_messages.new_message_id(), in_response_to=sign_on.request_id, issued_at=now, assertion=recorded.after_commit()

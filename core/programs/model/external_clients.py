@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from core.kernel import uris
+from core.applications.model.client_names import client_host
 from core.kernel.errors import Invalid
 
-LABEL_LENGTH: Final = 64  # of the start of a sealed client id: its random part is in it
 MAX_CLIENT_HOSTS: Final = 50  # of an API resource
 
 
@@ -76,17 +75,6 @@ def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
     if host is None:
         return policy.registration
     return policy.admit is ClientAdmission.ANY or host in policy.hosts
-
-
-def client_host(address: str) -> str | None:
-    """Return the host of a client's address in A-labels and lower case, with a port other than 443, or None if it is not https."""
-    start = uris.start_of(address)
-    return start.removeprefix("https://").removesuffix("/") if start and start.startswith("https://") else None
-
-
-def client_label(client_uri: str) -> str:
-    """Return the text that events name a client by: its address, or the start of the client id of a client that registered itself."""
-    return client_uri if client_host(client_uri) else f"{client_uri[:LABEL_LENGTH]}..."
 
 
 def check_policy(policy: ExternalClientPolicy, scope_names: Collection[str]) -> ExternalClientPolicy:

@@ -3,7 +3,7 @@
 import os
 
 from authlib.integrations.starlette_client import OAuth, OAuthError
-from httpx2 import HTTPStatusError  # which Authlib prefers where it is installed
+from httpx2 import HTTPStatusError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.sessions import SessionMiddleware

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.applications.model.client_names import client_host
 from core.programs.model.external_clients import (
     MAX_CLIENT_HOSTS,
     ClientAdmission,
@@ -14,7 +15,6 @@ from core.programs.model.external_clients import (
     TooManyClientHosts,
     admits,
     check_policy,
-    client_host,
 )
 
 LISTED = ExternalClientPolicy(admit=ClientAdmission.LISTED, hosts=("claude.ai",))

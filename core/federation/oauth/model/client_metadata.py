@@ -12,12 +12,13 @@ from core.applications.model import client_settings
 from core.applications.model.client_settings import Jwk
 from core.kernel import uris
 from core.kernel.errors import Refusal
-from core.kernel.outbound import KeyPortNotAllowed
+from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.policy import Policy
 from core.kernel.values import is_printable, is_visible
 
 MAX_NAME_LENGTH: Final = 100
 MAX_REDIRECT_URIS: Final = 50
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 NATIVE: Final = "native"  # a value of application_type (OpenID Connect Dynamic Client Registration section 2)
 
 
@@ -43,6 +44,7 @@ class ClientMetadata:
     name: str
     redirect_uris: tuple[str, ...]
     is_native: bool  # a program on the user's device
+    uses_device_flow: bool
 
 
 def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
@@ -56,6 +58,7 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
         name=_parse_name(members.get("client_name")),
         redirect_uris=redirect_uris,
         is_native=is_local or members.get("application_type") == NATIVE,
+        uses_device_flow=DEVICE_CODE in (grants or ()),
     )
 
 
@@ -72,6 +75,8 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
     """Return the redirect URIs. Those of native applications can have a private-use scheme, or http on the loopback interface."""
     if not isinstance(values, list) or not 0 < len(values) <= MAX_REDIRECT_URIS or not all(isinstance(uri, str) for uri in values):
         raise RedirectUriFlaw(f"does not have 1 to {MAX_REDIRECT_URIS} redirect_uris")
+    if any(len(uri) > LONGEST_URL for uri in values):
+        raise RedirectUriFlaw(f"has a redirect URI with more than {LONGEST_URL} characters")  # no request could carry it
     if any(uris.native_flaw(uri) for uri in values):
         raise RedirectUriFlaw("has a redirect URI that is not allowed")
     return tuple(dict.fromkeys(values))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from core.applications.model.client_names import known_name
 from core.authentication.model.openid import Scope
-from core.federation.oauth.model.external_clients import known_name
 from core.kernel.errors import NotFound
 from core.programs.model.api_resources import ResourceAccess
 

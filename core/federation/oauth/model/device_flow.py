@@ -7,13 +7,13 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.applications.model.client_names import client_host
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
 from core.kernel.proofs import Proofs
 from core.programs.model.api_resources import ResourceAccess
-from core.programs.model.external_clients import client_host
 
 VERIFY_PATH: Final = "/auth/device/verify"
 CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code

@@ -144,7 +144,7 @@ async def link_page() -> Response:
         token=token,
         email=link.challenge.email,
         origin=_origin_fields(link),
-        service=service.name if service else None,
+        service=service.known_name if service else None,
         design=options.design,
         sign_in=path_of(own, "/sign-in"),
     )

@@ -118,7 +118,7 @@ async def _verify_by_form(user: Visitor) -> Response:
         render(
             "federation/device_done.html",
             approved=is_approved,
-            service=device.client_host or device.service,
+            service=device.service if device.client_uri is None else None,
             organization=device.organization,
         )
     )

@@ -96,7 +96,7 @@ async def ended_page(flow_id: str | None) -> Response:
         is_signed_in=await visitor_with_mfa() is not None,
         has_cookies=cookies.device_cookie() is not None,
         start=start or HOME_PATH,
-        service=service.name if service and start else None,
+        service=service.known_name if service and start else None,
     )
     return page_response(page)
 
@@ -228,9 +228,9 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "is_folded": options.is_folded,
         "requires_passkey": options.destination.required is Strength.PHISHING_RESISTANT,
         "folded_providers": _providers(options.folded_providers, flow),
-        "service": service.name if service else None,
+        "service": service.known_name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,
-        "organization_name": options.design.organization_name if options.design else None,
+        "organization_name": options.design.organization_name if options.design and service and service.client_uri is None else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,
         "offers_sign_up": options.destination.offers_sign_up,

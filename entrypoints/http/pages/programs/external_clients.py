@@ -5,6 +5,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.applications.model.client_names import client_host
 from core.federation.oauth import external_grants
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.kernel.roles import Capability
@@ -13,7 +14,7 @@ from core.programs import api_resources, external_clients
 from core.programs.model import external_clients as model
 from core.programs.model.api_resources import ApiResource
 from core.programs.model.client_presets import PRESETS
-from core.programs.model.external_clients import ClientAdmission, client_host
+from core.programs.model.external_clients import ClientAdmission
 from entrypoints.http.api.programs.external_clients import ExternalClientsRequest, to_policy
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports

@@ -58,11 +58,12 @@ async def test_a_stored_client_runs_on_a_device(client: ExternalParty, other_bro
     device = await begin(client, other_browser, scope=f"{READ} {WRITE}")
     assert error(await device.poll()) == "authorization_pending"
     page = await device.open()
-    for text in (f"at <strong><bdi>{client.host}</bdi></strong> that calls itself “<bdi>Assistant</bdi>”", "Read your orders"):
+    for text in (f"runs an application of <strong><bdi>{client.host}</bdi></strong> called “<bdi>Assistant</bdi>”", "Read your orders"):
         assert text in page.text, text
     assert "Change your orders" not in page.text
     done = await device.decide()
-    assert f"<bdi>{client.host}</bdi>" in done.text
+    assert "it can act at <bdi>Acme</bdi> as you" in done.text
+    assert "Assistant" not in done.text
     assert error(await device.poll(code_verifier="another-verifier-that-this-program-does-not-know-01")) == "invalid_grant"
     answer = await device.poll()
     assert answer.status == 200, answer.text
@@ -126,7 +127,7 @@ async def test_a_denied_device_and_one_of_a_suspended_organization_get_nothing(
     client: ExternalParty, other_browser: FakeBrowser, user: Account
 ) -> None:
     denied, device = await begin(client, other_browser), await begin(client, other_browser)
-    assert f"<bdi>{client.host}</bdi>" in (await denied.decide("deny")).text
+    assert "has no access to <bdi>Acme</bdi>" in (await denied.decide("deny")).text
     assert error(await denied.poll()) == "access_denied"
     await device.decide()
     await run_sql(client.tenant.pool, "update organizations set status = 'suspended' where id = %s", client.tenant.org)

@@ -93,8 +93,16 @@ async def test_metadata_that_are_not_valid_are_refused_by_their_error(
     assert error(answer) == (400, code), answer.text
 
 
-async def test_metadata_that_are_too_long_to_seal_are_refused(open_client: ExternalParty) -> None:
-    """Compression makes similar addresses short, and random ones not."""
+async def test_metadata_that_no_request_could_carry_are_refused(open_client: ExternalParty) -> None:
+    """Compression makes similar addresses short, and random ones not. Requests take up to 2,048 characters in a parameter."""
+    start = open_client.redirect_uri
+    longest = f"{start}/{'x' * (2047 - len(start))}"
+    answer = await open_client.register(redirect_uris=[longest])
+    assert answer.status == 201, answer.text
+    assert (await open_client.open(client_id=answer.json["client_id"], redirect_uri=longest)).status == 403, "it is understood"
+    answer = await open_client.register(redirect_uris=[start, f"{longest}x"])
+    assert error(answer) == (400, "invalid_redirect_uri")
+    assert "more than 2048 characters" in answer.json["error_description"]
     similar = [f"https://client.example/callback/{number}" for number in range(50)]
     answer = await open_client.register(redirect_uris=similar)
     assert answer.status == 201, answer.text
@@ -213,6 +221,9 @@ async def test_only_a_stored_client_pushes_requests_and_runs_on_a_device(registe
         assert error(await registered.post(path, **fields)) == (401, "invalid_client")
     await registered.code()
     assert (await registered.post("/auth/par", **pushed)).status == 201
+    assert error(await registered.post("/auth/device/code", **device)) == (400, "unauthorized_client"), "it did not register this grant"
+    await registered.become_registered(grant_types=["authorization_code", DEVICE_CODE])
+    await registered.code()
     codes = await registered.post("/auth/device/code", **device)
     assert codes.status == 200, codes.text
     poll = await registered.post("/auth/token", grant_type=DEVICE_CODE, device_code=codes.json["device_code"], code_verifier=VERIFIER)

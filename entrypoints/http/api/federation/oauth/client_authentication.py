@@ -8,6 +8,7 @@ from urllib.parse import unquote_plus
 from pydantic import Field
 from quart import request
 
+from core.applications.model.client_names import client_label
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient, client_id_text
 from core.kernel.errors import ClientInvalid, Invalid, Limited
@@ -97,8 +98,10 @@ async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, .
 
 
 def _record(client: OAuthClient) -> None:
-    request_record().caller = client_id_text(client)
-    request_record().organization = client.context.org_slug if client.context else None
+    context = client.context
+    client_uri = None if context is None else context.client_uri
+    request_record().caller = client_id_text(client) if client_uri is None else client_label(client_uri)
+    request_record().organization = None if context is None else context.org_slug
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:
