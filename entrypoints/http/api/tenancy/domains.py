@@ -71,7 +71,10 @@ def domain_of_path(text: str) -> Domain:
 @routes.get(PATH)
 @member(Capability.INTEGRATIONS_MANAGE)
 async def list_domains(org_slug: str) -> DomainListResponse:
-    """List the domains of the organization, verified or not."""
+    """List the domains of the organization.
+
+    A domain has no effect until it is verified.
+    """
     return DomainListResponse(domains=[_to_response(claim) for claim in await domains.list_own(ports(), acting())])
 
 
