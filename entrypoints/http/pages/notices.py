@@ -123,6 +123,7 @@ NOTICES: Final = {
     "resource-deleted": "API resource deleted.",
     "external-grant-ended": "Access ended.",
     "external-clients-saved": "External clients saved.",
+    "external-clients-off": "External clients saved. They are off: none can ask for this API.",
     "resource-client-saved": "Application saved.",
     "service-account-created": "Service account created. Create a credential for it.",
     "service-account-saved": "Service account saved.",

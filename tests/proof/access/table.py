@@ -984,7 +984,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"PATCH {RESOURCE}": Request({"name": "A New Name", "scopes": [{"name": "a", "description": "Does a."}]}),
     f"PUT {RESOURCE}/access": Request({"policy": "members"}),
-    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"]}),
+    f"PUT {RESOURCE}/external-clients": Request({"admit": "listed", "hosts": ["claude.ai"], "access": "members"}),
     f"DELETE {RESOURCE}/external-clients/grants/<user_id>/<client_id>": Request(things=OF_EXTERNAL_CLIENT),
     f"POST {RESOURCE}/assignments": Request({"email": "{own_email}"}),
     f"DELETE {RESOURCE}/assignments/<user_id>": Request(things={"user_id": "{end_user_id}"}),
@@ -1406,7 +1406,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
-    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "preset:claude": "yes"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(
+        form={**OF_THE_SESSION, "admit": "listed", "access": "members", "preset:claude": "yes"}
+    ),
     f"POST {RESOURCE_PAGES}/<resource_id>/external-clients/grants/<user_id>/<client_id>/end": Request(
         form=OF_THE_SESSION, things=OF_EXTERNAL_CLIENT
     ),
