@@ -110,7 +110,7 @@ async def find_step(
         grant, agreement, before = await _grant(ports, visitor, waiting)
         facts = replace(facts, agreement=agreement)
         step = next_step(facts)
-        if step is Step.CONSENT and waiting.document_failure is not None:
+        if step is Step.CONSENT and waiting.document_failure is not None and not _is_covered(before, grant, waiting):
             raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
             raise AccessDenied
@@ -150,6 +150,11 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
         method = proofs.first_method_of(visitor.browser.proofs) or ""
         await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
+
+
+def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting: WaitingRequest) -> bool:
+    """Return whether the user has agreed to all of the grant. A redirect URI on the user's device asks all the same."""
+    return agreement is not None and grant is not None and agreement.covers(grant, waiting.client_facts)
 
 
 async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents, Agreement | None]:

@@ -22,6 +22,7 @@ from core.federation.oauth.model.authorization import (
     ResponseMode,
     refusal_response,
 )
+from core.federation.oauth.model.external_clients import is_external
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.federation.upstream import trips
@@ -107,6 +108,8 @@ async def authorize() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
+        if is_external(request_of_application.client_id):
+            require_tab(or_frame=True)  # a page that is loaded ahead must not make us fetch
         try:
             waiting = await requests.check(ports(), request_of_application, app_context().base_url, user)
             return await _answer(waiting, user, request.args.get("provider"), browser)

@@ -14,12 +14,14 @@ from tests.support.builders import run_sql
 
 async def test_a_client_is_removed_after_90_days_without_use(client: ExternalParty, user: Account, clock: FakeClock) -> None:
     """A live session keeps it, and a sign-in in this time. Its consents end. Its sign-ins stay in the logs, also after two removals."""
-    ports, holder = client.tenant.ports, new_id()
+    ports, holder, others = client.tenant.ports, new_id(), [client.server.publish(f"/other/{number}") for number in range(2)]
     await client.tokens()
+    for address in others:
+        await client.code(client_id=address)
     clock.advance(timedelta(days=91))
     year = timedelta(days=365)
     await run_sql(client.tenant.pool, "update sessions set expires_at = expires_at + %s, ends_at = ends_at + %s", year, year)
-    assert await external_client_sweep.sweep(ports, holder) == {}, "a session is live"
+    assert await external_client_sweep.sweep(ports, holder) == {"clients": 2}, "the session of the oldest one is live"
     await run_sql(client.tenant.pool, "update sessions set ended_at = now() where service_id is not null")
     await run_sql(
         client.tenant.pool, "update login_events set created_at = %s where service_id is not null", clock.now() - timedelta(days=89)
@@ -40,5 +42,7 @@ async def test_a_client_is_removed_after_90_days_without_use(client: ExternalPar
     async with ports.storage.reading() as read:
         log = await read.sign_in_log.page(client.tenant.org, SignInFilter(), Page(1, 50))
         recent = await read.analytics.recent(client.tenant.org, None, 50)
+    removed = await run_sql(client.tenant.pool, "select details ->> 'client' from audit_log where action = 'external_client.removed'")
+    assert sorted(removed) == sorted([(each,) for each in (*others, client.address, client.address)])
     for listed in (log.items, recent):
         assert [each.service_name for each in listed if each.service_id] == 2 * [client.host]
