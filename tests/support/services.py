@@ -194,7 +194,7 @@ async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> N
         pool,
         """
         insert into domains (org_id, domain, challenge, verified_at, created_at) values (%s, %s, %s, now(), now())
-        on conflict (org_id) do update set domain = excluded.domain, verified_at = excluded.verified_at""",
+        on conflict (org_id, domain) do update set verified_at = excluded.verified_at""",
         org,
         domain,
         str(new_id()),
