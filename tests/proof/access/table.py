@@ -1401,7 +1401,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE_PAGES}/<resource_id>": Request(form={**OF_THE_SESSION, "name": "A New Name", "token_seconds": "60"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/delete": Request(form={**OF_THE_SESSION, "confirmation": "{resource_name}"}),
     f"POST {RESOURCE_PAGES}/<resource_id>/access": Request(form={**OF_THE_SESSION, "policy": "members"}),
-    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(form={**OF_THE_SESSION, "admit": "listed", "access": "members", "preset:claude": "yes"}),
+    f"POST {RESOURCE_PAGES}/<resource_id>/external-clients": Request(
+        form={**OF_THE_SESSION, "admit": "listed", "access": "members", "preset:claude": "yes"}
+    ),
     f"POST {RESOURCE_PAGES}/<resource_id>/external-clients/grants/<user_id>/<client_id>/end": Request(
         form=OF_THE_SESSION, things=OF_EXTERNAL_CLIENT
     ),
