@@ -63,7 +63,7 @@ def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
     sealed = ports.vault.seal(client_registration.to_payload(registration.metadata, now), _context(ports))
     client_id = PREFIX + urlsafe_b64encode(sealed).rstrip(b"=").decode()
     if len(client_id) > MAX_LENGTH:
-        raise RegistrationInvalid("is too long. Register fewer or shorter redirect_uris")
+        raise RegistrationInvalid("is too long", "Register fewer or shorter redirect_uris.")
     return RegisteredClient(client_id=client_id, registration=registration, registered_at=now)
 
 

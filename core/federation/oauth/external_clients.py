@@ -28,6 +28,7 @@ from core.federation.oauth.model.client_documents import (
     ClientDocumentUnavailable,
     host_of,
 )
+from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import TOKEN_PATH, ClientCredentials
 from core.federation.oauth.model.external_clients import (
@@ -140,7 +141,7 @@ def _checked(ports: Ports, service: Service) -> Service:
     try:
         ports.client_assertions.check_keys(service.jwks or ())
     except ClientKeysInvalid:
-        raise ClientDocumentUnavailable(service.known_name, "has keys that are not allowed") from None
+        raise ClientDocumentUnavailable(service.known_name, f"has keys that are not allowed: {KEY_RULES}") from None
     return service
 
 
