@@ -267,7 +267,7 @@ PLACES_OF_TOKENS: Final = (
 )
 TOKENS: Final = (
     *("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token"),
-    *("external_access_token", "external_refresh_token"),
+    *("external_access_token", "external_refresh_token", "registered_refresh_token"),
 )
 
 
