@@ -64,6 +64,20 @@ class ExternalGrantUnknown(GrantInvalid):
 
 
 @dataclass(frozen=True, slots=True)
+class IdentifiedClient:
+    """A stored external client in a request without a page.
+
+    Its code or token, or the consent of a user, is live if `is_live`. The API resource of the request decides about the audience of
+    its assertions.
+    """
+
+    service: Service
+    context: ServiceContext
+    is_live: bool
+    accepts_token_endpoint: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UnusedClient:
     """A stored external client that is no longer used."""
 
