@@ -41,9 +41,11 @@ class HttpClientDocuments:
         self._documents.move_to_end(address)
         return document
 
-    async def fetch(self, address: str) -> ClientDocument:
+    async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
         async with self._turn_of(host_of(address)):
-            return self.cached(address) or await self._request(address)
+            cached = self.cached(address)
+            is_late = cached is not None and (since is None or cached.fetched_at > since)
+            return cached if cached is not None and is_late else await self._request(address)
 
     @asynccontextmanager
     async def _turn_of(self, host: str) -> AsyncIterator[None]:

@@ -248,6 +248,8 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
             "{actor} was the first to give {client} access to {target}",
             "{actor} was the first to give an external client access to {target}",
         ),
+        "external_client.updated": ("The metadata of {client} changed", "The metadata of an external client changed"),
+        "external_client.removed": ("{client} was removed after a long time without use", "An unused external client was removed"),
         "api_resource.client.updated": ("{actor} changed the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.client.removed": ("{actor} ended the access of {service_name} to {target}", _CHANGED_RESOURCE),
         "api_resource.service_account.updated": ("{actor} changed the access of {service_account_name} to {target}", _CHANGED_RESOURCE),

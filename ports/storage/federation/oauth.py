@@ -13,6 +13,7 @@ from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.external_clients import UnusedClient
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
@@ -162,6 +163,9 @@ class ExternalGrants(ExternalGrantsRead, Protocol):
 class ExternalClientsRead(Protocol):
     """External clients that users have agreed to. Each is an application of the organization of its API resource."""
 
+    async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
+        """Return whether this user may use the API resource, and the client with this id if it is stored."""
+
     async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
         """Return the client with this address that got this code or refresh token, and whether that is live.
 
@@ -181,22 +185,23 @@ class ExternalClientsRead(Protocol):
 class ExternalClients(ExternalClientsRead, Protocol):
     """Write access to external clients. Callers of `save` lock the API resource first."""
 
-    async def find_unused(self, before: datetime, now: datetime) -> tuple[UUID, UUID] | None:
-        """Return organization and id of a client without consents, if its document was last fetched before that time.
+    async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
+        """Return the next client with a document that was fetched before that time, without later sign-ins, live sessions and live codes.
 
-        It has no live session and no live code.
+        The oldest document comes first, and clients up to `last` are left out.
         """
 
-    async def lock_unused(self, org_id: UUID, service_id: UUID, before: datetime, now: datetime) -> bool:
-        """Lock the client if that is still so. The organization is locked."""
+    async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
+        """Lock the client if it is still unused. The organization is locked."""
 
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
         """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
 
-    async def save(self, service: Service, resource_id: UUID, now: datetime) -> bool:
+    async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
 
-        Return whether it could not ask for it before. Of several parallel calls, one returns True.
+        Return whether it could not ask for it before, and the client with the replaced document, if there was one. Of several
+        parallel calls, one returns each.
         """
 
 

@@ -69,6 +69,7 @@ class ClientDocument:
     method: ClientMethod
     fetched_at: datetime
     is_native: bool = False  # a program on the user's device
+    uses_device_flow: bool = False
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
 
@@ -83,12 +84,7 @@ class ClientDocument:
 
         A change of either asks for consent again, and a change of the keys does not.
         """
-        return authentication_of(self.method, self.jwks_uri)
-
-
-def authentication_of(method: ClientMethod, jwks_uri: str | None) -> str:
-    """Return what a consent covers of a client's authentication, as text."""
-    return method.value if jwks_uri is None else f"{method.value} {host_of(jwks_uri)}"
+        return self.method.value if self.jwks_uri is None else f"{self.method.value} {host_of(self.jwks_uri)}"
 
 
 def is_address(client_id: str | None) -> bool:
@@ -157,6 +153,7 @@ def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now
         method=method,
         fetched_at=now,
         is_native=metadata.is_native,
+        uses_device_flow=metadata.uses_device_flow,
         jwks=jwks if uses_keys else None,
         jwks_uri=jwks_uri if uses_keys else None,
     )

@@ -18,6 +18,7 @@ from core.kernel.values import is_printable, is_visible
 
 MAX_NAME_LENGTH: Final = 100
 MAX_REDIRECT_URIS: Final = 50
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 NATIVE: Final = "native"  # a value of application_type (OpenID Connect Dynamic Client Registration section 2)
 
 
@@ -43,6 +44,7 @@ class ClientMetadata:
     name: str
     redirect_uris: tuple[str, ...]
     is_native: bool  # a program on the user's device
+    uses_device_flow: bool
 
 
 def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
@@ -56,6 +58,7 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
         name=_parse_name(members.get("client_name")),
         redirect_uris=redirect_uris,
         is_native=is_local or members.get("application_type") == NATIVE,
+        uses_device_flow=DEVICE_CODE in (grants or ()),
     )
 
 

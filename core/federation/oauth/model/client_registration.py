@@ -16,6 +16,7 @@ from core.applications.model.client_settings import Jwk
 from core.applications.model.services import ServiceType, SettingChanges
 from core.federation.oauth.model.client_documents import ClientDocument
 from core.federation.oauth.model.client_metadata import (
+    DEVICE_CODE,
     NATIVE,
     ClientMetadata,
     ClientMethod,
@@ -33,7 +34,6 @@ REGISTER_PATH: Final = "/auth/register"
 PREFIX: Final = "registered:"  # of a sealed client id: no UUID and no address starts with it
 MAX_LENGTH: Final = 2_000  # of a sealed client id
 VALID_FOR: Final = timedelta(hours=24)  # until a first consent stores the client
-DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
 GRANT_TYPES: Final = ("authorization_code", "refresh_token", DEVICE_CODE)  # that an external client can have
 WEB: Final = "web"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
@@ -181,7 +181,8 @@ def has_sealed_form(client_id: str) -> bool:
 
 def to_payload(metadata: ClientMetadata, issued_at: datetime) -> bytes:
     """Return the metadata in the short form that is sealed."""
-    fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, "a": int(metadata.is_native)}
+    flags = {"a": int(metadata.is_native), "d": int(metadata.uses_device_flow)}
+    fields = {"t": int(issued_at.timestamp()), "n": metadata.name, "r": metadata.redirect_uris, **flags}
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     packer = zlib.compressobj(9, zlib.DEFLATED, _RAW)
     return packer.compress(text) + packer.flush()
@@ -198,5 +199,6 @@ def from_payload(client_id: str, payload: bytes) -> ClientDocument | None:
             method=ClientMethod.NONE,
             fetched_at=datetime.fromtimestamp(fields["t"], UTC),
             is_native=bool(fields["a"]),
+            uses_device_flow=bool(fields["d"]),
         )
     return None

@@ -17,10 +17,10 @@ from tests.support.services import enroll_user, service_context
 
 ADD = """
     with client as (
-        insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, client_uri, jwks_uri, document_fetched_at,
-                              created_at, updated_at)
+        insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, client_uri, jwks_uri, client_authentication,
+                              document_fetched_at, created_at, updated_at)
         values (%(id)s, %(org)s, %(slug)s, %(name)s, 'web', %(id)s, array[%(site)s || '/callback'], %(site)s || '/client',
-                %(site)s || '/keys', now(), now(), now())
+                %(site)s || '/keys', 'private_key_jwt ' || %(host)s, now(), now(), now())
         returning id, org_id),
     usable as (
         insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
