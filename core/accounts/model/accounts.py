@@ -297,7 +297,7 @@ class PasswordReset:
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
     added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
-    keeps_factors: bool = False  # the account has an app, passkeys or security keys, which stay
+    keeps_factors: bool = False  # the account has other factors, or linked accounts that a policy needs, which stay
 
 
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
