@@ -329,7 +329,7 @@ async def remove_password(ports: Ports, caller: Person) -> None:
     """Remove the caller's password. They sign in with a passkey from now on. No session ends.
 
     Raises: NoPasswordSet; PasswordNeeded if the account has no passkey that signs in; PasskeysNotEnough if a sign-in
-    policy does not accept passkeys.
+    policy, also of an application, does not accept passkeys now or later.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -338,10 +338,9 @@ async def remove_password(ports: Ports, caller: Person) -> None:
             raise NoPasswordSet
         if Method.PASSKEY not in await ways_in.remaining(ports, tx, account, without=Method.PASSWORD):
             raise PasswordNeeded
-        for each in await tx.sign_in_policies.of_user(account.id):
-            allowed = each.policy.in_force(now).methods
-            if allowed is not None and Method.PASSKEY not in allowed:
-                raise PasskeysNotEnough(each.policy.name)
+        for each in await tx.sign_in_policies.anywhere(account.id, None):
+            if not all(moment.rules.may_use(Method.PASSKEY) for moment in each.policy.moments(now)):
+                raise PasskeysNotEnough(each.name)
         await tx.accounts.drop_password(account.id, now)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id, detail=PASSWORD_REMOVED)

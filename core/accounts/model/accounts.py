@@ -191,7 +191,7 @@ class PasskeysNotEnough(Invalid):
     """A sign-in policy does not accept your passkeys. Keep your password."""
 
     def __init__(self, source: str) -> None:
-        """`source` is the name of the organization that has the policy."""
+        """`source` is the name of the organization or application that has the policy."""
         super().__init__(f"{source} does not accept passkeys. Keep your password.")
 
 
@@ -225,8 +225,9 @@ class FactorRequired(Invalid):
 
     def __init__(self, source: str, needed: Strength) -> None:
         """`source` is the name of the organization that has the policy. `needed`: the strength that it requires."""
-        factor = "passkey" if needed is Strength.PHISHING_RESISTANT else "second factor"
-        super().__init__(f"{source} requires a {factor}. Add another one first.")
+        factors = {Strength.PHISHING_RESISTANT: "a passkey", Strength.TWO: "a second factor"}
+        factor = factors.get(needed, "a way to sign in that it accepts, and this is your last one")
+        super().__init__(f"{source} requires {factor}. Add another one first.")
 
 
 class CurrentPasswordWrong(Unauthenticated):
