@@ -21,11 +21,12 @@ from core.kernel.outbound import SendFailed
 from core.kernel.policy import Policy
 from ports.observe import Clock
 
+ADVICE: Final = "Try again later, or tell its developer."
 MAX_CACHED: Final = 1000  # documents; those that were used longest ago are forgotten first
 
 
 class HttpClientDocuments:
-    """Implements `ports.outside.ClientDocuments`. It keeps documents that were right, and never a failure."""
+    """Implements `ports.outside.ClientDocuments`. It caches valid documents, and no failures."""
 
     def __init__(self, sender: HttpGetter, clock: Clock, policy: Policy) -> None:
         self._sender = sender
@@ -42,20 +43,20 @@ class HttpClientDocuments:
         return document
 
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
-        async with self._turn_of(host_of(address)):
+        async with self._host_lock(host_of(address)):
             cached = self.cached(address)
             is_late = cached is not None and (since is None or cached.fetched_at > since)
             return cached if cached is not None and is_late else await self._request(address)
 
     @asynccontextmanager
-    async def _turn_of(self, host: str) -> AsyncIterator[None]:
+    async def _host_lock(self, host: str) -> AsyncIterator[None]:
         """Let one request at a time go to this host. Raises: ClientDocumentUnavailable after a wait as long as a request can take."""
         lock = self._locks.setdefault(host, trio.Lock())
         try:
-            with trio.move_on_after(FETCH_WITHIN) as patience:
+            with trio.move_on_after(FETCH_WITHIN) as deadline:
                 await lock.acquire()
-            if patience.cancelled_caught:
-                raise ClientDocumentUnavailable(host, "was not available in time")
+            if deadline.cancelled_caught:
+                raise ClientDocumentUnavailable(host, "was not available in time", "Try again later.")
             try:
                 yield
             finally:
@@ -68,9 +69,9 @@ class HttpClientDocuments:
         try:
             reply = await self._sender.get(address, FETCH_WITHIN)
         except SendFailed as failure:
-            raise ClientDocumentUnavailable(host_of(address), f"is not available: {failure.reason}") from None
+            raise ClientDocumentUnavailable(host_of(address), f"is not available: {failure.reason}", ADVICE) from None
         if reply.status != 200:
-            raise ClientDocumentUnavailable(host_of(address), f"is not available: its server answers {reply.status}")
+            raise ClientDocumentUnavailable(host_of(address), f"is not available: its server answers {reply.status}", ADVICE)
         now, headers = self._clock.now(), reply.headers
         document = parse_document(address, headers.get("content-type", ""), reply.body, self._policy, now)
         self._documents[address] = document, now + fresh_for(headers.get("cache-control", ""), headers.get("age", ""))

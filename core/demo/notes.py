@@ -6,6 +6,7 @@ from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import ServiceType
+from core.applications.model.users import AccessPolicy
 from core.demo import creation
 from core.demo.model import demo
 from core.demo.model.demo import DemoRefused
@@ -14,10 +15,10 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import Refusal
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import Email, Slug, new_id
-from core.programs import api_resources, external_clients, resource_credentials
+from core.programs import api_resources, resource_credentials
 from core.programs.model.api_resources import ApiResource, ResourceScope
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from core.programs.model.client_presets import PRESETS
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from ports.storage import Transaction
@@ -84,7 +85,7 @@ async def _ensure_resource(ports: Ports, tx: Transaction, caller: Member, identi
         if resource.identifier == identifier:
             return resource
     created = await api_resources.create(ports, caller, identifier, NAME, SCOPES)
-    return await external_clients.save_policy(ports, caller, created.id, POLICY)
+    return await api_resources.save_external_clients(ports, caller, created.id, POLICY, access=AccessPolicy.ANYONE)
 
 
 async def _replace_secret(ports: Ports, tx: Transaction, caller: Member, resource_id: UUID) -> str:

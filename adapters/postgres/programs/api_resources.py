@@ -24,7 +24,7 @@ from core.programs.model.api_resources import (
     ResourceIdentifier,
     ResourceScope,
 )
-from core.programs.model.external_clients import ClientAdmission, ExternalClientPolicy
+from core.programs.model.client_policy import ClientAdmission, ExternalClientPolicy
 from core.programs.model.service_accounts import AccountResource
 from core.tenancy.model.groups import AssignedGroup
 

@@ -112,7 +112,8 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
 async def _find_client(ports: Ports, read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext]:
     """Return the application that the device runs. An external client must be stored: a device shows no page that could introduce it."""
     if is_external(request.client_id):
-        return await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
+        client = await external_clients.find_stored(ports, read, request.client_id or "", request.resource)
+        return client.service, client.context
     try:
         return await requests.find_service(read, request) or refuse(ApplicationMissing)
     except ServiceNotFound:

@@ -28,8 +28,9 @@ from core.federation.oauth.model.client_documents import (
     ClientDocumentUnavailable,
     host_of,
 )
+from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
-from core.federation.oauth.model.clients import TOKEN_PATH, ClientCredentials
+from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.external_clients import (
     FETCHES_OF_PERSON,
     OF_ORGANIZATION,
@@ -40,6 +41,7 @@ from core.federation.oauth.model.external_clients import (
     ClientNotAdmitted,
     ClientResourceUnknown,
     ExternalGrantUnknown,
+    IdentifiedClient,
     find_published,
 )
 from core.federation.oauth.model.openid_requests import AccessDenied
@@ -50,7 +52,7 @@ from core.kernel.proofs import first_method_of
 from core.kernel.values import digest
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource, NoAccessToResource
-from core.programs.model.external_clients import admits
+from core.programs.model.client_policy import admits
 from ports import Ports
 from ports.storage import Reading, Transaction
 
@@ -140,7 +142,7 @@ def _checked(ports: Ports, service: Service) -> Service:
     try:
         ports.client_assertions.check_keys(service.jwks or ())
     except ClientKeysInvalid:
-        raise ClientDocumentUnavailable(service.known_name, "has keys that are not allowed") from None
+        raise ClientDocumentUnavailable(service.known_name, f"has keys that are not allowed: {KEY_RULES}") from None
     return service
 
 
@@ -179,13 +181,14 @@ def _is_usable(stored: Service, now: datetime) -> bool:
     return stored.document_fetched_at is not None and now < stored.document_fetched_at + USABLE_FOR
 
 
-async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> tuple[Service, ServiceContext]:
+async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
     """Return the client that was stored in the organization of this API resource, which admits it. Raises: ClientInvalid."""
     try:
         client = await find(ports, read, address, resource)
     except (ClientAddressInvalid, SealedClientInvalid, ClientResourceUnknown, ClientNotAdmitted):
         raise ClientInvalid from None
-    return await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
+    service, context = await read.services.client_by_id(client.api.org_id, client.service.id) or refuse(ClientInvalid)
+    return replace(client, service=service, context=context)
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
@@ -211,8 +214,8 @@ async def store(ports: Ports, tx: Transaction, authorization: Authorization, gra
         tx.record(events.external_client_updated(resource, service.client_uri, service.id, changes))
 
 
-async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Service, ServiceContext, bool]:
-    """Return the stored client with this address that got the code or token in the request, and whether that is live.
+async def identify(ports: Ports, credentials: ClientCredentials) -> IdentifiedClient:
+    """Return the stored client with this address that got the code or token in the request.
 
     A request without a code or token names the API resource instead, and then the consent of any user counts.
 
@@ -221,8 +224,10 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
     address, now = credentials.client_id or "", ports.clock.now()
     async with ports.storage.reading() as read:
         if credentials.grant is None:
-            service, context = await find_stored(ports, read, address, credentials.resource)
-            return service, context, await read.external_clients.has_consents(service.org_id, service.id)
+            client = await find_stored(ports, read, address, credentials.resource)
+            is_live = await read.external_clients.has_consents(client.api.org_id, client.service.id)
+            accepts_token_endpoint = client.api.external_clients.accepts_token_endpoint_audience
+            return IdentifiedClient(client.service, client.context, is_live, accepts_token_endpoint)
         found = await read.external_clients.of_secret(address, digest(credentials.grant), now)
     found = found or await _identify_by_token(ports, address, credentials.grant)
     if found is None and is_sealed(address):
@@ -230,7 +235,7 @@ async def identify(ports: Ports, credentials: ClientCredentials) -> tuple[Servic
     return found or refuse(ExternalGrantUnknown)
 
 
-async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Service, ServiceContext, bool] | None:
+async def _identify_by_token(ports: Ports, address: str, token: str) -> IdentifiedClient | None:
     """Return the client with this address that got this access token, or None."""
     try:
         claims = await signing_keys.read_token(ports, token, accepts=Accepts.RESOURCES)
@@ -240,7 +245,8 @@ async def _identify_by_token(ports: Ports, address: str, token: str) -> tuple[Se
         return None
     async with ports.storage.reading() as read:
         client = await read.services.client_by_id(claims.org_id, claims.client_id)
-    return None if client is None else (*client, True)
+        accepts_token_endpoint = await read.external_clients.accepts_token_endpoint(claims.org_id, claims.audience or "")
+    return None if client is None else IdentifiedClient(*client, is_live=True, accepts_token_endpoint=accepts_token_endpoint)
 
 
 async def _require_known(ports: Ports, client_id: str) -> None:
@@ -255,10 +261,3 @@ async def _require_known(ports: Ports, client_id: str) -> None:
                 client_registration.open_new(ports, client_id)
     except SealedClientInvalid:
         raise ClientInvalid from None
-
-
-async def assertion_audiences(ports: Ports, service: Service, issuer: str) -> frozenset[str]:
-    """Return the audiences that an assertion of the client may name: the issuer, and the token endpoint if a policy allows it."""
-    async with ports.storage.reading() as read:
-        accepts_endpoint = await read.external_clients.accepts_token_endpoint(service.org_id, service.id)
-    return frozenset({issuer, f"{issuer}{TOKEN_PATH}"} if accepts_endpoint else {issuer})

@@ -13,7 +13,7 @@ from core.authentication.model.openid import ResourceGrant, Scope
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.federation.oauth.model.consents import Consent
 from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
-from core.federation.oauth.model.external_clients import UnusedClient
+from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 from core.federation.oauth.model.external_grants import ExternalGrant
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
@@ -166,8 +166,8 @@ class ExternalClientsRead(Protocol):
     async def standing(self, org_id: UUID, service_id: UUID, resource_id: UUID, user_id: UUID) -> tuple[bool, Service | None]:
         """Return whether this user may use the API resource, and the client with this id if it is stored."""
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
-        """Return the client with this address that got this code or refresh token, and whether that is live.
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
+        """Return the client with this address that got this code or refresh token.
 
         Used ones count, so that a second use is noticed.
         """
@@ -178,8 +178,8 @@ class ExternalClientsRead(Protocol):
     async def has_consents(self, org_id: UUID, service_id: UUID) -> bool:
         """Return whether a user agrees to the client now."""
 
-    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
-        """Return whether an API resource of the client lets its assertions name the token endpoint."""
+    async def accepts_token_endpoint(self, org_id: UUID, identifier: str) -> bool:
+        """Return whether this API resource lets the assertions of clients name the token endpoint."""
 
 
 class ExternalClients(ExternalClientsRead, Protocol):
@@ -208,11 +208,13 @@ class ExternalClients(ExternalClientsRead, Protocol):
 class UsedAssertions(Protocol):
     """The client assertions that were used (RFC 7523)."""
 
-    async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+    async def use(
+        self, issuer_id: UUID, jti_hash: bytes, expires_at: datetime, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime
+    ) -> float | None:
         """Store the use of an assertion, and take a token from each bucket of its client.
 
-        Return the wait in seconds, as in `Rates.charge`, or None if the client has used this id
-        before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
+        `issuer_id` names the issuer of the assertion in all organizations. Return the wait in seconds, as in `Rates.charge`, or
+        None if the issuer has used this id before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
         when the assertion is refused in any case.
         """
 

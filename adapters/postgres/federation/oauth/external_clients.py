@@ -9,8 +9,7 @@ from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STO
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
 from core.applications.model.services import Service
-from core.federation.oauth.model.external_clients import UnusedClient
-from core.kernel.callers import ServiceContext
+from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 
 # Of an external client `v`
 UNUSED: Final = """
@@ -35,17 +34,22 @@ class ExternalClients(Repository):
         found = await self._one(lambda row: (bool(row[0]), SERVICE.read(row[2:]) if row[1] else None), sql, **values)
         return found or (False, None)
 
-    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> tuple[Service, ServiceContext, bool] | None:
+    async def of_secret(self, client_uri: str, secret_hash: bytes, now: datetime) -> IdentifiedClient | None:
         sql = f"""
             with granted as (
-                select service_id, expires_at > %(now)s as is_live from authorization_codes where code_hash = %(secret_hash)s
+                select service_id, expires_at > %(now)s as is_live, api_resource_id from authorization_codes
+                where code_hash = %(secret_hash)s
                 union all
-                select s.service_id, s.ended_at is null and s.expires_at > %(now)s
+                select s.service_id, s.ended_at is null and s.expires_at > %(now)s, s.api_resource_id
                 from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(secret_hash)s
-                union all select service_id, expires_at > %(now)s from device_codes where device_code_hash = %(secret_hash)s)
-            select client.*, granted.is_live from granted
-            join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true"""
-        return await self._one(lambda row: (*to_client(row), row[-1]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now)
+                union all
+                select service_id, expires_at > %(now)s, api_resource_id from device_codes where device_code_hash = %(secret_hash)s)
+            select client.*, granted.is_live, coalesce(r.external_token_endpoint_audience, false) from granted
+            join lateral ({CLIENT} where v.id = granted.service_id and v.client_uri = %(client_uri)s) client on true
+            left join api_resources r on r.id = granted.api_resource_id"""
+        return await self._one(
+            lambda row: IdentifiedClient(*to_client(row), *row[-2:]), sql, client_uri=client_uri, secret_hash=secret_hash, now=now
+        )
 
     async def is_known(self, client_uri: str, registered_at: datetime) -> bool:
         # The index is on the time.
@@ -56,11 +60,11 @@ class ExternalClients(Repository):
         sql = "select 1 from consents where org_id = %(org_id)s and service_id = %(service_id)s limit 1"
         return await self._exists(sql, org_id=org_id, service_id=service_id)
 
-    async def accepts_token_endpoint(self, org_id: UUID, service_id: UUID) -> bool:
+    async def accepts_token_endpoint(self, org_id: UUID, identifier: str) -> bool:
         sql = """
-            select 1 from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
-            where c.org_id = %(org_id)s and c.service_id = %(service_id)s and r.external_token_endpoint_audience limit 1"""
-        return await self._exists(sql, org_id=org_id, service_id=service_id)
+            select 1 from api_resources
+            where org_id = %(org_id)s and identifier = %(identifier)s and external_token_endpoint_audience"""
+        return await self._exists(sql, org_id=org_id, identifier=identifier)
 
     async def find_unused(self, last: UnusedClient | None, before: datetime, now: datetime) -> UnusedClient | None:
         # A condition on the row, so that the index on the time leads to the next one.

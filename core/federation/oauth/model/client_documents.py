@@ -50,12 +50,10 @@ class ClientAddressInvalid(Invalid):
 class ClientDocumentUnavailable(Invalid):
     """The application publishes no usable description of itself. Try again later, or tell its developer."""
 
-    def __init__(self, host: str | None = None, reason: str | None = None) -> None:
-        """`reason` is the rest of a sentence about the description, with our words only."""
+    def __init__(self, host: str | None = None, reason: str | None = None, advice: str = "Tell its developer.") -> None:
+        """`reason` is the rest of a sentence about the description, with our words only. `advice` is the next step."""
         super().__init__(
-            None
-            if reason is None
-            else f"The description that the application at {host} publishes of itself {reason}. Try again later, or tell its developer."
+            None if reason is None else f"The description that the application at {host} publishes of itself {reason}. {advice}"
         )
 
 
@@ -127,15 +125,19 @@ def parse_document(address: str, media_type: str, body: bytes, policy: Policy, n
     if not _JSON.fullmatch(media_type.partition(";")[0].strip().lower()):
         raise ClientDocumentUnavailable(host, "is not served as application/json")
     try:
+        return _parse_members(address, _parse_json(body), policy, now)
+    except MetadataFlaw as flaw:
+        raise ClientDocumentUnavailable(host, str(flaw)) from None
+
+
+def _parse_json(body: bytes) -> dict[str, Any]:
+    try:
         members = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         members = None
     if not isinstance(members, dict):
-        raise ClientDocumentUnavailable(host, "is not a JSON object")
-    try:
-        return _parse_members(address, members, policy, now)
-    except MetadataFlaw as flaw:
-        raise ClientDocumentUnavailable(host, str(flaw)) from None
+        raise MetadataFlaw("is not a JSON object")
+    return members
 
 
 def _parse_members(address: str, members: Mapping[str, Any], policy: Policy, now: datetime) -> ClientDocument:
@@ -180,12 +182,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object, each once: two parsers would choose different ones."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a member is repeated")
+        raise MetadataFlaw("has a member twice")
     return members
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise MetadataFlaw(f"has the value {name}, which is not JSON")
 
 
 def fresh_for(cache_control: str, age: str) -> timedelta:

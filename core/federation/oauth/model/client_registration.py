@@ -48,9 +48,9 @@ class RegistrationInvalid(Invalid):
 
     oauth_error = "invalid_client_metadata"
 
-    def __init__(self, flaw: str | None = None) -> None:
-        """`flaw` is the rest of a sentence about the registration."""
-        super().__init__(None if flaw is None else f"The registration {flaw}. Correct it, and register again.")
+    def __init__(self, flaw: str | None = None, advice: str = "Correct it, and register again.") -> None:
+        """`flaw` is the rest of a sentence about the registration. `advice` is the next step."""
+        super().__init__(None if flaw is None else f"The registration {flaw}. {advice}")
 
     @classmethod
     def quoting(cls, refusal: Invalid) -> "RegistrationInvalid":
@@ -77,11 +77,11 @@ class RegistrationClosed(Unauthenticated):
 
 
 class SealedClientInvalid(Invalid):
-    """The client_id is not one that the application got here. Start again in the application, which registers again then."""
+    """This client_id was not issued here. Start again in the application, so that it registers again."""
 
 
 class SealedClientExpired(SealedClientInvalid):
-    """The application registered itself more than 24 hours ago, and was not used since. Start again in it: it registers again then."""
+    """The application registered itself more than 24 hours ago, and was not used since. Start again in it, so that it registers again."""
 
 
 class SealedClientsClosed(SealedClientInvalid):

@@ -33,7 +33,7 @@ _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
 class ClientResourceUnknown(Invalid):
-    """This application is not registered, and names no API here that it wants to use (resource). Check the address of the API in it."""
+    """The application asked for no API that Gatehouse knows (parameter resource). Check the address of the API in its settings."""
 
     oauth_error = "invalid_target"
 
@@ -51,15 +51,29 @@ class ClientNotAdmitted(Forbidden):
 
 
 class ClientDocumentsLimited(Limited):
-    """Too many applications were new here in a short time. Try again later."""
+    """Too many new applications asked for access in a short time. Try again later."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after)
-        self.message = f"Too many applications were new here in a short time. Try again in {self.wait}."
+        self.message = f"Too many new applications asked for access in a short time. Try again in {self.wait}."
 
 
 class ExternalGrantUnknown(GrantInvalid):
-    """This code or token was not issued to the client with this address. Start a new sign-in."""
+    """This code or token was not issued to this client_id. Start a new sign-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedClient:
+    """A stored external client in a request without a page.
+
+    Its code or token, or the consent of a user, is live if `is_live`. The API resource of the request decides about the audience of
+    its assertions.
+    """
+
+    service: Service
+    context: ServiceContext
+    is_live: bool
+    accepts_token_endpoint: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.client_metadata import ClientMethod
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Refusal
-from core.programs.model.external_clients import ClientAdmission
+from core.programs.model.client_policy import ClientAdmission
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import FORM_NOT_SENT

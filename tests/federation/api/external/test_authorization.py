@@ -122,7 +122,7 @@ async def test_a_request_without_a_known_resource_ends_on_our_page(client: Exter
         answer = await client.open(**changes)
         assert answer.status == 400, changes
         assert "Location" not in answer.headers
-        assert "names no API" in answer.text
+        assert "asked for no API" in answer.text
     await run_sql(client.tenant.pool, "update organizations set status = 'suspended' where id = %s", client.tenant.org)
     assert (await client.open()).status == 400
     assert client.server.requests == []

@@ -102,6 +102,7 @@ class Organization:
             "admit": "listed",
             "hosts": list(preset.hosts),
             "accepts_token_endpoint_audience": preset.accepts_token_endpoint_audience,
+            "access": "anyone",
             **changes,
         }
         path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"

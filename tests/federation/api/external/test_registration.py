@@ -171,7 +171,7 @@ async def test_policy_and_resource_decide(registered: ExternalParty) -> None:
     for resource in (None, "https://elsewhere.example/"):
         answer = await registered.open(resource=resource)
         assert answer.status == 400
-        assert "names no API" in answer.text
+        assert "asked for no API" in answer.text
     await registered.set_policy("any", scopes=(READ,), registration=True)
     assert (await registered.tokens())["scope"] == READ
 

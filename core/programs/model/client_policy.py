@@ -31,6 +31,10 @@ class ClientScopeUnknown(Invalid):
     """The API resource has no such scope. Let external clients ask only for scopes that it has, each once."""
 
 
+class ExternalClientsOfAnyone(Invalid):
+    """Everyone who signs up can connect external clients to this API, because anyone has access to it. Choose who may use this API."""
+
+
 class ClientAdmission(StrEnum):
     """The external clients that may ask for an API resource."""
 
@@ -53,6 +57,11 @@ class ExternalClientPolicy:
     accepts_token_endpoint_audience: bool = False
     registration: bool = False  # whether clients that registered themselves, and so have no host, may come too
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any external client may ask."""
+        return self.admit is not ClientAdmission.NONE
+
     def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the scopes among these scopes of the API resource that external clients may ask for."""
         return tuple(name for name in names if self.scopes is None or name in self.scopes)
@@ -70,7 +79,7 @@ def admits(policy: ExternalClientPolicy, host: str | None) -> bool:
 
     `host` is None for a client that registered itself.
     """
-    if policy.admit is ClientAdmission.NONE:
+    if not policy.is_on:
         return False
     if host is None:
         return policy.registration
