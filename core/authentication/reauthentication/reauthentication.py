@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from core.accounts import attempt_limits, relying_party, session_proofs
+from core.accounts import attempt_limits, factor_changes, relying_party, session_proofs
 from core.accounts.factors import codes
 from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
@@ -48,12 +48,21 @@ from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, Strength, complete, first_method_of, first_proof
-from core.kernel.sign_in_age import SignInFacts
+from core.kernel.sign_in_age import SignInAge, SignInFacts, is_enough
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Rule, Rules
 from core.kernel.values import digest
 from ports import Ports
 from ports.storage import Reading, Transaction
+
+
+async def load_next_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
+    """Return the ways in which the caller can prove that they are here. If they just did, those that a sign-in policy still asks for.
+
+    Raises: AccountGone.
+    """
+    is_done = is_enough(caller.sign_in, SignInAge.FRESH, ports.policy, ports.clock.now())
+    return await load_options(ports, caller, await factor_changes.find_missing_sign_in(ports, caller) if is_done else None)
 
 
 async def load_options(ports: Ports, caller: Person, decision: Decision | None = None) -> ReauthenticationOptions:

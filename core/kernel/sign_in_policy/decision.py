@@ -73,8 +73,8 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
 
 def accepted_at(rules: Rules, proofs: Proofs) -> datetime:
     """Return the time (UTC) of the newest first factor by an allowed method, or without one, of the newest first factor."""
-    accepted = _accepted(rules, proofs)
-    return proved_at(accepted if strength_of(accepted) > Strength.NONE else proofs)
+    accepted = tuple(proof for proof in proofs if not proof.is_second and rules.may_use(_name_of(proof)))
+    return proved_at(accepted or proofs)
 
 
 def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
@@ -186,17 +186,15 @@ def _required(rules: Rules, *, is_admin: bool, risk_is_high: bool) -> Strength:
 
 def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
     """Return the strength of the proofs by allowed methods. A trusted device stands for the second factor, but not at a high risk."""
-    strength = strength_of(tuple(proof for proof in _accepted(rules, facts.proofs) if _counts(rules, facts, proof)))
+    strength = strength_of(tuple(proof for proof in facts.proofs if _counts(rules, facts, proof)))
     return Strength.TWO if strength is Strength.ONE and _is_trusted(rules, facts) else strength
 
 
-def _accepted(rules: Rules, proofs: Proofs) -> Proofs:
-    return tuple(proof for proof in proofs if rules.may_use(_name_of(proof)))
-
-
 def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
-    """Return whether a proof by an allowed method counts. A backup code stands for any second factor of the account."""
-    return proof.method is not Method.BACKUP_CODE or rules.methods is None or any(map(rules.may_use, _second_methods(facts)))
+    """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account."""
+    if proof.method is Method.BACKUP_CODE and rules.methods is not None:
+        return any(map(rules.may_use, _second_methods(facts)))
+    return rules.may_use(_name_of(proof))
 
 
 def _second_methods(facts: PolicyFacts) -> set[Method]:

@@ -44,7 +44,7 @@ class MethodsUnavailable(Invalid):
         start = "" if moment.at <= now else f"from {format_day(moment.at)} "
         time = f"{start}until {format_day(moment.until)}, " if moment.until is not None else start and f"{start}on, "
         together = "" if application is None else f"together with the rules of {application}, "
-        earlier = "" if moment.until is None else " Rules that start later do not count before: choose another grace period."
+        earlier = "" if moment.until is None else " Earlier rules hold until new ones start: choose another grace period."
         sentence = f"{time}{together}some users could not sign in with these methods."
         advice = "Allow passkeys, or passwords and authenticator apps."
         super().__init__(f"{sentence[0].upper()}{sentence[1:]} {advice}{earlier}")

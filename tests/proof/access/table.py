@@ -444,14 +444,17 @@ PATCH  {org}/branding                         401  403  403  403  403  200  200 
 PUT    {org}/branding/logo                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/branding/logo                    401  403  403  403  403  204  204  403  403  204  403* 403* 403  403  403  403  403  401  403
 
-POST   {org}/domain                           401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain/accounts                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-GET    {org}/domain/invitations               401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
-POST   {org}/domain/verify                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
-DELETE {org}/domain                           401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domains                          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains                          401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>/accounts        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+GET    {org}/domains/<domain>/invitations     401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/domains/<domain>/verify          401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/domains/<domain>                 401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/hrd                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PUT    {org}/hrd                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PUT    {org}/hrd/<domain>                     401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+DELETE {org}/hrd/<domain>                     401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 GET    {platform}/tiers                       401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
 GET    {platform}/organizations               401  403  403  403  403  403  403  200  403  403  403  403  403  403  403  403  403  401  403
@@ -1087,8 +1090,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/service/users/<user_id>/attributes": Request(things={"user_id": "{end_user_id}"}),
     "PATCH /api/service/users/<user_id>/attributes": Request({"values": {"team": "A New Value"}}, things={"user_id": "{end_user_id}"}),
     f"PATCH {ORG}/branding": Request({"product_name": "A New Name"}),
-    f"POST {ORG}/domain": Request({"domain": "anywhere.example"}),
-    f"POST {ORG}/domain/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"POST {ORG}/domains": Request({"domain": "anywhere.example"}),
+    f"POST {ORG}/domains/<domain>/verify": Request(setup_sql="update domains set verified_at = null where org_id = '{org_id}'"),
+    f"PUT {ORG}/hrd/<domain>": Request({"provider": "websuite"}),
     f"PUT {ORG}/hrd": Request({"domains": [{"domain": "anywhere.example", "provider": "websuite"}]}),
     "PATCH /api/service/info": Request({"name": "A New Name"}),
     "POST /api/service/users": Request({"email": "newcomer@anywhere.example"}),
@@ -1235,12 +1239,13 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
-    f"POST {PAGES_OF_ORG}/domain": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
-    f"POST {PAGES_OF_ORG}/domain/verify": Request(
+    f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
+    f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(
         form=OF_THE_SESSION, setup_sql="update domains set verified_at = null where org_id = '{org_id}'"
     ),
-    f"POST {PAGES_OF_ORG}/domain/routes": Request(form={**OF_THE_SESSION, "domains": "anywhere.example websuite"}),
-    f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
+    f"POST {PAGES_OF_ORG}/domains/routes": Request(form={**OF_THE_SESSION, "domain": "anywhere.example", "provider": "websuite"}),
+    f"POST {PAGES_OF_ORG}/domains/routes/<domain>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/domains/<domain>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
     "POST /app/organizations/new": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {PAGES_OF_ORG}/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "device_trust_days": "7"}),
     f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),

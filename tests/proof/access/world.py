@@ -774,8 +774,8 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         # This address does not exist, so that a test delivery ends at once. Later events wait.
         await tx.siem.put(new_id(), make_sink(org, f"https://192.0.2.7/{slug}", token=f"token-of-the-siem-of-{slug}"), now)
         await tx.branding.put(org, branding, now)
-        await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
-        await tx.domains.mark_verified(org, now)
+        await tx.domains.add(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
+        await tx.domains.mark_verified(org, domain, now)
         await tx.home_realm.replace(org, {domain: CODEHOST})
     return webhook.id, delivery.id
 

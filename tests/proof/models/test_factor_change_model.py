@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from core.kernel.proofs import Strength
@@ -28,7 +28,7 @@ from tests.proof.models.test_sign_in_policy_model import (
     to_policy,
 )
 
-STEADY = settings(derandomize=True, database=None, deadline=None, max_examples=200)
+STEADY = settings(derandomize=True, database=None, deadline=None, max_examples=120)
 # Policies that accept different methods, one of which is saved two days after the other one
 DIFFERENT = st.fixed_dictionaries(
     {},
@@ -137,8 +137,14 @@ def walk(places: list[list[Policy]], target: list[Policy], user: User, now: int)
 def test_from_every_state_a_user_of_two_organizations_reaches_each_of_their_places() -> None:
     """In three actions, and one more for each further method by which policies with different methods ask the user to confirm."""
 
-    @settings(STEADY, max_examples=250)
+    by_password, by_email = {"methods": ["password", "totp"]}, {"methods": ["email", "passkey"]}
+    by_passkey = {"phishing_resistant": ["everyone"]}
+
+    @settings(STEADY, max_examples=100)
     @given(PLACES, USERS, MOMENTS)
+    @example(
+        [[by_password], [by_password, {}], [by_email], [by_email, by_passkey]], User({"password", "email"}, proofs=[("password", 0)]), 0
+    )
     def check(places: list[list[Policy]], user: User, now: int) -> None:
         assume(all(is_available(documents, now) for documents in places))
         user = replace(user, first_ways=user.first_ways | {"email"}, address=INSIDE, trusted_at=None, risk=False)

@@ -38,9 +38,9 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
         PendingTask.SIEM_FAILING: ("Your SIEM does not accept entries.", "Your SIEM does not accept entries.", "/siem"),
         PendingTask.SIEM_PAUSED: ("Forwarding to your SIEM is off.", "Forwarding to your SIEM is off.", "/siem"),
         PendingTask.DOMAIN_UNVERIFIED: (
-            "Your domain is not verified yet. Set its DNS record.",
-            "Your domain is not verified yet. Set its DNS record.",
-            "/domain",
+            "A domain is not verified yet. Set its DNS record.",
+            "{count} domains are not verified yet. Set their DNS records.",
+            "/domains",
         ),
         PendingTask.ADMINS_WITHOUT_MFA: (
             "An owner, admin or other member with more rights has no second factor.",
