@@ -189,7 +189,7 @@ SCOPES: Final[Mapping[str, str]] = {"orders:read": "Read your orders", "orders:w
 
 
 async def verify_domain(pool: Pool, org: UUID, domain: str = "example.com") -> None:
-    """Make this the verified domain of the organization."""
+    """Make this a verified domain of the organization."""
     await run_sql(
         pool,
         """
