@@ -403,7 +403,7 @@ _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))
 _PREFLIGHT = (
-    (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, X-Device-Id, X-Request-Id"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type, DPoP, MCP-Protocol-Version, X-Device-Id, X-Request-Id"),
     (b"access-control-max-age", b"600"),
 )
 _EXPOSED = (b"access-control-expose-headers", b"X-Request-Id, Retry-After, X-Total-Count, WWW-Authenticate, DPoP-Nonce")

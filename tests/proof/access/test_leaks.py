@@ -112,6 +112,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "GET /auth/<provider:provider> ?org=": "the organization, or the provider, does not exist (decision 86)",
     "GET /auth/end-session ?client_id=": "every visitor of an application sees its client id",
     "POST /auth/end-session ?client_id=": "every visitor of an application sees its client id",
+    "POST /auth/device/code body.client_id": "every visitor of an application sees its client id",
     "POST /auth/device/code body.org": "the organization, or the provider, does not exist (decision 86)",
     "POST /app/account/email form.email": "an address belongs to one account",
     "DELETE /api/privacy/forget/<user_id> <user_id> of both": "only a user who owns all organizations of the other may",
@@ -267,7 +268,7 @@ PLACES_OF_TOKENS: Final = (
 )
 TOKENS: Final = (
     *("openid_access_token", "openid_refresh_token", "id_token", "authorization_code", "refresh_token"),
-    *("external_access_token", "external_refresh_token"),
+    *("external_access_token", "external_refresh_token", "registered_refresh_token"),
 )
 
 
