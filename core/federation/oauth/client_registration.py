@@ -1,7 +1,7 @@
 """Clients that register themselves (RFC 7591).
 
-With a registration token of an organization, the client becomes one of its applications. Without one nothing is stored: the
-client id is a sealed copy of the checked metadata (RFC 7591 appendix A.5.2), until a first consent stores the client like
+With a registration token of an organization, the client becomes one of its applications. Without one, nothing is stored:
+the client id is a sealed copy of the checked metadata (RFC 7591 appendix A.5.2). A first consent stores the client like
 one with a document (docs/adr/0043).
 """
 
@@ -56,7 +56,7 @@ async def register(ports: Ports, caller: Caller, members: Mapping[str, Any], tok
 
 
 def _seal(ports: Ports, members: Mapping[str, Any]) -> RegisteredClient:
-    """Return a client whose id is a sealed copy of its metadata. Nothing is stored. Raises: RegistrationClosed, RegistrationInvalid."""
+    """Return a client with a sealed copy of its metadata as id. Nothing is stored. Raises: RegistrationClosed, RegistrationInvalid."""
     if not ports.policy.client_registration:
         raise RegistrationClosed
     registration, now = client_registration.parse_registration(members, ports.policy), ports.clock.now()
