@@ -21,6 +21,7 @@ from tests.accounts.api.test_reset_and_policies import (
     try_to_add,
     try_to_link_by_address,
 )
+from tests.accounts.api.test_reset_and_policies import providers as providers  # the fixture
 from tests.fakes.outside import FakeMailTransport
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, run_sql, sign_in
