@@ -1,7 +1,10 @@
 """The overview of an organization."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.applications.model.analytics import (
     MOST_COUNTED,
     REVIEWS,
@@ -11,13 +14,21 @@ from core.applications.model.analytics import (
     fill_days,
     select_tasks,
 )
+from core.kernel.access import viewed_rights
 from core.kernel.callers import OrganizationCaller
+from core.kernel.roles import Capability
 from ports import Ports
+
+# The right that shows the credentials of each kind in lists
+_VIEWED_BY: Final[Mapping[NoticedSecret, Capability]] = {
+    NoticedSecret.API_KEY: Capability.API_KEYS_VIEW,
+    NoticedSecret.SCIM_TOKEN: Capability.INTEGRATIONS_MANAGE,
+}
 
 
 async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
     """Return the figures of the organization, its sign-ins of the last days, and the pending tasks that the caller can do."""
-    now, rights = ports.clock.now(), caller.acts_in.rights
+    now = ports.clock.now()
     days = compute_days(now)
     async with ports.storage.reading() as read:
         figures = await read.overview.figures(caller.acts_in.id, now)
@@ -28,14 +39,15 @@ async def load(ports: Ports, caller: OrganizationCaller) -> Overview:
         figures.services,
         figures.has_sign_ins,
         fill_days(logins, days),
-        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, rights),
+        select_tasks({**figures.tasks, **Counter(credential.task for credential in to_review)}, viewed_rights(caller)),
         to_review,
     )
 
 
 async def list_to_review(ports: Ports, caller: OrganizationCaller, limit: int) -> list[CredentialToReview]:
     """Return the credentials that the caller can replace because their creators have left or may no longer create them, oldest first."""
-    kinds = [kind for kind, task in REVIEWS.items() if task.capability in caller.acts_in.rights]
+    rights = viewed_rights(caller)
+    kinds = [kind for kind, task in REVIEWS.items() if {task.capability, _VIEWED_BY[kind]} <= rights]
     if not kinds:
         return []
     async with ports.storage.reading() as read:

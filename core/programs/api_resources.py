@@ -9,7 +9,7 @@ from core.applications import access
 from core.applications.model.client_names import client_host
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -230,10 +230,9 @@ async def list_assignments(
 ) -> PageResult[ResourceAssignment]:
     """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `require_view`; ApiResourceNotFound.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.END_USERS_VIEW)
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
@@ -280,10 +279,9 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
 async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
     """Return the groups that are assigned to the API resource, by name.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `require_view`; ApiResourceNotFound.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.END_USERS_VIEW)
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
         return await read.api_resources.groups(resource.org_id, resource.id)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from core.federation.oauth import events
 from core.federation.oauth.model.external_grants import ExternalGrant, ExternalGrantNotFound
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -19,10 +19,9 @@ async def list_page(
 ) -> PageResult[ExternalGrant]:
     """Return a page of the grants at an API resource, by email address and client. `search` is a part of an email address.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `require_view`; ApiResourceNotFound.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.END_USERS_VIEW)
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
