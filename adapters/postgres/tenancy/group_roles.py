@@ -53,7 +53,7 @@ AUTHORITIES: Final = f"""
     select {own_rights_columns("g", "o").sql}, false
     from organizations o join groups g on g.org_id = o.id and g.role is not null and g.mapping_stopped_at is null
     where o.id = %(org_id)s and o.maps_groups and (
-        exists (
+        cardinality(%(group_ids)s::uuid[]) > 0 and exists (
             select from group_members m
             where m.org_id = g.org_id and m.group_id = g.id and {_IN_GROUPS} is not null
               and (select h.role from memberships h
