@@ -1,14 +1,11 @@
 """The metadata that external clients publish, fetched through the guard (security W-1) and kept in memory."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-import trio
-
 from adapters.http.client_keys import HttpGetter
+from adapters.http.host_locks import HostBusy, HostLocks
 from core.federation.oauth.model.client_documents import (
     FETCH_WITHIN,
     ClientDocument,
@@ -33,7 +30,7 @@ class HttpClientDocuments:
         self._clock = clock
         self._policy = policy
         self._documents: OrderedDict[str, tuple[ClientDocument, datetime]] = OrderedDict()
-        self._locks: dict[str, trio.Lock] = {}
+        self._locks = HostLocks()
 
     def cached(self, address: str) -> ClientDocument | None:
         document, fresh_until = self._documents.get(address, (None, self._clock.now()))
@@ -43,27 +40,14 @@ class HttpClientDocuments:
         return document
 
     async def fetch(self, address: str, since: datetime | None = None) -> ClientDocument:
-        async with self._host_lock(host_of(address)):
-            cached = self.cached(address)
-            is_late = cached is not None and (since is None or cached.fetched_at > since)
-            return cached if cached is not None and is_late else await self._request(address)
-
-    @asynccontextmanager
-    async def _host_lock(self, host: str) -> AsyncIterator[None]:
-        """Let one request at a time go to this host. Raises: ClientDocumentUnavailable after a wait as long as a request can take."""
-        lock = self._locks.setdefault(host, trio.Lock())
+        host = host_of(address)
         try:
-            with trio.move_on_after(FETCH_WITHIN) as deadline:
-                await lock.acquire()
-            if deadline.cancelled_caught:
-                raise ClientDocumentUnavailable(host, "was not available in time", "Try again later.")
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
-            if not lock.locked() and not lock.statistics().tasks_waiting and self._locks.get(host) is lock:
-                del self._locks[host]
+            async with self._locks.of(host, FETCH_WITHIN):
+                cached = self.cached(address)
+                is_late = cached is not None and (since is None or cached.fetched_at > since)
+                return cached if cached is not None and is_late else await self._request(address)
+        except HostBusy:
+            raise ClientDocumentUnavailable(host, "was not available in time", ADVICE) from None
 
     async def _request(self, address: str) -> ClientDocument:
         try:

@@ -5,12 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
+from adapters.http.host_locks import HostBusy, HostLocks
 from adapters.http.provider_keys import CACHE_TTL, REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.applications.model.client_settings import usable_keys
 from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
-from core.kernel.uris import has_port_of, is_web_url
+from core.kernel.uris import has_port_of, host_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
@@ -92,8 +93,16 @@ class HttpClientKeys(FetchedKeys):
 
     keys_name = "the keys at the client's jwks_uri"
 
+    def __init__(self, sender: HttpGetter, clock: Clock, ports: Collection[int]) -> None:
+        super().__init__(sender, clock, ports)
+        self._locks = HostLocks()
+
     async def _request(self, url: str) -> Keys | None:
-        keys = await self._get_keys(url)
+        try:
+            async with self._locks.of(host_of(url) or "", FETCH_WITHIN):
+                keys = await self._get_keys(url)
+        except HostBusy:
+            return None
         # Anyone can publish the metadata of a client: only what can verify a signature is kept.
         return None if keys is None else usable_keys(keys)
 

@@ -163,9 +163,9 @@ SENTENCES: Final[Mapping[str, tuple[Sentence, ...]]] = MappingProxyType(
         "organization.tier.updated": ("{actor} changed the tier or the limits of {target}",),
         "organization.smtp.configured": ("{actor} set up the mail server {host}", "{actor} set up a mail server"),
         "organization.smtp.removed": ("{actor} removed the mail server {host}", "{actor} removed the mail server"),
-        "domain.set": ("{actor} set the domain {domain}", "{actor} set the domain"),
-        "domain.verified": ("{actor} verified the domain {domain}", "{actor} verified the domain"),
-        "domain.deleted": ("{actor} removed the domain {domain}", "{actor} removed the domain"),
+        "domain.set": ("{actor} added the domain {domain}", "{actor} added a domain"),
+        "domain.verified": ("{actor} verified the domain {domain}", "{actor} verified a domain"),
+        "domain.deleted": ("{actor} removed the domain {domain}", "{actor} removed a domain"),
         "branding.updated": ("{actor} changed the branding",),
         "hrd.updated": ("{actor} changed the sign-in routing",),
         # Applications, plans and subscriptions

@@ -64,7 +64,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
             if proved.is_one_time:
                 await _use_up(ports, caller, flow, proved)
-            user_id = flow.user_id if proved.account is None else proved.account.id
+            user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
             await record_failure(ports, caller, failure_of(refusal), _first_method(flow, proved), user_id, flow.application)
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:

@@ -127,9 +127,9 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
 
     Raises: ResourceUnknown, ResourceScopeUnknown.
     """
-    scope = openid_requests.parse_openid_scope(request.scope, service)
-    openid_scope = scope if Scope.OPENID in scope else ()
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
+    scope = openid_requests.parse_openid_scope(request.scope, service, api)
+    openid_scope = scope if Scope.OPENID in scope else ()
     if api is not None and service.client_uri is not None:
         api = narrow(api)
     if api is not None:

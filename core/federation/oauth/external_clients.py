@@ -37,6 +37,7 @@ from core.federation.oauth.model.external_clients import (
     OF_PERSON,
     OF_PERSON_AND_CLIENT,
     OF_PLATFORM,
+    REPEATED_FETCHES,
     ClientDocumentsLimited,
     ClientNotAdmitted,
     ClientResourceUnknown,
@@ -159,21 +160,23 @@ def _with_service(client: ExternalClient, service: Service, failure: Refusal | N
 
 
 async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_new: bool, fetches: bool) -> None:
-    """Count a client that is not stored, and a fetch of its document: for the person, the organization and the platform, or for none.
+    """Count a new client, or a fetch of a stored one's document: for the person, the organization and the platform, or for none.
 
-    A person who opens several pages with one new client in an hour, at several processes, is charged for it once.
+    A person who opens several pages with one new client in an hour is charged for it once. The processes have caches of their
+    own, so a few fetches more are free.
 
     Raises: ClientDocumentsLimited.
     """
     now, person = ports.clock.now(), f"user {visitor.user_id}"
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
-        counts = is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) == 0
-        own = (OF_PERSON,) * counts + (FETCHES_OF_PERSON,) * fetches
-        of_organization = (OF_ORGANIZATION,) * (counts or fetches)
-        charges = ((person, own), (f"organization {client.api.org_id}", of_organization), ("platform", (OF_PLATFORM,) * fetches))
-        for key, buckets in charges:
-            if buckets and (wait := await tx.rates.charge(key, buckets, now)) > 0:
+        if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
+            charges = [(same, REPEATED_FETCHES)] * fetches
+        else:
+            own = OF_PERSON if is_new else FETCHES_OF_PERSON
+            charges = [(person, own), (f"organization {client.api.org_id}", OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches]
+        for key, bucket in charges:
+            if (wait := await tx.rates.charge(key, (bucket,), now)) > 0:
                 raise ClientDocumentsLimited(wait)
 
 

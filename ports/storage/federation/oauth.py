@@ -111,7 +111,7 @@ class ConsentsRead(Protocol):
         """
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
-        """Return the consents of this user to applications of all organizations, by organization and application."""
+        """Return the newest consents of this user to applications of all organizations, by organization and application."""
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Return the consent of this user to an application of any organization."""

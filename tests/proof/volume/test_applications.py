@@ -160,7 +160,7 @@ async def test_the_preview_of_a_sign_in_policy_reads_the_users_of_one_batch(larg
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_external_clients_cost_the_lists_of_an_organization_nothing(storage: Postgres, pool: Pool, conninfo: str, mode: str) -> None:
-    """Users can store many of them. The lists and policies of applications leave them out, also of those who are members."""
+    """Users can store many of them. The lists and policies of applications leave them out, also for members."""
     user, org = await add(storage, account()), await add_organization(pool, "acme")
     await add_member(pool, org, user.id, MEMBER, confirmed=True)
     await add_service(pool, org)

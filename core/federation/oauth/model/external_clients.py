@@ -22,10 +22,11 @@ from core.kernel.rate_limits import Bucket, per_minute
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
-# New clients, which no user of the organization has agreed to, and fetches of documents. One organization gets at most a third of
-# the fetches of the platform. One person alone cannot use up those of an organization.
+# New clients, which no user of the organization has agreed to, and fetches of the documents of others. One organization gets at
+# most a third of the fetches of the platform. One person alone cannot use up those of an organization.
 OF_PERSON: Final = Bucket("new-clients", 360.0, 10)  # 10 at once, and then one in 6 minutes
 OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
+REPEATED_FETCHES: Final = Bucket("client-documents", 60.0, 5)  # of one person and new client
 FETCHES_OF_PERSON: Final = per_minute("client-documents", 10)
 OF_ORGANIZATION: Final = per_minute("client-documents", 20)
 OF_PLATFORM: Final = per_minute("client-documents", 60)

@@ -31,7 +31,9 @@ class ExternalClientsRequest(RequestModel):
         examples=[["claude.ai", "claude.com"]],
     )
     scopes: Texts | None = Field(
-        default=None, description="The scopes of the API resource that these clients may ask for. Null means all of them, also later ones."
+        default=None,
+        description="The scopes that these clients may ask for: those of the API resource, and `profile` and `email` of OpenID Connect. "
+        "Null means all of them, also later ones.",
     )
     accepts_token_endpoint_audience: bool = Field(
         default=False,

@@ -37,6 +37,7 @@ ADMISSIONS: Final = [
     (ClientAdmission.LISTED.value, "On for the clients below"),
     (ClientAdmission.ANY.value, "On for every client"),
 ]
+USER_SCOPES: Final = dict(zip(model.USER_SCOPES, ("Read the user's profile", "Read the user's email address"), strict=True))
 FIELDS: Final[Fields] = {
     model.ClientHostInvalid: "hosts",
     model.TooManyClientHosts: "hosts",
@@ -51,7 +52,7 @@ def _stored(resource: ApiResource) -> dict[str, str]:
     policy = resource.external_clients
     presets = [preset for preset in PRESETS if set(preset.hosts) <= set(policy.hosts)]
     of_presets = {host for preset in presets for host in preset.hosts}
-    boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(resource.scope_names)]
+    boxes = [f"{PRESET}{preset.name}" for preset in presets] + [f"{SCOPE}{name}" for name in policy.known_scopes(_scopes(resource))]
     # The box of such a preset stands for the proofs, too, so that both end with it.
     if policy.accepts_token_endpoint_audience and not any(preset.accepts_token_endpoint_audience for preset in presets):
         boxes.append("accepts_token_endpoint_audience")
@@ -61,13 +62,18 @@ def _stored(resource: ApiResource) -> dict[str, str]:
     return {"admit": policy.admit.value, "hosts": hosts, "access": access.value, **dict.fromkeys(boxes, "yes")}
 
 
+def _scopes(resource: ApiResource) -> dict[str, str]:
+    """Return the descriptions of the scopes that a policy can list, by name."""
+    return {scope.name: scope.description for scope in resource.scopes} | USER_SCOPES
+
+
 def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
     """Return the request of the API that the form stands for. All scopes checked means later ones too.
 
     A pasted address of a client counts as its host.
     """
     chosen = [preset for preset in PRESETS if f"{PRESET}{preset.name}" in form]
-    scopes = [name for name in checked(form, SCOPE) if name in resource.scope_names]
+    scopes = [name for name in checked(form, SCOPE) if name in _scopes(resource)]
     return to_model(
         ExternalClientsRequest,
         form,
@@ -76,7 +82,7 @@ def _to_request(form: Form, resource: ApiResource) -> ExternalClientsRequest:
                 *(host for preset in chosen for host in preset.hosts),
                 *(client_host(line) or line for line in to_lines(text)),
             ],
-            "scopes": lambda _: None if len(scopes) == len(resource.scopes) else scopes,
+            "scopes": lambda _: None if len(scopes) == len(_scopes(resource)) else scopes,
             "accepts_token_endpoint_audience": lambda text: (
                 is_checked(text) or any(preset.accepts_token_endpoint_audience for preset in chosen)
             ),
@@ -99,6 +105,7 @@ async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery
         "is_of_anyone": resource.policy is AccessPolicy.ANYONE,
         "policies": POLICIES,
         "presets": PRESETS,
+        "scopes": _scopes(resource),
         "grants": [(grant, client_host(grant.client_uri)) for grant in grants.items],
         "query": query,
         **neighbors(query, grants.total),

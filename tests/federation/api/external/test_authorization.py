@@ -286,6 +286,19 @@ async def test_the_email_address_goes_to_a_client_only_with_its_scope(client: Ex
         assert ("by your email address" in text) == sees
 
 
+async def test_the_policy_decides_about_data_of_the_user_too(client: ExternalParty) -> None:
+    scope = f"openid profile email offline_access {READ}"
+    await client.set_policy(scopes=(READ, "profile"))
+    page = await client.open(scope=scope, prompt="consent")
+    assert "See your profile" in page.text
+    assert "by your email address" not in page.text
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == f"openid profile offline_access {READ}"
+    await client.set_policy(scopes=())
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == "openid offline_access"
+    await client.set_policy()
+    assert (await client.tokens(scope=scope, prompt="consent"))["scope"] == scope
+
+
 async def test_wider_scopes_join_those_that_the_user_agreed_to(client: ExternalParty) -> None:
     page = await client.open()
     assert "New since" not in page.text

@@ -188,6 +188,14 @@ async def test_ending_the_consent_ends_the_next_refresh(client: ExternalParty, u
     assert (await client.open()).status == 200
 
 
+async def test_a_code_that_waits_is_no_longer_valid_when_the_policy_ends(client: ExternalParty) -> None:
+    """By an error that the client knows (RFC 6749 section 5.2)."""
+    code = await client.code()
+    await client.set_policy("none")
+    await run_sql(client.tenant.pool, "delete from api_resource_clients")
+    assert error(await client.exchange(code)) == (400, "invalid_grant")
+
+
 async def test_a_stored_client_pushes_its_requests(client: ExternalParty) -> None:
     pushed = {"redirect_uri": client.redirect_uri, "response_type": "code", "scope": READ, "resource": ORDERS, **PKCE}
     assert error(await client.post("/auth/par", **pushed)) == (401, "invalid_client"), "it is not stored"

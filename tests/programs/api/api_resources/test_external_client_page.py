@@ -20,7 +20,7 @@ from tests.support.services import add_api_resource
 STORED = """
     select external_admit, external_hosts, external_scopes, external_token_endpoint_audience, external_registration, access_policy
     from api_resources"""
-SCOPES = {"scope:orders:read": "yes", "scope:orders:write": "yes"}
+SCOPES = {f"scope:{name}": "yes" for name in ("orders:read", "orders:write", "profile", "email")}
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ async def test_an_admin_switches_well_known_clients_on(admin: FakeBrowser, pool:
     page = (await admin.open(path)).text
     assert page.count('"yes" checked') == len(presets) + len(SCOPES), "the box of a preset stands for all that it sets"
     assert "Switch on for" not in page
-    fields = {"admit": "listed", "preset:claude": "yes", "scope:orders:read": "yes", "registration": "yes"}
+    fields = {"admit": "listed", "preset:claude": "yes", "scope:orders:read": "yes", "scope:email": "yes", "registration": "yes"}
     hosts = "app.example.com\n\nhttps://Bücher.example/oauth/client.json"
     expected = ["claude.ai", "claude.com", "app.example.com", "xn--bcher-kva.example"]
-    assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read"], False, True, "members")
+    assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read", "email"], False, True, "members")
     assert "xn--bcher-kva.example</textarea>" in (await admin.open(path)).text
     assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False, "members")
     assert "They are off" in (await admin.open(path)).text
