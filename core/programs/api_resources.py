@@ -225,17 +225,25 @@ async def save_external_clients(
     return new
 
 
+async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
+    """Return an API resource to a caller who sees its users.
+
+    Raises: the errors of `require_view`; ApiResourceNotFound.
+    """
+    require_view(caller, Capability.END_USERS_VIEW)
+    return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+
+
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, resource_id: UUID, page: Page, *, search: str | None = None
 ) -> PageResult[ResourceAssignment]:
     """Return a page of the users that are assigned to the API resource. `search` is a part of an email address.
 
-    Raises: the errors of `require_view`; ApiResourceNotFound.
+    Raises: the errors of `load_with_users`.
     """
-    require_view(caller, Capability.END_USERS_VIEW)
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await load_with_users(read, caller, resource_id)
         return await read.api_resources.assignments(resource.org_id, resource.id, page, search=text)
 
 
@@ -277,13 +285,9 @@ async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, 
 
 
 async def list_groups(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> Sequence[AssignedGroup]:
-    """Return the groups that are assigned to the API resource, by name.
-
-    Raises: the errors of `require_view`; ApiResourceNotFound.
-    """
-    require_view(caller, Capability.END_USERS_VIEW)
+    """Return the groups that are assigned to the API resource, by name. Raises: the errors of `load_with_users`."""
     async with ports.storage.reading() as read:
-        resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
+        resource = await load_with_users(read, caller, resource_id)
         return await read.api_resources.groups(resource.org_id, resource.id)
 
 

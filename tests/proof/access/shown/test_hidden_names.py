@@ -31,7 +31,7 @@ VALUE: Final = "value-of"  # of an attribute that no request of the table change
 async def test_no_page_and_no_change_names_what_the_api_hides(app: QuartTrio, pool: Pool, world: World) -> None:
     """What a page names, the API names, too: in one of the caller's lists, or in an operation that does the same.
 
-    The answer to a change may also name the object that its address has the id of. The previewed sign-in policy stops all members.
+    The answer to a change may also name the object that its address has the id of.
     """
     home, wrong = world.home, list[str]()
     for sql in (
@@ -109,8 +109,6 @@ async def answer_of(route: str, caller: Caller, app: QuartTrio, pool: Pool, star
     """Send the request of the table without a confirmation, or a form without its fields, and undo the changes. Return the answer."""
     request = REQUESTS.get(route, Request())
     request = replace(request, query={}, form=None if request.form is None else OF_THE_SESSION)
-    if "sign-in-policy/preview" in route and request.body is not None:
-        request = replace(request, body={"methods": ["passkey"], "second_factor": ["everyone"]})
     await run_sql(pool, "delete from rates")
     await prepare(pool, request, caller)
     answer = await call(app, route, request, caller)
