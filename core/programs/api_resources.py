@@ -9,7 +9,7 @@ from core.applications import access
 from core.applications.model.client_names import client_host
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
-from core.kernel.access import RoleInsufficient
+from core.kernel.access import require_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -228,10 +228,9 @@ async def save_external_clients(
 async def load_with_users(read: Reading, caller: OrganizationCaller, resource_id: UUID) -> ApiResource:
     """Return an API resource to a caller who sees its users.
 
-    Raises: RoleInsufficient without the right to see end users; ApiResourceNotFound.
+    Raises: the errors of `require_view`; ApiResourceNotFound.
     """
-    if Capability.END_USERS_VIEW not in caller.acts_in.rights:
-        raise RoleInsufficient
+    require_view(caller, Capability.END_USERS_VIEW)
     return await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
 
 
