@@ -48,8 +48,10 @@ class Demands:
     def met_by(self, account: Account, without: Collection[str] = ()) -> frozenset[Demand]:
         """Return the demands that an account with these factors can meet. It is without lost keys.
 
-        `without` are identity providers with which the account is no longer linked.
+        `without` are identity providers with which the account is no longer linked. A password counts in any case, because the
+        mailbox alone sets one.
         """
+        account = account if account.password_hash is not None else replace(account, password_hash="set by a reset")  # noqa: S106
         return frozenset(
             (_key_of(each), situation)
             for each in self.policies
@@ -141,9 +143,10 @@ async def _find_missing_sign_in(
 
 
 async def strictest_anywhere(read: Reading | Transaction, user_id: UUID, now: datetime, org_id: UUID | None) -> Strength:
-    """Return the strength that policies in force ask of the user at a high risk. `org_id`: as in `sign_in_policies.anywhere`."""
+    """Return the strength that policies ask of the user at a high risk, now or later. `org_id`: as in `sign_in_policies.anywhere`."""
     policies = await read.sign_in_policies.anywhere(user_id, org_id)
-    return max((strictest(each.policy, is_admin=each.is_admin, now=now, risk_is_high=True) for each in policies), default=Strength.ONE)
+    moments = ((each, moment.at) for each in policies for moment in each.policy.moments(now))
+    return max((strictest(each.policy, is_admin=each.is_admin, now=at, risk_is_high=True) for each, at in moments), default=Strength.ONE)
 
 
 async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now: datetime) -> Account:

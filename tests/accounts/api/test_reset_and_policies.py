@@ -156,6 +156,20 @@ async def test_a_reset_keeps_the_only_factor_that_meets_a_policy(
     assert await factors(pool, user) == (before if place is not None else (False, 0))
 
 
+@pytest.mark.parametrize("on_page", [False, True], ids=["API", "page"])
+async def test_a_reset_keeps_the_factor_that_a_policy_asks_for_beside_the_new_password(
+    acme: Tenant, api: Api, app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, on_page: bool
+) -> None:
+    """Before the reset the account has no password, so that it did not meet the policy."""
+    user = await add_account(ports)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await add_mfa(ports, user)
+    await run_sql(pool, "update users set password_hash = null where id = %s", user.id)
+    await store_policy(acme, "organization", user, {**TWO, "methods": ["password", "totp"]})
+    await reset(api, app, ports, sent, on_page=on_page)
+    assert (await factors(pool, user))[0]
+
+
 @pytest.mark.parametrize("age", [timedelta(0), timedelta(days=4)])
 @pytest.mark.parametrize(
     ("on_page", "place", "of_shop"),
