@@ -1,4 +1,4 @@
-"""Factors and linked accounts that are added under a sign-in policy (security SP-3, PK-8, O-5)."""
+"""Factors and linked accounts that are added under a sign-in policy (security SP-3, PK-8, security O-5)."""
 
 from collections.abc import Sequence
 from typing import Any
