@@ -157,7 +157,7 @@ async def lock_account_to_add(ports: Ports, tx: Transaction, caller: Person, now
     Raises: RecoveryRequired; the errors of `lock_account`.
     """
     account = await lock_account(ports, tx, caller, now)
-    await _require_no_recovery(ports, tx, account, now)
+    await require_no_recovery(ports, tx, account, now)
     return account
 
 
@@ -169,7 +169,7 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
 
     Raises: LinkNeedsProof; RecoveryRequired.
     """
-    await _require_no_recovery(ports, tx, account, now)
+    await require_no_recovery(ports, tx, account, now)
     present = await relying_party.load_without_lost_keys(ports, tx, account)
     demands = await load_demands(ports, tx, account.id, now)
     further = (proof for proof in proofs if proof.method is not Method.PROVIDER)
@@ -179,7 +179,7 @@ async def require_proof_to_link(ports: Ports, tx: Transaction, account: Account,
         raise LinkNeedsProof(missing.source or "")
 
 
-async def _require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
+async def require_no_recovery(ports: Ports, tx: Transaction, account: Account, now: datetime) -> None:
     """Refuse another way to sign in for a locked account that needs a recovery. Raises: RecoveryRequired."""
     if await tx.accounts.is_recovery_required(account.id):
         if await needs_recovery(ports, tx, account, now):

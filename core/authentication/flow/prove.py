@@ -206,11 +206,14 @@ async def _complete_link(
 ) -> None:
     """Link the identity of a sign-in to its locked account, and report it to the user of an older account.
 
-    Raises: PreAuthInvalid; LinkNeedsProof, RecoveryRequired if only the address led to the account.
+    Raises: PreAuthInvalid; RecoveryRequired; LinkNeedsProof if only the address led to the account.
     """
     if not identity.known_elsewhere:
         await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
-    if await _link(tx, identity, account.id, now) and account.created_at < now:
+    if not await _link(tx, identity, account.id, now):
+        return
+    await factor_changes.require_no_recovery(ports, tx, account, now)
+    if account.created_at < now:
         await _report_link(tx, account, session_id, identity, now)
 
 

@@ -284,6 +284,22 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     assert ("Only a recovery" in enroll, "Create a passkey" in enroll) == (False, True), "a later policy is met as by any other user"
 
 
+async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_linked_nowhere_else(
+    acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, provider_sign_in: ProviderSignIn
+) -> None:
+    """It was known before, but would be a new way into the organization."""
+    user = await add_account(ports)
+    await provider_sign_in.sign_in()
+    shop = await add_service(pool, acme.org)
+    await run_sql(pool, "update identities set service_id = %s, linked_at = linked_at - interval '1 year'", shop)
+    await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
+    await store_policy(acme, "organization", user, PASSKEY)
+    assert "Only a recovery" in await undo(api, ports, sent)
+    answer = await provider_sign_in.complete()
+    assert (answer.status, str(RecoveryRequired.__doc__) in unescape(answer.text)) == (403, True)
+    assert await run_sql(pool, "select service_id from identities") == [(shop,)]
+
+
 async def test_after_an_undo_no_present_key_becomes_the_second_factor(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport
 ) -> None:
