@@ -284,8 +284,9 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
     assert ("Only a recovery" in enroll, "Create a passkey" in enroll) == (False, True), "a later policy is met as by any other user"
 
 
+@pytest.mark.parametrize("by_provider", [False, True])
 async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_linked_nowhere_else(
-    acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, provider_sign_in: ProviderSignIn
+    acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, provider_sign_in: ProviderSignIn, by_provider: bool
 ) -> None:
     """It was known before, but would be a new way into the organization."""
     user = await add_account(ports)
@@ -293,7 +294,8 @@ async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_link
     shop = await add_service(pool, acme.org)
     await run_sql(pool, "update identities set service_id = %s, linked_at = linked_at - interval '1 year'", shop)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
-    await store_policy(acme, "organization", user, PASSKEY)
+    methods = {"methods": ["passkey", f"provider:{provider_sign_in.name}"]}
+    await store_policy(acme, "organization", user, methods if by_provider else PASSKEY)
     assert "Only a recovery" in await undo(api, ports, sent)
     answer = await provider_sign_in.complete()
     assert (answer.status, str(RecoveryRequired.__doc__) in unescape(answer.text)) == (403, True)
