@@ -36,7 +36,7 @@ from core.programs.model.api_resources import (
     check_token_seconds,
     parse_identifier,
 )
-from core.programs.model.client_policy import ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
+from core.programs.model.client_policy import AccessWasChosen, ExternalClientPolicy, ExternalClientsOfAnyone, admits, check_policy
 from core.tenancy import organizations
 from core.tenancy.model.groups import AssignedGroup, OrganizationGroupNotFound
 from ports import Ports
@@ -198,10 +198,10 @@ async def save_external_clients(
 ) -> ApiResource:
     """Set the external clients that may ask for an API resource. A client that the policy no longer admits gets no further tokens.
 
-    `access` replaces the access policy. Without it, the first clients are not admitted while anyone has access: their own policy
-    admits anyone, too.
+    `access` takes the place of the access policy `anyone`, and of no other one. Without it, the first clients are not admitted while
+    anyone has access: their own policy admits anyone, too.
 
-    Raises: ApiResourceNotFound, ExternalClientsOfAnyone; the errors of `check_policy`.
+    Raises: ApiResourceNotFound, ExternalClientsOfAnyone, AccessWasChosen; the errors of `check_policy`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
@@ -209,6 +209,8 @@ async def save_external_clients(
         is_switched_on = not old.external_clients.is_on and new.external_clients.is_on
         if is_switched_on and access is None and old.policy is AccessPolicy.ANYONE:
             raise ExternalClientsOfAnyone
+        if AccessPolicy.ANYONE is not old.policy is not new.policy:
+            raise AccessWasChosen
         if new == old:
             return old
         new = replace(new, updated_at=ports.clock.now())
