@@ -209,12 +209,12 @@ async def save_external_clients(
         is_switched_on = not old.external_clients.is_on and new.external_clients.is_on
         if is_switched_on and access is None and old.policy is AccessPolicy.ANYONE:
             raise ExternalClientsOfAnyone
-        if AccessPolicy.ANYONE is not old.policy is not new.policy:
+        if old.policy is not AccessPolicy.ANYONE and new.policy is not old.policy:
             raise AccessWasChosen
         if new == old:
             return old
         new = replace(new, updated_at=ports.clock.now())
-        # Lock order: first the API resource, whose lock `save` takes. A client that is stored at the same time holds it,
+        # Lock order: first the API resource, which `save` locks. A client that is stored at the same time holds this lock,
         # and so the next statements see this client.
         await tx.api_resources.save(new)
         if new.external_clients != old.external_clients:

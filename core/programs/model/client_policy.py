@@ -36,7 +36,7 @@ class ExternalClientsOfAnyone(Invalid):
 
 
 class AccessWasChosen(Conflict):
-    """Who may use this API was chosen before, and not by this request. Leave it out here, and change it in the access settings."""
+    """This API has another access policy already. Leave it out here, or change it in the access settings."""
 
 
 USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user
