@@ -101,7 +101,7 @@ class Members(Repository):
             left join (page m join users u on u.id = m.user_id) on true
             where o.id = %(org_id)s order by {by}, m.id"""
         values = {"org_id": org_id, "role": selected.role, "search": selected.search}
-        rows = await self._all(lambda row: row, sql, **values, limit=page.limit, offset=page.offset)
+        rows = await self._rows(sql, **values, limit=page.limit, offset=page.offset)
         if not rows:
             return None
         count, own_limit, tier_limit = rows[0][LISTED.width :]
