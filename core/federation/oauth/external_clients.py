@@ -171,12 +171,12 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
         if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
-            charges = [(same, REPEATED_FETCHES)] * fetches
-        else:
-            own = OF_PERSON if is_new else FETCHES_OF_PERSON
-            charges = [(person, own), (f"organization {client.api.org_id}", OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches]
-        for key, bucket in charges:
-            if (wait := await tx.rates.charge(key, (bucket,), now)) > 0:
+            if fetches and (wait := await tx.rates.charge(same, (REPEATED_FETCHES,), now)) > 0:
+                raise ClientDocumentsLimited(wait)
+            return
+        own, organization = OF_PERSON if is_new else FETCHES_OF_PERSON, f"organization {client.api.org_id}"
+        for key, window in ((person, own), (organization, OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches):
+            if (wait := await tx.rates.charge_window(key, window, now)) > 0:
                 raise ClientDocumentsLimited(wait)
 
 

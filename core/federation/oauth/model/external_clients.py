@@ -18,18 +18,18 @@ from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import external_client_id
 from core.kernel.errors import Forbidden, GrantInvalid, Invalid, Limited
-from core.kernel.rate_limits import Bucket, per_minute
+from core.kernel.rate_limits import Bucket, Window
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
 # New clients, which no user of the organization has agreed to, and fetches of the documents of others. One organization gets at
 # most a third of the fetches of the platform. One person alone cannot use up those of an organization.
-OF_PERSON: Final = Bucket("new-clients", 360.0, 10)  # 10 at once, and then one in 6 minutes
+OF_PERSON: Final = Window("new-clients", 3600.0, 10)
 OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
 REPEATED_FETCHES: Final = Bucket("client-documents", 60.0, 5)  # of one person and new client
-FETCHES_OF_PERSON: Final = per_minute("client-documents", 10)
-OF_ORGANIZATION: Final = per_minute("client-documents", 20)
-OF_PLATFORM: Final = per_minute("client-documents", 60)
+FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
+OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
+OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
