@@ -31,8 +31,6 @@ FETCH_WITHIN: Final = 3.0  # seconds
 # How long a document is used without a new request. Its own headers decide between these two.
 MIN_FRESH: Final = timedelta(minutes=5)
 MAX_FRESH: Final = timedelta(hours=24)
-# How long a user who agreed before can sign in by a stored document if the present one is not available.
-USABLE_FOR: Final = timedelta(days=7)
 _JSON: Final = re.compile(r"application/(?:json|[a-z0-9.-]+\+json)")
 _SECRETS: Final = frozenset({"client_secret", "client_secret_expires_at"})
 
@@ -55,6 +53,13 @@ class ClientDocumentUnavailable(Invalid):
         super().__init__(
             None if reason is None else f"The description that the application at {host} publishes of itself {reason}. {advice}"
         )
+
+
+class ClientHostBusy(ClientDocumentUnavailable):
+    """The host of the application had too many requests, so that it was not asked for its description. Try again later."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host, "was not available in time", "Try again later, or tell its developer.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

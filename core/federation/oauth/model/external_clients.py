@@ -17,6 +17,7 @@ from core.federation.oauth.model.client_registration import is_sealed
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import external_client_id
+from core.kernel.display import format_day
 from core.kernel.errors import Forbidden, GrantInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket, Window
 from core.kernel.values import Slug
@@ -59,6 +60,16 @@ class ClientDocumentsLimited(Limited):
         self.message = f"Too many new applications asked for access in a short time. Try again in {self.wait}."
 
 
+class ClientDocumentGone(GrantInvalid):
+    """The description that the application publishes of itself has not been available for too long. Sign in again when it is."""
+
+    def __init__(self, host: str, since: datetime) -> None:
+        super().__init__(
+            f"The description that the application at {host} publishes of itself could not be fetched since {format_day(since)}. "
+            "Sign in again when it is available."
+        )
+
+
 class ExternalGrantUnknown(GrantInvalid):
     """This code or token was not issued to this client_id. Start a new sign-in."""
 
@@ -90,6 +101,12 @@ class UnusedClient:
 def is_external(client_id: str | None) -> bool:
     """Return whether a client id is that of an external client: the address of its document, or a sealed copy of its metadata."""
     return is_address(client_id) or is_sealed(client_id)
+
+
+def check_document(service: Service | None, now: datetime) -> None:
+    """Check that an external client may get tokens by its stored metadata. Raises: ClientDocumentGone."""
+    if service is not None and service.document_failing_since is not None and not service.has_usable_document(now):
+        raise ClientDocumentGone(service.known_name, service.document_failing_since)
 
 
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:

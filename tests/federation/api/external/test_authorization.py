@@ -12,6 +12,7 @@ from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
+from core.kernel.display import format_day
 from entrypoints.http.base.context import app_context
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.http_server import in_json
@@ -170,16 +171,24 @@ async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: s
 
 
 async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_others(client: ExternalParty, clock: FakeClock) -> None:
-    """For seven days."""
-    await client.tokens()
+    """For seven days. Then their tokens end, too, until the document is there again."""
+    tokens = await client.tokens()
     client.server.answers["/client"] = Published(500)
     clock.advance(timedelta(days=6, hours=23))
     assert (await client.open()).status == 303
+    tokens = (await client.refresh(tokens)).json
     refused = await client.open(scope=f"{READ} {WRITE}")
     assert refused.status == 400
     assert "answers 500" in refused.text
     clock.advance(timedelta(hours=2))
     assert (await client.open()).status == 400
+    answer = await client.refresh(tokens)
+    assert error(answer) == "invalid_grant"
+    since = f"could not be fetched since {format_day(clock.now() - timedelta(hours=2))}."
+    assert f"The description that the application at {client.host} publishes of itself {since}" in answer.json["error_description"]
+    client.server.publish()
+    assert (await client.open(scope=f"{READ} {WRITE}")).status == 200
+    assert (await client.refresh(tokens)).status == 200, "the user need not agree again"
 
 
 async def test_a_native_client_goes_on_by_its_stored_document_too(client: ExternalParty, clock: FakeClock) -> None:
