@@ -172,7 +172,7 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     Every user must agree each time if the application is set to always ask.
 
     `offline_access` counts only if the user is asked, has agreed to it before, or if the application
-    is trusted.
+    is trusted. An external client that asks for further scopes of an API keeps its earlier ones.
     """
     authorization, grant = waiting.authorization, waiting.openid.grant
     context, service = authorization.context, authorization.service
@@ -189,6 +189,8 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
         grant, agreement, is_covered = await consents.compare(
             read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https, client=waiting.client_facts
         )
+    if context.client_uri is not None and authorization.api is not None:  # a step-up
+        grant = agreement.widen(grant, authorization.api.scope_names)
     return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES, agreement
 
 

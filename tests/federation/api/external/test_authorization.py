@@ -316,10 +316,19 @@ async def test_wider_scopes_join_those_that_the_user_agreed_to(client: ExternalP
     news = page.text.partition("New since you last agreed")[2].partition("</ul>")[0]
     assert "Change your orders" in news
     assert "Read your orders" not in news
-    await client.code(scope=WRITE)
-    tokens = await client.tokens(scope=f"{READ} {WRITE}")
-    assert tokens["scope"] == f"{READ} {WRITE}"
-    assert (await client.open(scope=f"{READ} {WRITE}")).status == 303
+    assert "Read your orders" in page.text, "the access that it has then"
+    tokens = await client.tokens(scope=WRITE)
+    assert tokens["scope"] == claims(tokens)["scope"] == f"{READ} {WRITE}"
+    assert (await client.refresh(tokens)).json["scope"] == f"{READ} {WRITE}"
+    for scope in (READ, WRITE, f"{READ} {WRITE}"):
+        assert (await client.open(scope=scope)).status == 303
+        assert (await client.tokens(scope=scope))["scope"] == scope, "a request for no more than that gets its own scopes"
+
+
+async def test_a_step_up_joins_only_scopes_that_the_policy_still_admits(client: ExternalParty) -> None:
+    await client.code()
+    await client.set_policy(scopes=(WRITE,))
+    assert (await client.tokens(scope=WRITE))["scope"] == WRITE
 
 
 async def test_the_client_has_one_id_in_each_organization(client: ExternalParty) -> None:
