@@ -176,7 +176,7 @@ def test_a_redirect_uri_on_the_users_device_makes_a_client_native(uri: str) -> N
         ("max-age=3600", "", timedelta(hours=1)),
         ("public, max-age=3600, s-maxage=7200", "600", timedelta(seconds=6600)),
         ("max-age=31536000", "", timedelta(hours=24)),
-        ("max-age=99999999999999999999", "", timedelta(minutes=5)),
+        ("max-age=99999999999999999999", "", timedelta(hours=24)),  # RFC 9111 section 1.2.2
         ('no-cache="x", max-age=3600', "", timedelta(minutes=5)),
         ("max-age=-1", "x", timedelta(minutes=5)),
     ],

@@ -206,4 +206,4 @@ def fresh_for(cache_control: str, age: str) -> timedelta:
 
 
 def _seconds(text: str) -> int:
-    return min(int(text), 10**7) if text.isascii() and text.isdigit() and len(text) <= 10 else 0
+    return min(int(text[:10]), 10**7) if text.isascii() and text.isdigit() else 0
