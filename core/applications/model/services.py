@@ -171,6 +171,11 @@ class Service(ServiceSettings):
     uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
 
     @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
+
+    @property
     def client_name(self) -> str:
         """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
         return self.client_uri or str(self.client_id)

@@ -83,15 +83,15 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
         # No redirect URI shows which client this is, so the metadata of an external client must list the grant.
-        if context.is_code_flow_only or (context.client_uri is not None and not service.uses_device_flow):
+        if context.is_code_flow_only or (context.is_external and not service.uses_device_flow):
             raise DeviceFlowRefused
         try:
             check_document(service, ports.clock.now())
         except ClientDocumentGone as gone:  # there is no grant yet that could be invalid
             raise DeviceFlowRefused(gone.message) from None
         grant = await _parse_grant(ports, read, context, request)
-    needs_pkce = context.client_uri is not None
-    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=needs_pkce)
+    method = request.code_challenge_method
+    openid_requests.check_code_challenge(context, request.code_challenge, method, is_required=context.is_external)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
@@ -134,7 +134,7 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
     scope = openid_requests.parse_openid_scope(request.scope, service, api)
     openid_scope = scope if Scope.OPENID in scope else ()
-    if api is not None and service.client_uri is not None:
+    if api is not None and service.is_external:
         api = narrow(api)
     if api is not None:
         access = parse_resource_scope(request.scope, api, is_openid=bool(openid_scope))

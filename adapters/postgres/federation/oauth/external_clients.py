@@ -8,12 +8,13 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.services import Service
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 
 # Of an external client `v`
-UNUSED: Final = """
-    v.client_uri is not null and v.document_fetched_at < %(before)s
+UNUSED: Final = f"""
+    not {REGISTERED} and v.document_fetched_at < %(before)s
     and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
     and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id

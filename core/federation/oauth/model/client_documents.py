@@ -77,11 +77,6 @@ class ClientDocument:
     jwks_uri: str | None = None
 
     @property
-    def host(self) -> str:
-        """The host of the address in A-labels, with a port other than 443."""
-        return host_of(self.address)
-
-    @property
     def authentication(self) -> str:
         """The method, and the host that publishes the keys, if it is not the document that has them.
 

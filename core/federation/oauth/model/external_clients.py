@@ -170,7 +170,7 @@ def narrow(api: ApiResource) -> ApiResource:
 
 def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
     """Return what a consent covers of an external client, or None for a registered application."""
-    if service.client_uri is None:
+    if not service.is_external:
         return None
     registered = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
     return ClientFacts(registered, service.client_authentication or ClientMethod.NONE.value)
