@@ -71,6 +71,17 @@ class PendingIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedPlace:
+    """The account itself, or an application, where a user has linked an account at a provider."""
+
+    provider: ConnectionSlug
+    org_id: UUID | None = None
+    service_id: UUID | None = None  # None for the account itself
+    service_name: str | None = None
+    has_credentials: bool = False  # the application has its own at the provider
+
+
+@dataclass(frozen=True, slots=True)
 class IdentityMatch:
     """The user of a known identity. `is_here`: it is linked in the requested context."""
 
