@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 
@@ -17,6 +17,10 @@ RENEWAL_TTL: Final = timedelta(seconds=15)
 
 class AlreadyLinked(Invalid):
     """You have already linked an account at this identity provider. Unlink it first."""
+
+
+class OtherIdentityLinked(Forbidden):
+    """Your account is linked with another one at this identity provider. Sign in with that one, or in another way, and unlink it first."""
 
 
 class NotLinked(NotFound):
