@@ -23,7 +23,7 @@ from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
 
@@ -96,7 +96,7 @@ class RedeemedGrant:
     person: Person  # its session_id becomes the id of the new session
     account: Account
     service: ServiceContext | None  # None for the platform's own frontend
-    proofs: Proofs  # of the session that approved it
+    proofs: SessionProofs  # of the session that approved it
     device_id: UUID | None
     grant: Grant
     entitlement: Entitlement  # to the service

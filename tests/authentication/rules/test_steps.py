@@ -376,7 +376,7 @@ def test_the_end_meets_all_needs(facts: Facts, agreement: Consents) -> None:
     needs = facts.needs
     assert facts.session is not None
     assert needs.subject in (None, facts.user_id)
-    assert strength_of(facts.session.proofs) >= needs.required
+    assert strength_of(facts.seen) >= needs.required
     assert facts.is_fresh or not needs.fresh
     assert facts.session.id != facts.first_session_id or not needs.sign_up
     assert facts.has_agreed or agreement is COVERED

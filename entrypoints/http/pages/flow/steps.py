@@ -15,7 +15,7 @@ from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
-from core.kernel.proofs import Strength, session_strength
+from core.kernel.proofs import Strength, seen_in, session_strength
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
@@ -106,7 +106,8 @@ def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:
     destination = asked.destination
     if user is None or destination is None or destination.service is None:
         return None
-    if session_strength(user.browser.proofs) >= destination.required:
+    seen = seen_in(user.browser.proofs, destination.service.org_id, ports().clock.now())
+    if session_strength(seen) >= destination.required:
         return None
     rule = Rule.PHISHING_RESISTANT if destination.required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
     return Decision(outcome=Outcome.STEP_UP, rule=rule, source=destination.service.known_name)
