@@ -116,7 +116,7 @@ async def test_a_dawdling_host_does_not_delay_another(server: ClientServer, docu
         assert (await documents.fetch(address)).address == address
         assert not refused
     assert len(refused) == 4
-    assert any(isinstance(refusal, ClientHostBusy) for refusal in refused), "it was not asked, which is no failure of its document"
+    assert any(isinstance(refusal, ClientHostBusy) for refusal in refused), "not asked is not failed"
     assert [request.path for request in server.requests if request.path == "/slow"] in (["/slow"], ["/slow", "/slow"])
 
 
