@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from quart import Response, current_app, g, request
+from quart import Response, abort, current_app, g, request
 
 from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
@@ -122,16 +122,18 @@ def with_query(**changes: Any) -> str:
 
 
 def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
-    """Return the values of `ui.pager` for a part of a list with `total` rows."""
+    """Return the values of `ui.pager` for a part of a list with `total` rows. A part after the last one leads to the last one."""
     limit = query.limit
     offset = query.offset if isinstance(query, PartQuery) else query.page_request().offset
-    here, last = offset // limit + 1, -(-total // limit)
+    here, last = offset // limit + 1, max(-(-total // limit), 1)
 
     def link(number: int) -> str:
         if isinstance(query, PartQuery):
             return with_query(offset=(number - 1) * limit or None)
         return with_query(page=number if number > 1 else None)
 
+    if here > last:
+        abort(redirect(link(last)))
     return {
         "previous": link(here - 1) if here > 1 else None,
         "next": link(here + 1) if here < last else None,
