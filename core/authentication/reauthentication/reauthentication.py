@@ -101,7 +101,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision) -> Reauthen
     second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
     if decision.methods is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
         second_methods = ()
-    # A passkey that is no second factor is the only way to two factors.
+    # Without an allowed second factor, only a passkey gives two factors.
     by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
     allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
     return replace(
