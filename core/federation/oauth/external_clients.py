@@ -217,7 +217,7 @@ async def find_stored(ports: Ports, read: Reading, address: str, resource: str |
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
-    """Store an external client with the code that it gets. The policy of the API resource is read again under its lock.
+    """Store the external client of this request with the code that it gets. The policy of the API resource is read again under its lock.
 
     Raises: AccessDenied if it no longer admits the client with this grant.
     """
