@@ -27,7 +27,7 @@ from core.kernel.roles import (
 )
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
-from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
+from core.tenancy.model.group_roles import GroupMapping, RightsByGroupItself, find_unfounded
 from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
@@ -121,6 +121,12 @@ async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> t
         return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
+async def has_power_over_holders(ports: Ports, caller: OrganizationCaller, role: OrganizationRole) -> bool:
+    """Return whether the caller may act on each member with this role, before a page offers it (security R-10)."""
+    async with ports.storage.reading() as read:
+        return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), role)
+
+
 async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
     """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleNameTaken, RoleAboveOwn, TooManyRoles."""
     if request.slug:
@@ -201,8 +207,11 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             raise RoleInUse(holders)
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
-        if not changes.confirmed:
-            await _require_founded(tx, caller, new, now)
+        if stopping := [each for each in find_unfounded(await tx.group_roles.active(organization.id)) if each.role == new.slug]:
+            await _require_power_over_members(tx, authority, organization.id, stopping)
+            if not changes.confirmed:
+                groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
+                raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
         if not new.capabilities <= old.capabilities:
             await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
@@ -263,17 +272,19 @@ async def _find_holders(
 
 async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
     """Check that a caller may act on each member with this role, their own or by a group (security R-10). Raises: RoleHolderHasMore."""
-    giving = [each.group_id for each in await tx.group_roles.active(role.org_id) if each.role == role.slug]
-    if not all(may_act_on(actor, holder) for holder in await tx.group_roles.authorities(role.org_id, giving, role=role.slug)):
+    if not await _has_power(tx, actor, role):
         raise RoleHolderHasMore
 
 
-async def _require_founded(tx: Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime) -> None:
-    """Check that the groups with a role may give it with its new rights. Raises: RoleInUse, which names these groups first."""
-    stopping = [each for each in find_unfounded(await tx.group_roles.active(role.org_id)) if each.role == role.slug]
-    if stopping:
-        groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
-        raise RoleInUse(await _find_holders(tx, caller, role, now, first=groups))
+async def _has_power(read: Reading | Transaction, actor: Authority, role: OrganizationRole) -> bool:
+    giving = [each.group_id for each in await read.group_roles.active(role.org_id) if each.role == role.slug]
+    return all(may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
+
+
+async def _require_power_over_members(tx: Transaction, actor: Authority, org_id: UUID, stopping: Sequence[GroupMapping]) -> None:
+    """Check that a caller may act on each member of the groups that stop to give a role (security R-10). Raises: RoleHolderHasMore."""
+    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(org_id, [group.group_id for group in stopping])):
+        raise RoleHolderHasMore
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:

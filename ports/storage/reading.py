@@ -28,6 +28,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
+from ports.storage.federation.connections import ConnectionIdentitiesRead, ConnectionKeysRead, OrganizationConnectionsRead
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
@@ -41,7 +42,7 @@ from ports.storage.programs import (
 )
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
 from ports.storage.tenancy.attributes import AttributesRead
-from ports.storage.tenancy.groups import GroupsRead
+from ports.storage.tenancy.groups import GroupRolesRead, GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
 from ports.storage.tenancy.roles import RolesRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
@@ -79,6 +80,8 @@ class Reading(Protocol):
     def domains(self) -> DomainsRead: ...
     @property
     def groups(self) -> GroupsRead: ...
+    @property
+    def group_roles(self) -> GroupRolesRead: ...
     @property
     def home_realm(self) -> HomeRealmRead: ...
     @property
@@ -194,6 +197,12 @@ class Reading(Protocol):
     def external_clients(self) -> ExternalClientsRead: ...
     @property
     def pushed_requests(self) -> PushedRequestsRead: ...
+    @property
+    def connections(self) -> OrganizationConnectionsRead: ...
+    @property
+    def connection_identities(self) -> ConnectionIdentitiesRead: ...
+    @property
+    def connection_keys(self) -> ConnectionKeysRead: ...
     @property
     def saml(self) -> SamlRead: ...
     @property

@@ -153,7 +153,7 @@ class SignInPolicies(Repository):
         return await self._one(POLICY.read, sql, org_id=org_id, service_id=service_id)
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
-        rows = await self._all(lambda row: row, EFFECTIVE, org_id=org_id, service_id=service_id)
+        rows = await self._rows(EFFECTIVE, org_id=org_id, service_id=service_id)
         parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
         return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 
@@ -169,7 +169,7 @@ class SignInPolicies(Repository):
         services = f"services v where v.org_id = %(org_id)s and {REGISTERED} {one}"
         sql = f"""
             select exists (select from {services} and v.email_sign_in), array(
-                select distinct c.slug from service_connections x join connections c on c.id = x.connection_id
+                select distinct c.slug from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
                 where x.org_id = %(org_id)s and x.service_id in (select v.id from {services}))"""
         ways = await self._one(lambda row: ApplicationWays(row[0], frozenset(row[1])), sql, org_id=org_id, service_id=service_id)
         assert ways is not None, "the statement has one row"

@@ -12,7 +12,7 @@ from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import SessionProofs
 from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
@@ -141,6 +141,11 @@ class DeviceRequest:
     api: ResourceAccess | None = None  # to an API resource, if it still exists
 
     @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
+
+    @property
     def client_host(self) -> str | None:
         """The host of an external client, or None for an application, and for a client that registered itself."""
         return None if self.client_uri is None else client_host(self.client_uri)
@@ -171,7 +176,7 @@ class DevicePoll:
     session_id: UUID | None
     account: Account | None
     openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
-    proofs: Proofs = ()
+    proofs: SessionProofs = ()
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
