@@ -63,8 +63,8 @@ async def test_failures_count_from_the_first_one_after_the_latest_document(
         assert await since() == expected, "only a later document ends it"
 
 
-async def test_a_session_is_live_until_its_document_is_too_old(storage: Postgres, pool: Pool, acme: UUID, shop: ServiceContext) -> None:
-    await become_external(pool, shop, NOW - DOCUMENT_USABLE_FOR + HOUR)
+async def test_a_session_is_live_until_its_document_is_gone(storage: Postgres, pool: Pool, acme: UUID, shop: ServiceContext) -> None:
+    await become_external(pool, shop, NOW - 2 * DOCUMENT_USABLE_FOR)
     ada, orders = (await add(storage, account(ADA))).id, await add_api_resource(pool, acme)
     await run_sql(pool, "update api_resources set host = null")
     await run_sql(pool, "insert into api_resource_clients values (%s, %s, %s, '{}', %s)", acme, orders, shop.id, NOW)
@@ -79,7 +79,7 @@ async def test_a_session_is_live_until_its_document_is_too_old(storage: Postgres
             return await read.refresh_tokens.introspect(shop.id, None, digest("token"), at) is not None
 
     assert await is_live(NOW + HOUR), "no fetch has failed"
-    await within(storage, lambda tx: tx.external_clients.note_failure(acme, shop.id, NOW))
+    await within(storage, lambda tx: tx.external_clients.note_failure(acme, shop.id, NOW + HOUR - DOCUMENT_USABLE_FOR))
     assert await is_live(NOW + HOUR - HOUR / 60)
     assert not await is_live(NOW + HOUR)
     async with storage.autocommit() as statements:
