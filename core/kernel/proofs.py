@@ -171,6 +171,29 @@ def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     return (*kept, *(proof for proof in every if not proof.is_own), *new)
 
 
+def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_ends_at: datetime) -> Proofs | None:
+    """Return the proofs of a new session that replaces one of the same user, or None if nothing of the old one stays.
+
+    A sign-in at an organization's connection keeps the account's own proofs, and the other way round. Each session ends at its time
+    (UTC), and the proof of the connection with it.
+    """
+    old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
+    is_own = all(proof.is_own for proof in new)
+    kept = [proof for proof in old if proof.is_own is not is_own]
+    return (*kept, *new) if any(not proof.is_second for proof in kept) else None
+
+
+def _ending(proof: Proof, end: datetime) -> Proof:
+    return proof if proof.is_own else replace(proof, until=min(proof.until or end, end))
+
+
+def end_of(proofs: SessionProofs) -> datetime | None:
+    """Return the latest end (UTC) of a session with these proofs, if its only first factor is the proof of a connection, or None."""
+    if boundary_of(proofs) is None:
+        return None
+    return min((proof.until for proof in in_session(proofs) if proof.until is not None), default=None)
+
+
 def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
     """Return the proofs of a session with a second factor, in place of an earlier one."""
     return (*(proof for proof in every_proof(proofs) if not proof.is_second and replace(proof, at=second.at) != second), second)
@@ -267,7 +290,7 @@ def is_fresh(proofs: Proofs) -> bool:
 
 def is_by_provider(proofs: Proofs) -> bool:
     """Return whether an identity provider authenticated the user."""
-    return _newest_first_factor(proofs).method is Method.PROVIDER
+    return _newest_first_factor(proofs).method in (Method.PROVIDER, Method.CONNECTION)
 
 
 def required_strength(factors: Collection[Factor]) -> Strength:

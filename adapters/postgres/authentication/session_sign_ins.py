@@ -1,5 +1,6 @@
 """Storage of the sign-in of a session, and of the browser that it belongs to."""
 
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -9,8 +10,9 @@ from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import SessionProofs
 
+_PROOFS: Final = ", ".join(f"{name} = %({name})s" for name in NAMES)
 REAUTHENTICATE: Final = f"""
-    update sessions set {", ".join(f"{name} = %({name})s" for name in NAMES)}, mfa_missing = mfa_missing and not %(second_factor)s
+    update sessions set {_PROOFS}, mfa_missing = mfa_missing and not %(second_factor)s
     where id = %(session_id)s and user_id = %(user_id)s"""
 
 
@@ -34,7 +36,7 @@ class SessionSignIns(Repository):
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         sql = f"""
             update sessions s set mfa_missing = true
-            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing
+            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing and s.bounded_to is null
               and case when s.id = %(session_id)s then not %(is_proved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
         await self._run(sql, user_id=user_id, session_id=session_id, is_proved=is_proved)
 
@@ -46,3 +48,9 @@ class SessionSignIns(Repository):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, **columns_of(proofs))
+
+    async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
+        sql = f"""
+            update sessions set {_PROOFS}, expires_at = %(expires_at)s, ends_at = %(ends_at)s
+            where id = %(session_id)s and user_id = %(user_id)s"""
+        await self._run(sql, session_id=session_id, user_id=user_id, expires_at=expires_at, ends_at=ends_at, **columns_of(proofs))

@@ -20,6 +20,7 @@ from core.kernel.proofs import (
     Proofs,
     SessionProofs,
     Strength,
+    boundary_of,
     every_proof,
     first_method_of,
     first_proof,
@@ -29,7 +30,7 @@ from core.kernel.proofs import (
     session_strength,
 )
 
-NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
+NAMES: Final = ("proofs", "strength", "bounded_to", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
 _METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
@@ -61,6 +62,7 @@ def columns_of(proofs: SessionProofs, created_at: datetime | None = None) -> dic
     return {
         "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
         "strength": strength.value,
+        "bounded_to": boundary_of(proofs),
         "provider": first_method_of(seen),
         "authenticated_at": None if at == created_at else at,
         "second_factor": strength >= Strength.TWO,

@@ -100,7 +100,8 @@ async def authorize_assertion(
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
         raise SignOnNotFound
-    return AuthorizedUser(person, account, provider, await load_facts(tx, provider, account.id, now))
+    facts = await load_facts(tx, provider, account.id, now)
+    return AuthorizedUser(person, account, provider, None if facts is None else facts.seen_by(person.bounded_to))
 
 
 def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, used: Proofs) -> None:

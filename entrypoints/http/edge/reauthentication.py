@@ -21,6 +21,7 @@ from entrypoints.http.edge.queries import path_id
 # In the parameter `policy`, where the slug of an organization stands. No slug has this character.
 PLATFORM: Final = "*"
 EVERYWHERE: Final = "**"  # all policies of the user, for a change of their factors
+OWN_PROOF: Final = "***"  # no policy: the session began at an organization's connection, and the route needs a way of the account's own
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
 # Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})

@@ -31,6 +31,7 @@ from entrypoints.http.base.context import ports, request_record, signed_in
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import person_or_browser, sign_in_session
+from entrypoints.http.edge.access.declaration import Bounded
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.forms import parameters, read_form
@@ -59,7 +60,7 @@ class ActionUnknown(Invalid):
 
 
 @routes.get(VERIFY_PATH)
-@sign_in_session(limit=DEVICE)
+@sign_in_session(limit=DEVICE, bounded=Bounded.YES)
 @refuses(400)
 @describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
 async def verify_page() -> Response:
@@ -74,7 +75,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY)
+@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY, bounded=Bounded.YES)
 @refuses(400)
 @serves_both
 @describes({303: "The browser must sign in first, and is redirected to the sign-in page."})
