@@ -58,6 +58,11 @@ def to_reauthentication_for(place: PolicyPlace, next_path: str) -> Response:
     return _redirect({"next": next_path, "policy": _name_of(place)})
 
 
+def to_own_proof(next_path: str) -> Response:
+    """Return a redirect to the page that asks users to confirm with a way of the account's own, and then leads to `next_path`."""
+    return _redirect({"next": next_path, "policy": OWN_PROOF})
+
+
 def _name_of(place: PolicyPlace) -> str:
     return "/".join(filter(None, (place.org_slug, place.service_slug))) or PLATFORM
 

@@ -21,7 +21,7 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     verification_url,
 )
-from core.kernel.access import BlockedByDirectory
+from core.kernel.access import BlockedByDirectory, OwnProofNeeded
 from core.kernel.callers import Person, Visitor
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
@@ -36,7 +36,7 @@ from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
-from entrypoints.http.edge.reauthentication import to_policy_first
+from entrypoints.http.edge.reauthentication import to_own_proof, to_policy_first
 from entrypoints.http.pages.form_pages import check_session_form, no_access_page, refused_page, session_form_token
 
 routes = Blueprint("device_pages", __name__)
@@ -112,6 +112,8 @@ async def _verify_by_form(user: Visitor) -> Response:
         return _refused_form(refusal, user, user_code=user_code)
     except (BlockedByDirectory, NoAccessToService) as refusal:
         return no_access_page(refusal, user, verification_url(user_code))
+    except OwnProofNeeded:
+        return to_own_proof(safe_next(verification_url(user_code)))
     except (EnrolmentRequired, StepUpNeeded) as refusal:
         return to_policy_first(refusal, safe_next(verification_url(user_code)))
     is_approved = decision is DeviceDecision.APPROVE
