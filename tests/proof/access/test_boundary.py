@@ -122,7 +122,7 @@ async def test_a_session_is_good_in_its_organization_alone(piece: int, app: Quar
 
 
 def is_alike(access: Access, kind: str, number: int) -> bool:
-    """Return whether the route of this number is left out, because others show the same. Each route is tried with a session that it refuses.
+    """Return whether the route of this number is left out, because others show the same. No refusal is left out.
 
     Sessions with an own proof are those of the matrix. One decorator opens all pages of organizations. A route for the account does
     not ask which organization the session belongs to.
