@@ -89,6 +89,7 @@ class Facts:
     service: ServiceContext | None = None  # the application; None for the platform's own frontend
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
+    reachable: Strength = Strength.ONE  # by the account, where the session lacks a required strength
     # Of the sign-in policy, about the session. The user is reminded once a day of a rule that starts later.
     decision: Decision = NO_POLICY
     is_reminded: bool = False
@@ -147,7 +148,7 @@ def _refusal(facts: Facts) -> Step | None:
     if needs.subject not in (None, facts.user_id):
         return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
     if strength < needs.required:
-        return Step.TOO_WEAK if facts.is_fresh else Step.SIGN_IN
+        return Step.TOO_WEAK if facts.is_fresh and facts.reachable < needs.required else Step.SIGN_IN
     if (step := _of_policy(facts)) is not None:
         return step
     if facts.is_fresh:
@@ -163,8 +164,8 @@ def _of_policy(facts: Facts) -> Step | None:
     """Return the step if this session does not meet the sign-in policy, or if its user is reminded of a rule that starts later."""
     decision, is_silent = facts.decision, facts.needs.is_silent
     match decision.outcome:
-        case Outcome.STEP_UP:  # after a sign-in with all factors, another one leads no further
-            return Step.TOO_WEAK if facts.is_fresh and covers(facts.seen, facts.factors) else Step.SIGN_IN
+        case Outcome.STEP_UP:  # the account has a factor for it, such as a passkey that sign-ins do not ask for
+            return Step.SIGN_IN
         case Outcome.ENROLL:
             return Step.TOO_WEAK if is_silent else Step.ENROLL
     return Step.ENROLL if decision.due_at is not None and not is_silent and not facts.is_reminded else None

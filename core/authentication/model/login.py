@@ -15,6 +15,7 @@ from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.identities import OtherIdentityLinked
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
@@ -271,6 +272,8 @@ def failure_of(refusal: Refusal) -> LoginFailure:
     """Return why a service or an API refused a user who had proved who they are."""
     if isinstance(refusal, BlockedByDirectory):
         return LoginFailure.DIRECTORY
+    if isinstance(refusal, OtherIdentityLinked):
+        return LoginFailure.ADDRESS
     if isinstance(refusal, POLICY_REFUSALS):
         return LoginFailure.POLICY
     return LoginFailure.BLOCKED if isinstance(refusal, BlockedByAdmin) else LoginFailure.ACCESS

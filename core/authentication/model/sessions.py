@@ -15,6 +15,7 @@ from uuid import UUID
 from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.access import NotAMember
 from core.kernel.callers import OrganizationStatus, ServiceContext
@@ -290,7 +291,7 @@ class ReauthenticationOptions:
     password: bool
     email_code: bool
     passkey: bool  # instead of all other factors
-    providers: tuple[ConnectionSlug, ...]
+    providers: tuple[LinkedPlace, ...]  # one place for each provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor
 

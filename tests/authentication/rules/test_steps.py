@@ -125,6 +125,8 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, required=TWO, is_silent=True), Step.LOGIN_REQUIRED),
         (asks(FRESH, required=TWO), Step.TOO_WEAK),
         (asks(FRESH, required=TWO, is_silent=True), Step.TOO_WEAK),
+        (asks(FRESH, {"reachable": Strength.PHISHING_RESISTANT}, required=TWO), Step.SIGN_IN),
+        (asks(FRESH_TWO, {"reachable": TWO}, required=Strength.PHISHING_RESISTANT), Step.TOO_WEAK),
         # The device was trusted, but this target asks for the second factor.
         (asks(FRESH_TRUSTED, required=TWO, keeps_trust=False), Step.SIGN_IN),
         (asks(FRESH_TWO, required=TWO, keeps_trust=False), Step.CHECK_ACCESS),
@@ -135,9 +137,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, STEP_UP), Step.SIGN_IN),
         # A trusted device skipped the second factor, and the policy does not count it.
         (asks(FRESH_TRUSTED, STEP_UP), Step.SIGN_IN),
-        (asks(FRESH_TWO, STEP_UP), Step.TOO_WEAK),
-        (asks(FRESH, STEP_UP), Step.TOO_WEAK),
-        (asks(FRESH, STEP_UP, is_silent=True), Step.TOO_WEAK),
+        (asks(FRESH, STEP_UP), Step.SIGN_IN),
         (asks(OLD, ENROLL), Step.ENROLL),
         (asks(FRESH, ENROLL), Step.ENROLL),
         (asks(OLD, ENROLL, is_silent=True), Step.TOO_WEAK),
