@@ -34,7 +34,10 @@ BROWSERS: Final = ("browser", "admin-browser", "stranger-browser", "browser-with
 PIECES = 6
 SAMPLED = 8
 # The application that the request names decides.
-OF_THE_APPLICATION: Final = {"POST /auth/device/verify"}
+OF_THE_APPLICATION: Final = {
+    "POST /auth/device/verify",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",
+}
 
 # The pages outside organizations that such a session can open: they show nothing of other organizations. Routes of the API are marked in
 # docs/reference/operations.md.
