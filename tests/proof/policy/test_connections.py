@@ -19,7 +19,7 @@ from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_paths import PATHS
 from tests.proof.policy.world import ALLOWED, STEP_UP, World, new_world
 from tests.support.builders import Api, run_sql
-from tests.support.connection_proofs import connection_proof, merged, write_proofs
+from tests.support.connections.proofs import connection_proof, merged, write_proofs
 
 OTHER: Final = UUID(int=7)
 PATHS_OF_SESSIONS: Final = (

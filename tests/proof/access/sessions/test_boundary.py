@@ -22,7 +22,7 @@ from tests.proof.access.table import CODES, REQUESTS, read_matrix
 from tests.proof.access.test_matrix import difference
 from tests.proof.access.world import Caller, World
 from tests.support.builders import Answer
-from tests.support.connection_proofs import connection_proof, merged, write_proofs
+from tests.support.connections.proofs import connection_proof, merged, write_proofs
 
 pytestmark = pytest.mark.slow
 

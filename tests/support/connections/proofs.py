@@ -1,12 +1,21 @@
 """Sessions that began at a connection of an organization. The tests write the proof, because only its effect is tested."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.sign_in_proofs import columns_of
 from adapters.postgres.engine.pool import Pool
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice
+from core.authentication.flow.methods import Proved, SendBehind
+from core.authentication.flow.model import Flow
+from core.kernel.causes import Caller
+from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, Proofs, complete, first_proof
+from ports import Ports
+from ports.storage import Transaction
 from tests.support.builders import run_sql
 
 CONNECTION: Final = UUID(int=59)
@@ -33,3 +42,17 @@ async def write_proofs(pool: Pool, user_id: UUID, proofs: Proofs) -> None:
         *columns.values(),
         user_id,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedSignIn:
+    """A sign-in of this user with a proof that is not checked."""
+
+    account: Account
+    proof: Proof
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        async def lock(tx: Transaction, _: Caller, __: SendBehind) -> tuple[Account, None]:
+            return await tx.accounts.lock(self.account.id) or refuse(SessionEnded), None
+
+        return Proved(proof=self.proof, lock=lock, account=self.account)
