@@ -70,6 +70,8 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
             ages=path is not PolicyPath.PERSONAL_TOKEN,
         ),
     )
+    if (ends := [proof.until for proof in seen if proof.until is not None]) and decision.outcome is Outcome.ALLOWED:
+        decision = replace(decision, valid_until=min(ends if decision.valid_until is None else [*ends, decision.valid_until]))
     ports.metrics.sign_in_policy_decided(path, decision.outcome)
     return name_methods(decision, ports.policy.provider_names)
 

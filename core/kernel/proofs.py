@@ -136,10 +136,13 @@ def seen_in(proofs: SessionProofs, org_id: UUID | None, now: datetime) -> Proofs
     return _of(every_proof(proofs), org_id, now)
 
 
-def in_session(proofs: SessionProofs) -> Proofs:
-    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary."""
+def in_session(proofs: SessionProofs, org_id: UUID | None = None) -> Proofs:
+    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary.
+
+    The session of an application is good in its organization (`org_id`).
+    """
     every = every_proof(proofs)
-    return _of(every, boundary_of(every), None)
+    return _of(every, org_id or boundary_of(every), None)
 
 
 def every_proof(proofs: SessionProofs) -> Proofs:

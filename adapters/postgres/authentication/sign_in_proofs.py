@@ -53,9 +53,9 @@ def to_proofs(row: Row) -> Proofs:
     return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
 
 
-def columns_of(proofs: SessionProofs, created_at: datetime | None = None) -> dict[str, object]:
-    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself."""
-    seen = in_session(proofs)
+def columns_of(proofs: SessionProofs, created_at: datetime | None = None, org_id: UUID | None = None) -> dict[str, object]:
+    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself. `org_id`: of the application of the session."""
+    seen = in_session(proofs, org_id)
     if not seen:
         return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
     strength, at = session_strength(seen), proved_at(seen)
