@@ -161,6 +161,14 @@ class SessionSignIns(SessionSignInsRead, Protocol):
     async def join(self, session_id: UUID, user_id: UUID, proofs: SessionProofs, expires_at: datetime, ends_at: datetime) -> None:
         """Replace the proofs and the end of a session that has just started, by those that it shares with the session it replaced."""
 
+    async def end_of_connection(self, org_id: UUID, connection_id: UUID, user_id: UUID | None, now: datetime) -> None:
+        """End the sign-ins of a connection of the organization: of this user, or of all users that it knows.
+
+        Sessions that are good in the organization alone end, and so do those of its applications. Other sessions lose the proof of the
+        connection, and their passes of the organization's sign-in policy. Call this before the connection forgets its users. It takes two
+        statements, of which the first locks the accounts. Lock order: the organization before this.
+        """
+
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         """Mark the user's own sessions as missing the second factor.
 
