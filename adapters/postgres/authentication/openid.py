@@ -72,12 +72,11 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
 
 # Whether the external client `ac` may act for the user `{user_id}`. True for registered applications.
 # The user has agreed to how it authenticates now: otherwise one user who agrees to a client without keys would take the keys from
-# the tokens of all others. Its stored document is good, as in `external_clients.check_document`.
+# the tokens of all others. Its document is not gone, as in `external_clients.check_document`.
 IS_AGREED_CLIENT: Final = f"""
     not exists (
         select from services x where x.id = ac.service_id and x.client_uri is not null and (
-            x.document_failing_since is not null
-              and x.document_fetched_at + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
+            x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
             or not exists (
                 select from consents k where k.user_id = {{user_id}} and k.service_id = x.id
                   and k.client_authentication = x.client_authentication)))"""

@@ -47,7 +47,7 @@ class Rates(Repository):
         sql = """
             delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
             returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8"""
-        kept = await self._all(lambda row: row, sql, sign_in_hash=sign_in_hash, now=now)
+        kept = await self._rows(sql, sign_in_hash=sign_in_hash, now=now)
         amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
         for charged_client, name, missing in kept:
             if missing > 0:

@@ -190,9 +190,13 @@ class Service(ServiceSettings):
         """The application as sign-in policies see it."""
         return PolicyApplication(self.id, self.name, self.email_sign_in, self.required_strength)
 
-    def has_usable_document(self, now: datetime) -> bool:
-        """Return whether the stored metadata of an external client are good while its document is not available."""
-        return self.document_fetched_at is not None and now < self.document_fetched_at + DOCUMENT_USABLE_FOR
+    def is_document_gone(self, now: datetime) -> bool:
+        """Return whether the document of an external client has not been available for so long that its grants have ended."""
+        return self.document_failing_since is not None and now >= self.document_failing_since + DOCUMENT_USABLE_FOR
+
+    def has_old_document(self, now: datetime) -> bool:
+        """Return whether the stored metadata of an external client are too old for a sign-in that may not fetch them now."""
+        return self.document_fetched_at is None or now >= self.document_fetched_at + DOCUMENT_USABLE_FOR
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
         """Return whether this is the hash of the client secret, or of the former one while both are valid."""

@@ -130,8 +130,10 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
         if stored is None:
             raise
-        await _note_failure(ports, visitor, stored, failure, now)
-        if not stored.has_usable_document(now):
+        is_limited = isinstance(failure, (ClientDocumentsLimited, ClientHostBusy))
+        if not is_limited:
+            await _note_failure(ports, visitor, stored, now)
+        if stored.has_old_document(now) if is_limited else stored.is_document_gone(now):
             raise
         return _with_service(client, stored, failure)
     if stored is not None:
@@ -192,12 +194,11 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
                 raise ClientDocumentsLimited(wait)
 
 
-async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, failure: Refusal, now: datetime) -> None:
-    """Remember that a fetch failed which began now, so that grants end when the stored document is too old (`check_document`)."""
-    if isinstance(failure, (ClientDocumentsLimited, ClientHostBusy)) or stored.document_failing_since is not None:
-        return
-    async with ports.storage.transaction(by=visitor) as tx:
-        await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> None:
+    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`)."""
+    if stored.document_failing_since is None:
+        async with ports.storage.transaction(by=visitor) as tx:
+            await tx.external_clients.note_failure(stored.org_id, stored.id, now)
 
 
 async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched_at: datetime) -> None:
@@ -217,7 +218,7 @@ async def find_stored(ports: Ports, read: Reading, address: str, resource: str |
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
-    """Store an external client with the code that it gets. The policy of the API resource is read again under its lock.
+    """Store the external client of this request with the code that it gets. The policy of the API resource is read again under its lock.
 
     Raises: AccessDenied if it no longer admits the client with this grant.
     """

@@ -105,7 +105,7 @@ def is_external(client_id: str | None) -> bool:
 
 def check_document(service: Service | None, now: datetime) -> None:
     """Check that an external client may get tokens by its stored metadata. Raises: ClientDocumentGone."""
-    if service is not None and service.document_failing_since is not None and not service.has_usable_document(now):
+    if service is not None and service.document_failing_since is not None and service.is_document_gone(now):
         raise ClientDocumentGone(service.known_name, service.document_failing_since)
 
 

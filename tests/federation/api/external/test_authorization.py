@@ -174,6 +174,8 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
     """For seven days. Then their tokens end, too, until the document is there again."""
     tokens = await client.tokens()
     client.server.answers["/client"] = Published(500)
+    clock.advance(timedelta(days=8))
+    assert (await client.open()).status == 303, "however old the stored one is"
     clock.advance(timedelta(days=6, hours=23))
     assert (await client.open()).status == 303
     tokens = (await client.refresh(tokens)).json
@@ -184,7 +186,7 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
     assert (await client.open()).status == 400
     answer = await client.refresh(tokens)
     assert error(answer) == "invalid_grant"
-    since = f"could not be fetched since {format_day(clock.now() - timedelta(hours=2))}."
+    since = f"could not be fetched since {format_day(clock.now() - timedelta(days=7, hours=1))}."
     assert f"The description that the application at {client.host} publishes of itself {since}" in answer.json["error_description"]
     client.server.publish()
     assert (await client.open(scope=f"{READ} {WRITE}")).status == 200
