@@ -164,7 +164,7 @@ ROTATE: Final = (
               and {POLICY_MET}""",
         ", v.refresh_token_seconds",
         ", %(now)s + make_interval(secs => spent.refresh_token_seconds)",
-        f"s.service_id, case when s.scope is not null or {_UNKNOWN_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
+        f"s.service_id, s.created_at, case when s.scope is not null or {_UNKNOWN_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
     )
     + f"""
         select {ROTATED.columns}
