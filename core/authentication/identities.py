@@ -114,7 +114,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
             raise NotLinked
         if not await ways_in.remaining(ports, tx, account, service_id=_context_of(caller), without=provider):
             raise LastSignInMethod
-        if caller.service is not None:  # identities of an application meet only its own policy, which may lose them
+        if caller.service is not None:  # they meet only policies of its organization, which may lose them
             if not await tx.identities.remove(account.id, caller.service.id, provider):
                 raise NotLinked  # the service was deleted during this request
             tx.record(events.identity_unlinked(account.id, provider, caller.service))

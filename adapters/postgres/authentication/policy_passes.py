@@ -9,6 +9,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.authentication.sign_in_proofs import proof_columns, to_proofs
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import rights_columns, to_rights
 from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
@@ -42,8 +43,7 @@ FACTS_WIDTH: Final = 15
 LOAD: Final = f"""
     select p.org_id, p.version, p.rules, o.name, o.slug, v.slug, v.name, q.rules, v.email_sign_in, m.role, roles_key(m.org_id, m.user_id),
         {rights_columns("m", "o").sql},
-        array(select distinct i.provider from identities i
-              where i.user_id = u.id and (i.service_id is null or i.service_id = %(service_id)s::uuid)),
+        {linked_providers("u.id", "p.org_id")},
         {SESSION}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from sign_in_policies p
     join users u on u.id = %(user_id)s

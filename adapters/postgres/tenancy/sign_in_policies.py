@@ -13,6 +13,7 @@ from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.linked_providers import linked_providers
 from adapters.postgres.kernel.roles import is_admin
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Acr, Strength
@@ -61,19 +62,14 @@ EFFECTIVE: Final = """
     left join services v on v.id = p.service_id and v.org_id = o.id
     where p.org_id = %(org_id)s and (p.service_id is null or p.service_id = %(service_id)s)
     order by p.service_id nulls first"""
-# The identity providers that are linked for the user in the account itself, and in the service `v`.
-LINKED: Final = "array(select distinct i.provider from identities i where i.user_id = %(user_id)s and i.service_id is null)"
-LINKED_IN_SERVICE: Final = """
-    array(select distinct i.provider from identities i
-          where i.user_id = %(user_id)s and (i.service_id is null or i.service_id = v.id))"""
 # An unconfirmed membership gives its organization no power over the account (security R-5).
 OF_USER: Final = f"""
-    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {LINKED}
+    select o.id, o.name, p.rules, p.version, {is_admin("m", "o.id")}, {linked_providers("%(user_id)s", "o.id")}
     from memberships m join organizations o on o.id = m.org_id
     join sign_in_policies p on p.org_id = o.id and p.service_id is null
     where m.user_id = %(user_id)s and m.confirmed_at is not null
     union all
-    select null, null, p.rules, p.version, true, {LINKED}
+    select null, null, p.rules, p.version, true, {linked_providers("%(user_id)s", "null")}
     from users u join sign_in_policies p on p.org_id is null
     where u.id = %(user_id)s and u.is_platform_owner
     order by 2 nulls last, 1"""
@@ -87,8 +83,8 @@ OF_OWN_APPLICATIONS: Final = f"""
         union select g.service_id from group_members i join service_role_groups g on g.group_id = i.group_id where i.user_id = %(user_id)s
         union select v.id from memberships m join services v on v.org_id = m.org_id and v.access_policy <> 'assigned' and {REGISTERED}
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
-    select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false), {LINKED_IN_SERVICE},
-           v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
+    select v.org_id, o.name, coalesce(p.rules, '{{}}'), coalesce({is_admin("m", "v.org_id")}, false),
+           {linked_providers("%(user_id)s", "v.org_id")}, v.id, v.name, v.email_sign_in, v.required_acr, coalesce(q.rules, '{{}}')
     from c join services v on v.id = c.service_id join organizations o on o.id = v.org_id
     left join sign_in_policies p on p.org_id = v.org_id and p.service_id is null
     left join sign_in_policies q on q.org_id = v.org_id and q.service_id = v.id
@@ -100,9 +96,8 @@ APPLICATIONS: Final = f"""
     where v.org_id = %(org_id)s and {REGISTERED}"""
 OF_APPLICATIONS: Final = f"""
     {APPLICATIONS} and (p.id is not null or v.required_acr is not null or v.email_sign_in is not null) order by v.slug"""
-PROVIDERS: Final = """
-    array(select distinct i.provider from identities i where i.user_id = u.id
-          and (i.service_id is null or i.service_id = %(service_id)s::uuid))"""
+PROVIDERS: Final = linked_providers("u.id", "%(org_id)s")
+OWN_PROVIDERS: Final = linked_providers("u.id", "null")
 NEWEST_ADDRESS: Final = """
     (select s.address from sessions s where s.user_id = m.user_id and not s.personal_token order by s.created_at desc limit 1)"""
 USES_SERVICE: Final = """
@@ -115,11 +110,11 @@ MEMBER: Final = f"select m.role, {is_admin('m', '%(org_id)s')}, {PROVIDERS}, {NE
 ONE_MEMBER: Final = f"""
     {MEMBER} memberships m {THE_ACCOUNT} where m.org_id = %(org_id)s and m.confirmed_at is not null and m.user_id = %(user_id)s"""
 PLATFORM_OWNERS: Final = f"""
-    select '{OWNER}', true, {PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    select '{OWNER}', true, {OWN_PROVIDERS}, {NEWEST_ADDRESS}, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from (select u.id as user_id from users u where u.is_platform_owner) m {THE_ACCOUNT}
     where u.id > coalesce(%(last)s, '00000000-0000-0000-0000-000000000000'::uuid) order by u.id limit %(limit)s"""
 PLATFORM_OWNER: Final = f"""
-    select '{OWNER}', true, {PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
+    select '{OWNER}', true, {OWN_PROVIDERS}, null, {KEY_HOSTS.sql}, {ACCOUNT.columns}
     from users u where u.id = %(user_id)s and u.is_platform_owner"""
 
 
@@ -176,13 +171,13 @@ class SignInPolicies(Repository):
         return ways
 
     async def person(self, org_id: UUID, user_id: UUID) -> PolicyPerson | None:
-        return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id, service_id=None)
+        return await self._one(_to_person, ONE_MEMBER, org_id=org_id, user_id=user_id)
 
     async def platform_owner(self, user_id: UUID) -> PolicyPerson | None:
-        return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id, service_id=None)
+        return await self._one(_to_person, PLATFORM_OWNER, user_id=user_id)
 
     async def platform_owners(self, last: UUID | None, limit: int) -> Sequence[PolicyPerson]:
-        return await self._all(_to_person, PLATFORM_OWNERS, last=last, limit=limit, service_id=None)
+        return await self._all(_to_person, PLATFORM_OWNERS, last=last, limit=limit)
 
     async def platform_owner_has_signed_in(self) -> bool:
         sql = """

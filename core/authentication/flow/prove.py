@@ -101,6 +101,8 @@ async def _complete(
             tx.acts_as(person)
         device, policy = await facts.load(account.id)
         proofs = _with(flow, proved, now)
+        if identity is not None and policy is not None:  # this sign-in links it
+            policy = replace(policy, providers=policy.providers | {identity.provider})
         admission = judge_sign_in(ports, policy, proofs, device, now)
         admission = await hide_from_strangers(tx, admission, flow.application[:2], account.id, now)
         step = next_step(

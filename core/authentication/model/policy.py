@@ -89,7 +89,7 @@ class PolicySubject:
     rights: Rights  # of the member there
     account: Account
     keys: KeyHosts  # of the account
-    providers: frozenset[str]  # the linked identity providers
+    providers: frozenset[str]  # those linked in the account itself, or at an application of the organization
     email_sign_in: bool | None  # whether the application offers sign-in by email; None: as the platform does
     session: PolicySession | None
 

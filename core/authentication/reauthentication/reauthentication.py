@@ -119,7 +119,8 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
     allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
     if decision.required <= Strength.ONE:  # the account asks for its second factor, and the policy does not
         second_methods = options.second_methods
-    is_next = waiting is not None and (first_ways is None or PROVIDER_PREFIX + waiting in first_ways)
+    of_providers = None if first_ways is None else decision.first_ways.intersection(first_ways)
+    is_next = waiting is not None and (of_providers is None or PROVIDER_PREFIX + waiting in of_providers)
     asks_again = options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods
     return replace(
         options,
@@ -128,7 +129,7 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision, waiting: Co
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
-        providers=tuple(place for place in options.providers if first_ways is None or PROVIDER_PREFIX + place.provider in first_ways),
+        providers=tuple(place for place in options.providers if of_providers is None or PROVIDER_PREFIX + place.provider in of_providers),
     )
 
 

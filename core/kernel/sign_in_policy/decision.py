@@ -49,6 +49,7 @@ class Decision:
     source: str | None = None  # the name of the organization, application or platform with the rule
     required: Strength = Strength.NONE
     methods: frozenset[str] | None = None  # the allowed ones; None for all
+    first_ways: frozenset[str] = frozenset()  # as in the facts
     lacks_first: bool = False  # the user has to set up a factor, and the account has no first one by these methods
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
@@ -140,6 +141,7 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
         source=policy.source_of(rule, moment.at),
         required=need,
         methods=rules.methods,
+        first_ways=facts.first_ways,
         lacks_first=outcome is Outcome.ENROLL and _lacks_first(rules, facts),
         max_age={Rule.SESSION_LIFETIME: rules.session_lifetime, Rule.SESSION_IDLE: rules.session_idle}.get(too_old) if too_old else None,
     )
@@ -187,10 +189,15 @@ def _proved(rules: Rules, facts: PolicyFacts) -> Strength:
 
 
 def _counts(rules: Rules, facts: PolicyFacts, proof: Proof) -> bool:
-    """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account."""
+    """Return whether the method of a proof is allowed. A backup code stands for any second factor of the account.
+
+    A sign-in at a provider counts only where it is a way of this user: the account can be linked elsewhere alone.
+    """
     if proof.method is Method.BACKUP_CODE and rules.methods is not None:
         return any(map(rules.may_use, _second_methods(facts)))
-    return rules.may_use(_name_of(proof))
+    name = _name_of(proof)
+    is_known = proof.method is not Method.PROVIDER or rules.methods is None or name in facts.first_ways
+    return is_known and rules.may_use(name)
 
 
 def _second_methods(facts: PolicyFacts) -> set[Method]:
@@ -226,7 +233,7 @@ def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
     A weaker proof makes a session no newer. Without such a time, it is that of the newest first factor by an allowed method, or
     of the newest one.
     """
-    accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and rules.may_use(_name_of(proof))), reverse=True)
+    accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and _counts(rules, facts, proof)), reverse=True)
     need = _needed(rules, facts)
     enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent(facts.proofs, at))) >= need)
     return next(enough, accepted[0] if accepted else proved_at(facts.proofs))

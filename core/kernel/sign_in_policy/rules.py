@@ -285,7 +285,7 @@ class PolicyOfUser:
     policy: EffectivePolicy
     is_admin: bool
     service_id: UUID | None = None
-    providers: frozenset[str] = frozenset()  # the identity providers that are linked for the user here
+    providers: frozenset[str] = frozenset()  # those linked in the account itself, or at an application of the organization
     email_sign_in: bool | None = None  # whether the application offers sign-in by email; None: as the platform does
     is_of_settings: bool = False
 

@@ -23,7 +23,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser, hidden_fields
-from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, add_organization, deliver, link, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.passkeys.users import PasskeyUser
@@ -288,10 +288,10 @@ async def test_after_an_undo_only_a_recovery_gives_the_factor_that_a_policy_asks
 async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_linked_nowhere_else(
     acme: Tenant, api: Api, ports: Ports, pool: Pool, sent: FakeMailTransport, provider_sign_in: ProviderSignIn, by_provider: bool
 ) -> None:
-    """It was known before, but would be a new way into the organization."""
+    """Another organization has the application. The identity was known there, but would be a new way into Acme."""
     user = await add_account(ports)
     await provider_sign_in.sign_in()
-    shop = await add_service(pool, acme.org)
+    shop = await add_service(pool, await add_organization(pool, "globex"))
     await run_sql(pool, "update identities set service_id = %s, linked_at = linked_at - interval '1 year'", shop)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add()
     methods = {"methods": ["passkey", f"provider:{provider_sign_in.name}"]}

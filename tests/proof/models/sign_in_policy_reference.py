@@ -85,7 +85,7 @@ def proved(policies: list[Policy], user: User, now: int) -> int:
     seconds = [method for method, is_there in (("totp", user.has_totp), ("key", user.has_key)) if is_there]
     allowed = [is_allowed(policies, method) for method in seconds]
     of_code = any(allowed) or not any("methods" in policy for policy in policies)  # it stands for one of them, and a device for all
-    methods = [method for method, _ in user.proofs if (of_code if method == "backup_code" else is_allowed(policies, method))]
+    methods = [method for method, _ in user.proofs if (of_code if method == "backup_code" else counts(policies, user, method))]
     if "passkey" in methods:
         return 3
     if not set(methods) - SECONDS:
@@ -102,6 +102,12 @@ def reachable(policies: list[Policy], user: User) -> int:
     if any("methods" in policy for policy in policies) and not any(is_allowed(policies, way) for way in user.first_ways):
         return 0
     return 2 if (user.has_totp and is_allowed(policies, "totp")) or (user.has_key and is_allowed(policies, "passkey")) else 1
+
+
+def counts(policies: list[Policy], user: User, method: str) -> bool:
+    """Return whether a proof counts. That of a provider does not where the account is not linked with it, if a policy names methods."""
+    is_foreign = method.startswith("provider:") and method not in user.first_ways
+    return is_allowed(policies, method) and not (is_foreign and any("methods" in policy for policy in policies))
 
 
 def is_allowed(policies: list[Policy], method: str) -> bool:
@@ -122,7 +128,7 @@ def factor_rule(strength: int, need: int) -> str:
 def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
     """Return the newest minute since when the proofs are enough, or without one, that of the newest first factor."""
     firsts = [(method, minute) for method, minute in user.proofs if method not in SECONDS]
-    accepted = [minute for method, minute in firsts if is_allowed(policies, method)] or [minute for _, minute in firsts]
+    accepted = [minute for method, minute in firsts if counts(policies, user, method)] or [minute for _, minute in firsts]
     for start in sorted(accepted, reverse=True):
         since = replace(user, proofs=[(method, minute) for method, minute in user.proofs if minute >= start])
         if proved(policies, since, now) >= needed(policies, user):

@@ -17,11 +17,12 @@ from tests.fakes.outside import FakeClock
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import SHOP
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, hidden_fields, leads_to
-from tests.support.builders import BASE_URL, PASSWORD, Answer, run_sql
+from tests.support.browser import ACCOUNT, form_token, hidden_fields, leads_to
+from tests.support.builders import BASE_URL, PASSWORD, Answer, add_member, add_organization, run_sql
 from tests.support.direct import change_ports
 from tests.support.identities import add_identity
 from tests.support.mfa import add_mfa, use_in_sessions
+from tests.support.passkeys.users import RP_ID, add_passkeys
 from tests.support.services import add_service, add_service_user
 from tests.support.tenants import Tenant
 
@@ -174,3 +175,32 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
     clock.advance(timedelta(hours=2))
     asking = await browser.open(leads_to(await browser.open(NEW_PASSKEY)))
     assert "Continue with" not in asking.text, "no user signs in at this application"
+
+
+async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
+    clock: FakeClock, acme: Tenant, user: Account, provider_sign_in: ProviderSignIn
+) -> None:
+    """The account is linked at an application of Acme alone. Globex would otherwise admit a user whom only a recovery lets in again."""
+    browser, accepted = provider_sign_in.browser, accepts(f"provider:{provider_sign_in.name}")
+    globex, members = await add_organization(acme.pool, "globex"), MEMBERS.replace("acme", "globex")
+    shop = await add_service(acme.pool, acme.org)
+    for org in (acme.org, globex):
+        await put_policy(acme, org, None, accepted)
+    await provider_sign_in.sign_in(**SHOP)
+    await acme.join("ada", user, ADMIN)
+    await add_member(acme.pool, globex, user.id, ADMIN, confirmed=True)
+    assert [context for _, context, *_ in await provider_sign_in.identities()] == [shop], "the first sign-in has linked it"
+    assert (await browser.open(MEMBERS)).status == 200, "the sign-in at its application counts"
+    assert leads_to(await browser.open(members)).startswith("/app/enroll?"), "and not in Globex"
+    browser.cookies.clear()
+    await browser.sign_in()
+    clock.advance(timedelta(minutes=1))
+    token = form_token(await browser.open(ACCOUNT))
+    path = leads_to(await browser.send(f"{PAGE}/{provider_sign_in.name}", form_token=token, next=members))
+    url = provider_sign_in.provider.visit((await browser.open(path)).headers["Location"])
+    await browser.open(url.removeprefix(BASE_URL))
+    assert (await browser.open(MEMBERS)).status == 200, "the confirmation counts"
+    assert leads_to(await browser.open(members)).startswith("/app/enroll?"), "and not in Globex"
+    await add_passkeys(acme.pool, user.id, RP_ID)
+    asking = await browser.open(leads_to(await browser.open(members)))
+    assert ("Use a passkey" in asking.text, "Continue with" in asking.text) == (True, False)
