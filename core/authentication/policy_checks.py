@@ -31,9 +31,9 @@ from core.authentication.model.policy import (
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
+from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
 from core.kernel.roles import is_admin
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, accepted_at, decide
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
@@ -126,6 +126,12 @@ class Admission:
         return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
 
     @property
+    def needs_passkey(self) -> bool:
+        """Whether only a sign-in with a passkey meets the policy: it asks for two factors, and the account has no second one."""
+        is_asked = self.decision.outcome is Outcome.STEP_UP and self.decision.required >= Strength.TWO
+        return is_asked and not any(factor.is_second for factor in self.factors)
+
+    @property
     def has_app(self) -> bool:
         """Whether the account has an authenticator app."""
         return any(factor.kind is FactorKind.TOTP for factor in self.factors)
@@ -148,14 +154,6 @@ class Admission:
     @property
     def is_allowed(self) -> bool:
         return self.decision.outcome is Outcome.ALLOWED
-
-    def ends_by(self, now: datetime) -> datetime | None:
-        """Return the end of the session by the longest session of the policy, or None without one."""
-        if self.subject is None or self.subject.session is None:
-            return None
-        policy, session = self.subject.policy, self.subject.session
-        rules, seen = policy.in_force(now), seen_in(session.proofs, policy.org_id, now)
-        return None if rules.session_lifetime is None else accepted_at(rules, seen) + rules.session_lifetime
 
     @property
     def asks_all_factors(self) -> bool:
