@@ -27,7 +27,6 @@ from core.federation.connections.model.openid import (
     OpenIdFault,
     OpenIdProviderMetadata,
     OpenIdProviderUnreachable,
-    ProviderAuthentication,
     ProviderKey,
     ProviderLogout,
     add_userinfo,
@@ -36,6 +35,7 @@ from core.federation.connections.model.openid import (
     parse_logout,
     parse_metadata,
 )
+from core.federation.connections.model.settings import ProviderAuthentication
 from core.kernel.outbound import Reply, SendFailed, SendFailure
 from core.kernel.values import is_printable, new_id
 from ports.observe import Clock

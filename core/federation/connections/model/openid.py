@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.model.openid import LOGOUT_EVENT
+from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.oauth.model.authorization import s256_challenge
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel import uris
@@ -35,14 +36,6 @@ ERROR_CODES: Final = frozenset(
     {"invalid_request", "unauthorized_client", "access_denied", "unsupported_response_type", "invalid_scope", "server_error"}
     | {"temporarily_unavailable", "interaction_required", "login_required", "account_selection_required", "consent_required"}
 )
-
-
-class ProviderAuthentication(StrEnum):
-    """How we authenticate at the token endpoint of an identity provider (OpenID Connect Core section 9)."""
-
-    CLIENT_SECRET_BASIC = "client_secret_basic"  # noqa: S105
-    CLIENT_SECRET_POST = "client_secret_post"  # noqa: S105
-    PRIVATE_KEY_JWT = "private_key_jwt"
 
 
 class OpenIdFault(StrEnum):
@@ -204,6 +197,12 @@ class OpenIdAnswer:
     @property
     def subject(self) -> str:
         return str(self.claims["sub"])
+
+    @property
+    def session(self) -> str | None:
+        """The id of the session at the provider, which a logout token can name."""
+        session = self.claims.get("sid")
+        return session if isinstance(session, str) and len(session) <= MAX_TOKEN_ID and is_printable(session) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from core.federation.connections.model.openid import (
     OpenIdAnswerRefused,
     OpenIdClient,
     OpenIdProviderUnreachable,
-    ProviderAuthentication,
     authorization_url,
     check_response_issuer,
 )
+from core.federation.connections.model.settings import ProviderAuthentication
 from core.kernel.values import new_id, new_secret
 from tests.fakes.http_server import TRAP
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers

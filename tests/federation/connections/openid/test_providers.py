@@ -19,10 +19,10 @@ from core.federation.connections.model.openid import (
     OpenIdAnswerRefused,
     OpenIdFault,
     OpenIdProviderUnreachable,
-    ProviderAuthentication,
     ProviderKey,
     authorization_url,
 )
+from core.federation.connections.model.settings import ProviderAuthentication
 from core.kernel.outbound import SendFailure
 from core.kernel.values import new_secret
 from tests.fakes.http_server import Answer
