@@ -22,6 +22,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "mfa",
     "backup_codes",
     "identities",
+    "connection_identities",
     "passkeys",
     "devices",
     "sign_in_flows",

@@ -65,6 +65,9 @@ from adapters.postgres.eventing.platform_log import PlatformLog
 from adapters.postgres.eventing.siem import Siem
 from adapters.postgres.eventing.webhooks import Webhooks
 from adapters.postgres.expiring_secrets import ExpiringSecrets
+from adapters.postgres.federation.connections.connections import OrganizationConnections
+from adapters.postgres.federation.connections.identities import ConnectionIdentities
+from adapters.postgres.federation.connections.keys import ConnectionKeys
 from adapters.postgres.federation.oauth.authorization import AuthorizationCodes
 from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents
@@ -211,6 +214,9 @@ class Repositories(Scope):
     # federation
     authorization_codes = Kept(AuthorizationCodes)
     client_assertions = Kept(UsedAssertions)
+    connections = Kept(OrganizationConnections)
+    connection_identities = Kept(ConnectionIdentities)
+    connection_keys = Kept(ConnectionKeys)
     consents = Kept(Consents)
     external_grants = Kept(ExternalGrants)
     device_codes = Kept(DeviceCodes)

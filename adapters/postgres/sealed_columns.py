@@ -10,6 +10,7 @@ from adapters.postgres.authentication import flows, forms, identities, oauth_cre
 from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
+from adapters.postgres.federation.connections import connections, keys
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.tenancy import mail_server
 from core.maintenance.model.housekeeping import SealedColumn
@@ -60,14 +61,18 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     SealedColumn.OAUTH_CREDENTIALS: Column(
         oauth_credentials.secret_context,
         """
-        select x.service_id || '/' || c.slug, x.client_secret from service_connections x join connections c on c.id = x.connection_id
+        select x.service_id || '/' || c.slug, x.client_secret
+        from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
         where x.client_secret is not null and x.service_id || '/' || c.slug > %(after)s
         order by 1 limit %(limit)s for update of x""",
         """
         update service_connections x set client_secret = %(value)s from connections c
-        where c.id = x.connection_id and x.service_id = split_part(%(row)s, '/', 1)::uuid and c.slug = split_part(%(row)s, '/', 2)""",
+        where c.id = x.connection_id and c.org_id is null
+          and x.service_id = split_part(%(row)s, '/', 1)::uuid and c.slug = split_part(%(row)s, '/', 2)""",
     ),
     SealedColumn.SAML_KEYS: _column(_by_id(saml.secret_context), "saml_certificates", "private_key"),
+    SealedColumn.CONNECTION_SECRETS: _column(_by_id(connections.secret_context), "connections", "client_secret"),
+    SealedColumn.CONNECTION_KEYS: _column(_by_id(keys.secret_context), "connection_keys", "private_key"),
     SealedColumn.IDENTITY_ACCESS_TOKENS: _column(identities.access_token_context, "identities", "access_token"),
     SealedColumn.IDENTITY_REFRESH_TOKENS: _column(identities.refresh_token_context, "identities", "refresh_token"),
     SealedColumn.FLOW_IDENTITIES: _column(_by_id(flows.identity_context), "sign_in_flows", "identity"),

@@ -12,7 +12,7 @@ from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
 from core.kernel.policy import Policy
-from core.kernel.proofs import Method, Proof, Proofs, Strength, recent, strength_of
+from core.kernel.proofs import Method, Proof, Proofs, Strength, recent, seen_in, strength_of
 from core.kernel.sign_in_policy.decision import (
     Decision,
     PolicyFacts,
@@ -135,7 +135,8 @@ async def _find_missing_sign_in(
     if not demands.policies:
         return None
     session = await read.session_sign_ins.load_factors(session_id, account.id)
-    proofs = () if session is None else session.proofs
+    # Changes of the account's own factors need its own proofs.
+    proofs = () if session is None else seen_in(session.proofs, None, now)
     fresh = recent(proofs, now - ports.policy.fresh_sign_in_ttl)
     present = await relying_party.load_without_lost_keys(ports, read, account)
     missing = demands.find_step_up(present, fresh if strength_of(fresh) > Strength.NONE else proofs)

@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.kernel.proofs import Proof, Proofs, renewed, with_second
+from core.kernel.proofs import Proof, Proofs, SessionProofs, renewed, with_second
 from ports import Ports
 from ports.storage import Transaction
 
@@ -20,6 +20,6 @@ async def add_second(tx: Transaction, session_id: UUID, account: Account, second
     await tx.session_sign_ins.reauthenticate(session_id, account.id, with_second(await _load(tx, session_id, account), second))
 
 
-async def _load(tx: Transaction, session_id: UUID, account: Account) -> Proofs:
+async def _load(tx: Transaction, session_id: UUID, account: Account) -> SessionProofs:
     session = await tx.session_sign_ins.load_factors(session_id, account.id)
     return () if session is None else session.proofs

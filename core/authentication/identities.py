@@ -20,6 +20,7 @@ from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
     LastSignInMethod,
+    LinkedPlace,
     NoProviderToken,
     NotLinked,
     ProviderToken,
@@ -64,15 +65,13 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
         await factor_changes.lock_account_to_add(ports, tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context_of(caller))}:
             raise AlreadyLinked
-        return await add_ticket(ports, tx, caller, provider, now)
+        return await add_ticket(ports, tx, caller, LinkedPlace(provider), now)
 
 
-async def add_ticket(
-    ports: Ports, tx: Transaction, caller: Person, provider: ConnectionSlug, now: datetime, *, after: str | None = None
-) -> str:
-    """Store a ticket of the caller's session and browser for this identity provider, and return its secret.
+async def add_ticket(ports: Ports, tx: Transaction, caller: Person, place: LinkedPlace, now: datetime, *, after: str | None = None) -> str:
+    """Store a ticket of the caller's session and browser for the identity provider of this place, and return its secret.
 
-    Without `after`, it links the account there. With it, the user signs in again, and continues at this path.
+    Without `after`, it links the account there. With it, the user signs in again as at this place, and continues at this path.
 
     Raises: SessionEnded.
     """
@@ -82,11 +81,13 @@ async def add_ticket(
         FlowTarget.LINK if after is None else FlowTarget.REAUTHENTICATION,
         after or "",
         secret_hash=digest(secret),
+        org_id=place.org_id,
+        service_id=place.service_id,
         session_id=caller.session_id,
         first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
         expires_at=expires_at,
     )
-    trip = ProviderTrip(flow=flow, provider=provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
+    trip = ProviderTrip(flow=flow, provider=place.provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
     if not await tx.flows.start(trip):
         raise SessionEnded
     return secret

@@ -31,7 +31,7 @@ from core.authentication.model.policy import (
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, FactorKind, Proofs, covers
+from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, accepted_at, decide
 from core.kernel.sign_in_policy.explanations import name_methods
@@ -53,7 +53,7 @@ def judge(ports: Ports, path: PolicyPath, subject: PolicySubject | None, now: da
         subject.policy,
         PolicyFacts(
             now=now,
-            proofs=session.proofs,
+            proofs=seen_in(session.proofs, subject.policy.org_id, now),
             factors=relying_party.without_lost_keys(ports, subject.account, subject.keys).factors,
             first_ways=subject.account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in)),
             is_admin=subject.is_admin,
@@ -153,15 +153,16 @@ class Admission:
         """Return the end of the session by the longest session of the policy, or None without one."""
         if self.subject is None or self.subject.session is None:
             return None
-        rules = self.subject.policy.in_force(now)
-        return None if rules.session_lifetime is None else accepted_at(rules, self.subject.session.proofs) + rules.session_lifetime
+        policy, session = self.subject.policy, self.subject.session
+        rules, seen = policy.in_force(now), seen_in(session.proofs, policy.org_id, now)
+        return None if rules.session_lifetime is None else accepted_at(rules, seen) + rules.session_lifetime
 
     @property
     def asks_all_factors(self) -> bool:
         """Whether a factor that a trusted device skips would meet the policy."""
         if self.subject is None or self.subject.session is None or self.decision.outcome is not Outcome.STEP_UP:
             return False
-        return not covers(self.subject.session.proofs, self.subject.account.factors)
+        return not covers(in_session(self.subject.session.proofs), self.subject.account.factors)
 
     async def remind(self, ports: Ports, user: Person) -> None:
         """Remind the user of a rule that starts later, once a day. Raises: EnrolmentRequired."""

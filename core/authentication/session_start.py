@@ -14,6 +14,7 @@ from core.authentication.model.openid import Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
+from core.kernel.callers import proofs_at
 from core.kernel.proofs import Method, Proofs, Strength, methods_of, strength_of
 from core.kernel.values import digest, new_secret
 from core.tenancy import platform_sign_in_policy
@@ -58,8 +59,9 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
 async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
     """Start the session of an application that redeemed an authorization code or a device code. Its service has enrolled the user."""
     account, service, device = redeemed.account, redeemed.service, redeemed.new_device
+    seen = proofs_at(service, redeemed.proofs, now)
     # Sessions of earlier releases have no method.
-    proofs = tuple(replace(proof, method=proof.method or Method.PASSWORD) for proof in redeemed.proofs)
+    proofs = tuple(replace(proof, method=proof.method or Method.PASSWORD) for proof in seen)
     start = SessionStart(
         id=redeemed.person.session_id,
         user_id=account.id,

@@ -14,7 +14,7 @@ from core.federation.model.sign_in import OpenIdPreview
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.roles import Capability
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 ALL_SCOPES = "openid profile email org roles permissions groups"
 
@@ -81,14 +81,16 @@ async def preview(
     Raises: ClaimDocumentInvalid; the errors of `sign_in_preview.preview`.
     """
     claims = ClaimDocument.parse(document)
+    async with ports.storage.reading() as read:
+        await _require_attributes(read, caller.acts_in.id, claims)
     before = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope)
     after = await sign_in_preview.preview(ports, base_url, caller, service_slug, scope, document=claims.document)
     return ClaimsPreview(before.openid, after.openid)
 
 
-async def _require_attributes(tx: Transaction, org_id: UUID, claims: ClaimDocument) -> None:
+async def _require_attributes(read: Reading | Transaction, org_id: UUID, claims: ClaimDocument) -> None:
     """Check that the organization has declared the attributes of the document. Raises: ClaimDocumentInvalid."""
     if names := claims.attribute_names:
-        unknown = names - {attribute.name for attribute in await tx.attributes.list_declared(org_id)}
+        unknown = names - {attribute.name for attribute in await read.attributes.list_declared(org_id)}
         if unknown:
             raise ClaimDocumentInvalid("values", f"The organization has no attribute {min(unknown)!r}. Declare it first.")

@@ -33,7 +33,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import Method, Strength, first_method_of, is_by_provider
+from core.kernel.proofs import Method, Strength, first_method_of, in_session, is_by_provider
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, Rules
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -197,12 +197,12 @@ async def sign_in_browser(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return outcome
-    is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(outcome.session.proofs)
+    is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(in_session(outcome.session.proofs))
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:
         await end_replaced(ports, caller, cookie, outcome.session)
-    offers = can_passkey and first_method_of(outcome.session.proofs) == Method.PASSWORD
+    offers = can_passkey and first_method_of(in_session(outcome.session.proofs)) == Method.PASSWORD
     offers = offers and await passkey_offers.is_due(ports, outcome.session.user_id, outcome.session.id, outcome.session.created_at)
     return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token, offers)
 

@@ -30,7 +30,7 @@ from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider, SamlValuesNotJoinable, TooManySamlValues
-from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
+from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor, proofs_at
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import explain
@@ -150,7 +150,7 @@ async def _preview_saml(ports: Ports, provider: SamlIdentityProvider, account: A
     try:
         if not is_admitted:
             raise NoAccessToService
-        assertions.require_sign_on_factors(provider, account, visitor.browser.proofs)
+        assertions.require_sign_on_factors(provider, account, proofs_at(service, visitor.browser.proofs, now))
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     admission = await judge_visit(ports, PolicyPath.PREVIEW, service, visitor)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
-from core.kernel.proofs import Proofs, Strength
+from core.kernel.proofs import Proofs, SessionProofs, Strength, in_session, seen_in
 from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
@@ -163,7 +163,12 @@ class BrowserSession:
 
     id: UUID
     device_id: UUID | None
-    proofs: Proofs
+    proofs: SessionProofs
+
+
+def proofs_at(service: ServiceContext | None, proofs: SessionProofs, now: datetime) -> Proofs:
+    """Return the proofs of a session that count at an application, or at the platform's own frontend, which has the session's reach."""
+    return in_session(proofs) if service is None else seen_in(proofs, service.org_id, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

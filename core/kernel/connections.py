@@ -26,6 +26,7 @@ class ConnectionProtocol(StrEnum):
 
     OAUTH = "oauth"
     OIDC = "oidc"
+    SAML = "saml"  # of organizations only
 
 
 # The connections of the platform: id and protocol.

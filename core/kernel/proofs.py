@@ -1,11 +1,12 @@
 """Proofs that a user is here, and the factors of an account. Each fact that follows from them has one function."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sized
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
+from uuid import UUID
 
 
 class Method(StrEnum):
@@ -18,12 +19,13 @@ class Method(StrEnum):
     TOTP = "totp"
     BACKUP_CODE = "backup_code"
     PASSKEY = "passkey"
+    CONNECTION = "connection"  # of an organization
 
 
 # A proof by one of these counts only beside a first factor.
 SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
-OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER}
-_PASSKEY, _TOTP, _BACKUP_CODE = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE
+OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER, Method.CONNECTION}
+_PASSKEY, _TOTP, _BACKUP_CODE, _CONNECTION = Method.PASSKEY, Method.TOTP, Method.BACKUP_CODE, Method.CONNECTION
 # The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
 _NAMES: Final[Mapping[Method | None, str]] = MappingProxyType({Method.PASSWORD: "pwd", Method.EMAIL: "otp"})
 
@@ -64,6 +66,10 @@ class Proof:
     user_verified: bool = False  # the method itself verified two factors
     phishing_resistant: bool = False
     hardware: bool = False  # the key cannot leave its device
+    # Of an organization's connection. The proof counts in that organization alone, until this time (UTC) if there is one.
+    connection: UUID | None = None
+    org: UUID | None = None
+    until: datetime | None = None
 
     @property
     def is_second(self) -> bool:
@@ -71,9 +77,16 @@ class Proof:
         method = self.method  # compared by identity: the hash of a member takes longer than all the rest
         return (method is _PASSKEY and not self.user_verified) or method is _TOTP or method is _BACKUP_CODE
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a proof of the account's own, which counts everywhere."""
+        return self.method is not _CONNECTION
+
 
 # The proofs of one sign-in, and of reauthentications in its session, oldest first. Empty: the user did not sign in, as in an impersonation.
 Proofs = tuple[Proof, ...]
+# All proofs of a session. No function below takes them: `seen_in` and `in_session` return those that count somewhere.
+SessionProofs = Sized
 
 
 class FactorKind(StrEnum):
@@ -104,6 +117,8 @@ def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
     """Return the proof of a first factor. `name` is that of the method or the identity provider, as in the login records."""
     if name in OWN_FIRST_METHODS:
         return Proof(Method(name), at, is_fresh=is_fresh)
+    if name == Method.CONNECTION:  # only `Proof` itself names the organization; without it, the proof counts nowhere
+        return Proof(Method.CONNECTION, at, is_fresh=is_fresh)
     return Proof(Method.PROVIDER, at, provider=name, is_fresh=is_fresh)
 
 
@@ -112,19 +127,53 @@ def complete(first: Proof, second: Proof) -> Proofs:
     return replace(first, is_fresh=True), second
 
 
-def renewed(proofs: Proofs, new: Proofs, since: datetime) -> Proofs:
+def seen_in(proofs: SessionProofs, org_id: UUID | None, now: datetime) -> Proofs:
+    """Return the proofs of a session that count in this organization and its applications at this time (UTC).
+
+    The proof of an organization's connection counts in that organization alone. `org_id` None: for the account itself and the
+    platform, only the account's own proofs count. Without a first factor, none counts.
+    """
+    return _of(every_proof(proofs), org_id, now)
+
+
+def in_session(proofs: SessionProofs) -> Proofs:
+    """Return the proofs that count wherever the session is good: the account's own, or those of a session with a boundary."""
+    every = every_proof(proofs)
+    return _of(every, boundary_of(every), None)
+
+
+def every_proof(proofs: SessionProofs) -> Proofs:
+    """Return all proofs of a session, to store them. Nothing else may use them all, because some count in one organization only."""
+    return cast("Proofs", proofs)
+
+
+def boundary_of(proofs: SessionProofs) -> UUID | None:
+    """Return the only organization in which a session with these proofs is good.
+
+    None: a first factor of the account's own opens all of the account.
+    """
+    firsts = [proof for proof in every_proof(proofs) if not proof.is_second]
+    return firsts[-1].org if firsts and not any(proof.is_own for proof in firsts) else None
+
+
+def renewed(proofs: SessionProofs, new: Proofs, since: datetime) -> Proofs:
     """Return the proofs of a session after a reauthentication with `new` ones.
 
-    First factors since then by other methods stay beside them: policies with different methods count each of them.
+    First factors since then by other methods stay beside them: policies with different methods count each of them. Proofs of the
+    account's own and of an organization's connection do not replace each other.
     """
+    every = every_proof(proofs)
+    if not all(proof.is_own for proof in new):
+        return (*(proof for proof in every if proof.is_own), *new)
     methods = {(proof.method, proof.provider) for proof in new}
-    kept = (proof for proof in recent(proofs, since) if not proof.is_second and (proof.method, proof.provider) not in methods)
-    return (*kept, *new)
+    firsts = (proof for proof in recent(every, since) if proof.is_own and not proof.is_second)
+    kept = (proof for proof in firsts if (proof.method, proof.provider) not in methods)
+    return (*kept, *(proof for proof in every if not proof.is_own), *new)
 
 
-def with_second(proofs: Proofs, second: Proof) -> Proofs:
+def with_second(proofs: SessionProofs, second: Proof) -> Proofs:
     """Return the proofs of a session with a second factor, in place of an earlier one."""
-    return (*(proof for proof in proofs if not proof.is_second and replace(proof, at=second.at) != second), second)
+    return (*(proof for proof in every_proof(proofs) if not proof.is_second and replace(proof, at=second.at) != second), second)
 
 
 def recent(proofs: Proofs, since: datetime) -> Proofs:
@@ -238,6 +287,15 @@ def reachable_strength(factors: Collection[Factor]) -> Strength:
 def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
     """Return whether the proofs of the newest sign-in are of all factors of an account with these ones."""
     return session_strength(proofs) >= required_strength(factors)
+
+
+def _of(proofs: Proofs, org_id: UUID | None, now: datetime | None) -> Proofs:
+    counting = tuple(proof for proof in proofs if proof.is_own or (proof.org is not None and proof.org == org_id and _is_live(proof, now)))
+    return counting if any(not proof.is_second for proof in counting) else ()
+
+
+def _is_live(proof: Proof, now: datetime | None) -> bool:
+    return now is None or proof.until is None or now < proof.until
 
 
 def _newest_first_factor(proofs: Proofs) -> Proof:

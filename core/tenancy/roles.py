@@ -27,7 +27,7 @@ from core.kernel.roles import (
 )
 from core.kernel.values import KEEP, Keep, create_with_free_slug, new_id, provided
 from core.tenancy import events, grants, organizations
-from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded
+from core.tenancy.model.group_roles import GroupMapping, RightsByGroupItself, find_unfounded
 from core.tenancy.model.groups import to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
 from core.tenancy.model.roles import (
@@ -201,8 +201,11 @@ async def update(ports: Ports, caller: OrganizationCaller, slug: str, changes: R
             raise RoleInUse(holders)
         givers = await tx.roles.givers(organization.id, old.slug)
         await tx.roles.save(new)
-        if not changes.confirmed:
-            await _require_founded(tx, caller, new, now)
+        if stopping := [each for each in find_unfounded(await tx.group_roles.active(organization.id)) if each.role == new.slug]:
+            await _require_power_over_members(tx, authority, organization.id, stopping)
+            if not changes.confirmed:
+                groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
+                raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
         if not new.capabilities <= old.capabilities:
             await _require_power_over_directories(tx, new.org_id, new.role, now)
         tx.record(events.role_updated(old, new))
@@ -268,12 +271,10 @@ async def _require_power_over_holders(tx: Transaction, actor: Authority, role: O
         raise RoleHolderHasMore
 
 
-async def _require_founded(tx: Transaction, caller: OrganizationCaller, role: OrganizationRole, now: datetime) -> None:
-    """Check that the groups with a role may give it with its new rights. Raises: RoleInUse, which names these groups first."""
-    stopping = [each for each in find_unfounded(await tx.group_roles.active(role.org_id)) if each.role == role.slug]
-    if stopping:
-        groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
-        raise RoleInUse(await _find_holders(tx, caller, role, now, first=groups))
+async def _require_power_over_members(tx: Transaction, actor: Authority, org_id: UUID, stopping: Sequence[GroupMapping]) -> None:
+    """Check that a caller may act on each member of the groups that stop to give a role (security R-10). Raises: RoleHolderHasMore."""
+    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(org_id, [group.group_id for group in stopping])):
+        raise RoleHolderHasMore
 
 
 async def _require_power_over_directories(tx: Transaction, org_id: UUID, role: Role, now: datetime) -> None:

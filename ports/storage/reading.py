@@ -28,6 +28,7 @@ from ports.storage.authentication.sessions import (
 from ports.storage.authentication.sign_ins import KeptFormsRead, ReauthenticationsRead, SentFormsRead, SignInLogRead
 from ports.storage.billing import CustomersRead, SubscriptionsRead
 from ports.storage.eventing import AuditRead, DeliveriesRead, PlatformLogRead, SiemRead, WebhooksRead
+from ports.storage.federation.connections import ConnectionIdentitiesRead, ConnectionKeysRead, OrganizationConnectionsRead
 from ports.storage.federation.oauth import ConsentsRead, DeviceCodesRead, ExternalClientsRead, ExternalGrantsRead, PushedRequestsRead
 from ports.storage.federation.saml import SamlRead, SamlSignOnsRead
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, PrivacyRead
@@ -194,6 +195,12 @@ class Reading(Protocol):
     def external_clients(self) -> ExternalClientsRead: ...
     @property
     def pushed_requests(self) -> PushedRequestsRead: ...
+    @property
+    def connections(self) -> OrganizationConnectionsRead: ...
+    @property
+    def connection_identities(self) -> ConnectionIdentitiesRead: ...
+    @property
+    def connection_keys(self) -> ConnectionKeysRead: ...
     @property
     def saml(self) -> SamlRead: ...
     @property

@@ -15,6 +15,7 @@ from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.model.accounts import PasswordReset
+from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.kernel.connections import CODEHOST
 from core.kernel.proofs import Method
@@ -317,7 +318,7 @@ PAGES: dict[str, dict[str, object]] = {
             password=True,
             email_code=True,
             passkey=True,
-            providers=(CODEHOST,),
+            providers=(LinkedPlace(CODEHOST),),
             needs_second_factor=True,
             second_methods=(Method.TOTP,),
         ),

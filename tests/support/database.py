@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 # Tables with rows from the schema. `empty` skips them, so a test that writes there must restore
 # them.
-SEEDED: Final = frozenset({"schema_migrations", "tiers", "connections"})
+SEEDED: Final = frozenset({"schema_migrations", "tiers"})
+# Tables with some rows from the schema, and the condition of the others.
+PARTLY_SEEDED: Final = {"connections": sql.SQL("where org_id is not null")}
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
 TEMPLATE: Final = "gatehouse_template"
@@ -52,6 +54,10 @@ def roomy_directory() -> Path:
     if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ENOUGH_MEMORY:
         return memory
     return Path(tempfile.gettempdir())
+
+
+def _without_seeds(table: str) -> sql.SQL:
+    return PARTLY_SEEDED.get(table, sql.SQL(""))
 
 
 @contextmanager
@@ -201,7 +207,9 @@ class Database:
 
         PostgreSQL keeps the plans of a function's statements, but not those of a list of statements.
         """
-        statements = sql.SQL(" ").join(sql.SQL("delete from {};").format(sql.Identifier(name)) for name in self._tables)
+        statements = sql.SQL(" ").join(
+            sql.SQL("delete from {} {};").format(sql.Identifier(name), _without_seeds(name)) for name in self._tables
+        )
         body = sql.Literal(sql.SQL("begin {} end").format(statements).as_string(self._connection))
         self._connection.execute(sql.SQL("create function pg_temp.empty() returns void language plpgsql as {}").format(body))
         return "select pg_temp.empty()"
@@ -219,14 +227,14 @@ class Database:
         columns = """
             select string_agg(quote_ident(attname), ', ') from pg_attribute
             where attrelid = %s::regclass and attnum > 0 and attgenerated = '' and not attisdropped"""
-        stored = "select jsonb_agg(to_jsonb(t))::text from {table} t"
+        stored = "select jsonb_agg(to_jsonb(t))::text from {table} t {condition}"
         insert = "insert into {table} ({columns}) select {columns} from jsonb_populate_recordset(null::{table}, {rows})"
         inserts = []
         for name in self._tables:
             if name in without:
                 continue
             table = sql.Identifier(name)
-            [(rows,)] = self._connection.execute(sql.SQL(stored).format(table=table))
+            [(rows,)] = self._connection.execute(sql.SQL(stored).format(table=table, condition=_without_seeds(name)))
             if rows is not None:
                 [(listed,)] = self._connection.execute(columns, [name])
                 inserts.append(sql.SQL(insert).format(table=table, columns=sql.SQL(listed), rows=sql.Literal(rows)))

@@ -49,7 +49,8 @@ COLUMNS: Final[Mapping[str, Description]] = {
 }
 CONNECTION_SCOPES: Final = Column(
     sql="""
-    (select jsonb_object_agg(c.slug, x.scopes) from service_connections x join connections c on c.id = x.connection_id
+    (select jsonb_object_agg(c.slug, x.scopes)
+     from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
      where x.service_id = v.id and x.scopes is not null)""",
     read=lambda scopes: {slug: tuple(each) for slug, each in scopes.items()},
 )
@@ -68,7 +69,7 @@ UPDATE: Final = f"update services set {STORED.assignments(without=FIXED)} where 
 PUT_SCOPES: Final = """
     insert into service_connections (service_id, connection_id, org_id, scopes)
     select saved.id, c.id, saved.org_id, case when s.key is not null then array(select jsonb_array_elements_text(s.value)) end
-    from saved cross join connections c left join jsonb_each(%(connection_scopes)s) s on s.key = c.slug
+    from saved join connections c on c.org_id is null left join jsonb_each(%(connection_scopes)s) s on s.key = c.slug
     left join service_connections x on x.service_id = saved.id and x.connection_id = c.id
     where s.key is not null or x.scopes is not null
     on conflict (service_id, connection_id) do update set scopes = excluded.scopes"""

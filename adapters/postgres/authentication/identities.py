@@ -9,7 +9,7 @@ from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
-from core.authentication.model.identities import Identity, IdentityMatch, ProviderToken, TokenRenewal
+from core.authentication.model.identities import Identity, IdentityMatch, LinkedPlace, ProviderToken, TokenRenewal
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
@@ -52,6 +52,16 @@ class Identities(SealingRepository):
     async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
         sql = "select distinct provider from identities where user_id = %(user_id)s order by provider"
         return await self._all(lambda row: row[0], sql, user_id=user_id)
+
+    async def list_places(self, user_id: UUID) -> list[LinkedPlace]:
+        sql = """
+            select i.provider, v.org_id, v.id, v.name, exists (
+                select from service_connections x join connections c on c.id = x.connection_id
+                where x.org_id = v.org_id and x.service_id = v.id and c.slug = i.provider and x.client_id is not null)
+            from identities i left join services v on v.id = i.service_id left join organizations o on o.id = v.org_id
+            where i.user_id = %(user_id)s and (i.service_id is null or o.status = 'active')
+            order by i.service_id is not null, i.linked_at, i.id"""
+        return await self._all(lambda row: LinkedPlace(*row), sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         sql = """

@@ -10,7 +10,7 @@ from core.kernel.providers import ProviderClient
 from ports.crypto import SecretContext
 
 OF_SERVICE: Final = """
-    from service_connections x join connections c on c.id = x.connection_id
+    from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
     where x.org_id = %(org_id)s and x.service_id = %(service_id)s and x.client_id is not null"""
 
 
@@ -46,7 +46,7 @@ class OAuthCredentials(SealingRepository):
             """
             insert into service_connections (service_id, connection_id, org_id, client_id, client_secret, updated_at)
             select %(service_id)s, c.id, %(org_id)s, %(client_id)s, %(client_secret)s, %(updated_at)s
-            from connections c where c.slug = %(provider)s
+            from connections c where c.org_id is null and c.slug = %(provider)s
             on conflict (service_id, connection_id) do update set
                 client_id = excluded.client_id, client_secret = excluded.client_secret, updated_at = excluded.updated_at""",
             service_id=service_id,
@@ -61,6 +61,7 @@ class OAuthCredentials(SealingRepository):
         sql = """
             update service_connections x set client_id = null, client_secret = null, updated_at = null
             from connections c
-            where c.id = x.connection_id and x.org_id = %(org_id)s and x.service_id = %(service_id)s and c.slug = %(provider)s
+            where c.id = x.connection_id and c.org_id is null
+              and x.org_id = %(org_id)s and x.service_id = %(service_id)s and c.slug = %(provider)s
               and x.client_id is not null"""
         return await self._run(sql, org_id=org_id, service_id=service_id, provider=provider) == 1

@@ -14,7 +14,7 @@ from core.accounts.model.devices import LoginRisk
 from core.authentication.model.policy import PolicyPass, PolicySession, PolicySubject
 from core.kernel.callers import PolicyState
 from core.kernel.display import PRODUCT
-from core.kernel.proofs import proved_at
+from core.kernel.proofs import in_session, proved_at
 from core.kernel.roles import RoleName
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
 
@@ -96,7 +96,7 @@ def _to_session(row: Row, *, has_second: bool) -> PolicySession | None:
     proofs = to_proofs(row[1 : 1 + PROOFS.width])
     mfa_missing, mfa_at, trust_hash, trust_expires_at, risk, used_at, reminded_at = row[1 + PROOFS.width :]
     # A session without the second factor of its account began on a trusted device. A later proof there says nothing about it.
-    began = proved_at(proofs) if proofs else None
+    began = proved_at(seen) if (seen := in_session(proofs)) else None
     is_trusted = has_second and not mfa_missing and trust_hash is not None and began is not None and mfa_at is not None
     is_trusted = is_trusted and mfa_at <= began < trust_expires_at
     is_high = risk is not None and LoginRisk(risk, ()).is_high

@@ -145,8 +145,9 @@ def _rotation(spent: LiteralString, of_spent: LiteralString, expires_at: Literal
 
 
 _IS_MEMBER: Final = "exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)"
-# Without OpenID Connect, the columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They do not know passkeys.
-_PASSKEY_PROOFS: Final = """s.proofs @> '[{"method": "passkey"}]'"""
+# Without OpenID Connect, the columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded. They know neither
+# passkeys nor connections.
+_UNKNOWN_PROOFS: Final = """(s.proofs @> '[{"method": "passkey"}]' or s.proofs @> '[{"method": "connection"}]')"""
 ROTATE: Final = (
     _rotation(
         f"""
@@ -163,7 +164,7 @@ ROTATE: Final = (
               and {POLICY_MET}""",
         ", v.refresh_token_seconds",
         ", %(now)s + make_interval(secs => spent.refresh_token_seconds)",
-        f"s.service_id, case when s.scope is not null or {_PASSKEY_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
+        f"s.service_id, case when s.scope is not null or {_UNKNOWN_PROOFS} then s.proofs end as proofs, {stored_grant('s')}",
     )
     + f"""
         select {ROTATED.columns}
@@ -188,7 +189,7 @@ ROTATE_PLAIN: Final = (
               and {POLICY_MET}""",
         "",
         "",
-        f"case when {_PASSKEY_PROOFS} then s.proofs end as proofs",
+        f"case when {_UNKNOWN_PROOFS} then s.proofs end as proofs",
     )
     + f" select {ROTATED_PLAIN.columns} from extended e"
 )

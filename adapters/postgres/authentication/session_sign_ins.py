@@ -7,7 +7,7 @@ from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.authentication.sign_in_proofs import NAMES, STRENGTH, columns_of
 from adapters.postgres.engine.statements import Repository
 from core.kernel.callers import BrowserSession
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import SessionProofs
 
 REAUTHENTICATE: Final = f"""
     update sessions set {", ".join(f"{name} = %({name})s" for name in NAMES)}, mfa_missing = mfa_missing and not %(second_factor)s
@@ -44,5 +44,5 @@ class SessionSignIns(Repository):
             from sessions where id = %(session_id)s and user_id = %(user_id)s"""
         return await self._one(lambda row: row[0], sql, session_id=session_id, user_id=user_id)
 
-    async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: Proofs) -> None:
+    async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         await self._run(REAUTHENTICATE, session_id=session_id, user_id=user_id, **columns_of(proofs))

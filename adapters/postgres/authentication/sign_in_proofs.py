@@ -8,12 +8,26 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, LiteralString
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Row
-from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of, first_proof, is_fresh, proved_at, session_strength
+from core.kernel.proofs import (
+    Method,
+    Proof,
+    Proofs,
+    SessionProofs,
+    Strength,
+    every_proof,
+    first_method_of,
+    first_proof,
+    in_session,
+    is_fresh,
+    proved_at,
+    session_strength,
+)
 
 NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
 # Of a session `s`, which may be missing
@@ -38,18 +52,19 @@ def to_proofs(row: Row) -> Proofs:
     return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
 
 
-def columns_of(proofs: Proofs, created_at: datetime | None = None) -> dict[str, object]:
+def columns_of(proofs: SessionProofs, created_at: datetime | None = None) -> dict[str, object]:
     """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself."""
-    if not proofs:
+    seen = in_session(proofs)
+    if not seen:
         return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
-    strength, at = session_strength(proofs), proved_at(proofs)
+    strength, at = session_strength(seen), proved_at(seen)
     return {
-        "proofs": Jsonb([to_json(proof) for proof in proofs]),
+        "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
         "strength": strength.value,
-        "provider": first_method_of(proofs),
+        "provider": first_method_of(seen),
         "authenticated_at": None if at == created_at else at,
         "second_factor": strength >= Strength.TWO,
-        "fresh": is_fresh(proofs),
+        "fresh": is_fresh(seen),
     }
 
 
@@ -60,6 +75,9 @@ def to_json(proof: Proof) -> dict[str, object]:
         stored["provider"] = proof.provider
     if not proof.is_fresh:
         stored["fresh"] = False
+    if not proof.is_own:
+        ids = {"connection": proof.connection, "org": proof.org, "until": proof.until and proof.until.isoformat()}
+        stored |= {name: str(value) for name, value in ids.items() if value is not None}
     return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
 
 
@@ -71,4 +89,10 @@ def to_proof(stored: Mapping[str, Any]) -> Proof:
         stored.get("provider"),
         stored.get("fresh", True),
         *(stored.get(flag, False) for flag in _FLAGS),
+        *(_of_connection(stored) if "org" in stored else ()),
     )
+
+
+def _of_connection(stored: Mapping[str, Any]) -> tuple[UUID | None, UUID, datetime | None]:
+    connection, until = stored.get("connection"), stored.get("until")
+    return connection and UUID(connection), UUID(stored["org"]), until and datetime.fromisoformat(until)

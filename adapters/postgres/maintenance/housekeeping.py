@@ -174,6 +174,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.PREVIOUS_SAML_KEYS: """
         update saml_certificates set private_key = null, standby = null, kept_until = null where id = any(array(
             select id from saml_certificates where kept_until < %(before)s limit %(limit)s for update skip locked))""",
+    Sweep.PREVIOUS_CONNECTION_KEYS: _past("connection_keys", "kept_until"),
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
     # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
     # a while.

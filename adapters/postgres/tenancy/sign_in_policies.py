@@ -169,7 +169,7 @@ class SignInPolicies(Repository):
         services = f"services v where v.org_id = %(org_id)s and {REGISTERED} {one}"
         sql = f"""
             select exists (select from {services} and v.email_sign_in), array(
-                select distinct c.slug from service_connections x join connections c on c.id = x.connection_id
+                select distinct c.slug from service_connections x join connections c on c.id = x.connection_id and c.org_id is null
                 where x.org_id = %(org_id)s and x.service_id in (select v.id from {services}))"""
         ways = await self._one(lambda row: ApplicationWays(row[0], frozenset(row[1])), sql, org_id=org_id, service_id=service_id)
         assert ways is not None, "the statement has one row"

@@ -19,7 +19,7 @@ from core.applications.model.users import NoAccessToService
 from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
-from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.identities import OtherIdentityLinked, PendingIdentity
 from core.authentication.model.login import (
     AccountClosed,
     AccountDeleted,
@@ -61,7 +61,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
     except Refusal as refusal:
         if proved.refused is not None:
             await proved.refused(refusal)
-        if isinstance(refusal, (BlockedByDirectory, NoAccessToService, *POLICY_REFUSALS)):
+        if isinstance(refusal, (BlockedByDirectory, NoAccessToService, OtherIdentityLinked, *POLICY_REFUSALS)):
             if proved.is_one_time:
                 await _use_up(ports, caller, flow, proved)
             user_id = (proved.user_id or flow.user_id) if proved.account is None else proved.account.id
@@ -209,7 +209,8 @@ async def _complete_link(
     If it is already linked in this context, store its new tokens. The caller must lock the subject before the account.
 
     Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to another account or
-    unlinked in the context where it was known; RecoveryRequired; LinkNeedsProof if only the address led to the account.
+    unlinked in the context where it was known; RecoveryRequired; LinkNeedsProof and OtherIdentityLinked if only the address led
+    to the account.
     """
     known = await tx.identities.match(identity.provider, identity.issuer, identity.subject, identity.service_id)
     is_of_another = identity.known_elsewhere if known is None else known.user_id != account.id
@@ -222,8 +223,13 @@ async def _complete_link(
         await factor_changes.require_no_recovery(ports, tx, account, now)
     else:
         await factor_changes.require_proof_to_link(ports, tx, account, proofs, now)
-    if await tx.identities.add(identity.of(account.id, now)) and account.created_at < now:
-        await _report_link(tx, account, session_id, identity, now)
+    if await tx.identities.add(identity.of(account.id, now)):
+        if account.created_at < now:
+            await _report_link(tx, account, session_id, identity, now)
+    elif not identity.known_elsewhere:
+        linked = await tx.identities.list_of_user(account.id, identity.service_id)
+        if identity.provider in {each.provider for each in linked}:  # otherwise the service was deleted
+            raise OtherIdentityLinked
 
 
 async def _report_link(tx: Transaction, account: Account, session_id: UUID, identity: PendingIdentity, now: datetime) -> None:

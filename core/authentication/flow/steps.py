@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import BrowserSession
+from core.kernel.callers import BrowserSession, ServiceContext, proofs_at
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, session_strength
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 
@@ -86,8 +86,10 @@ class Facts:
     is_trusted: bool = False  # the device of the proofs
     # Of the browser's session, or of the proofs. The factors count only where a session may be too weak.
     session: BrowserSession | None = None
+    service: ServiceContext | None = None  # the application; None for the platform's own frontend
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
+    reachable: Strength = Strength.ONE  # by the account, where the session lacks a required strength
     # Of the sign-in policy, about the session. The user is reminded once a day of a rule that starts later.
     decision: Decision = NO_POLICY
     is_reminded: bool = False
@@ -102,6 +104,11 @@ class Facts:
         return self.session is not None and self.begun_at is not None and self.session.id != self.first_session_id
 
     @property
+    def seen(self) -> Proofs:
+        """The proofs of the session that count at the target."""
+        return () if self.session is None else proofs_at(self.service, self.session.proofs, self.now)
+
+    @property
     def is_fresh(self) -> bool:
         """Whether the user signed in after the flow began, with all factors of the account, and within FRESH_TTL.
 
@@ -110,7 +117,7 @@ class Facts:
         """
         if self.session is None or self.begun_at is None or not self.has_started:
             return False
-        proofs = self.session.proofs
+        proofs = self.seen
         if not is_fresh(proofs) or proved_at(proofs) < max(self.begun_at - CLOCK_LEEWAY, self.now - FRESH_TTL):
             return False
         return self.needs.keeps_trust or covers(proofs, self.factors)
@@ -123,7 +130,7 @@ def next_step(facts: Facts) -> Step:
     needs, session = facts.needs, facts.session
     if needs.sign_up and not facts.has_started:
         return Step.SIGN_UP
-    refusal = Step.SIGN_IN if session is None else _refusal(facts, session)
+    refusal = Step.SIGN_IN if session is None else _refusal(facts)
     if refusal is Step.SIGN_IN and needs.is_silent:
         return Step.LOGIN_REQUIRED
     return refusal or _of_access(facts)
@@ -134,37 +141,37 @@ def _after_proofs(facts: Facts) -> Step:
     return Step.START_SESSION if skips_second or covers(facts.proofs, facts.factors) else Step.SECOND_FACTOR
 
 
-def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
+def _refusal(facts: Facts) -> Step | None:
     """Return the step if this session is not enough. SIGN_IN: a new sign-in may be."""
-    needs, strength = facts.needs, session_strength(session.proofs)
+    needs, strength = facts.needs, session_strength(facts.seen)
     if needs.subject not in (None, facts.user_id):
         return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
     if strength < needs.required:
-        return Step.TOO_WEAK if facts.is_fresh else Step.SIGN_IN
-    if (step := _of_policy(facts, session)) is not None:
+        return Step.TOO_WEAK if facts.is_fresh and facts.reachable < needs.required else Step.SIGN_IN
+    if (step := _of_policy(facts)) is not None:
         return step
     if facts.is_fresh:
         return None
-    if needs.fresh or (needs.max_age is not None and not _is_recent(facts, session, needs.max_age)):
+    if needs.fresh or (needs.max_age is not None and not _is_recent(facts, needs.max_age)):
         return Step.SIGN_IN
     if min(needs.wished, reachable_strength(facts.factors)) > strength and not needs.is_silent:
         return Step.SIGN_IN
     return None
 
 
-def _of_policy(facts: Facts, session: BrowserSession) -> Step | None:
+def _of_policy(facts: Facts) -> Step | None:
     """Return the step if this session does not meet the sign-in policy, or if its user is reminded of a rule that starts later."""
     decision, is_silent = facts.decision, facts.needs.is_silent
     match decision.outcome:
-        case Outcome.STEP_UP:  # after a sign-in with all factors, another one leads no further
-            return Step.TOO_WEAK if facts.is_fresh and covers(session.proofs, facts.factors) else Step.SIGN_IN
+        case Outcome.STEP_UP:  # the account has a factor for it, such as a passkey that sign-ins do not ask for
+            return Step.SIGN_IN
         case Outcome.ENROLL:
             return Step.TOO_WEAK if is_silent else Step.ENROLL
     return Step.ENROLL if decision.due_at is not None and not is_silent and not facts.is_reminded else None
 
 
-def _is_recent(facts: Facts, session: BrowserSession, max_age: timedelta) -> bool:
-    proofs = session.proofs
+def _is_recent(facts: Facts, max_age: timedelta) -> bool:
+    proofs = facts.seen
     return is_fresh(proofs) and facts.now - proved_at(proofs) <= max_age and covers(proofs, facts.factors)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.errors import Forbidden, Invalid, Limited, NotFound
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 
@@ -17,6 +17,10 @@ RENEWAL_TTL: Final = timedelta(seconds=15)
 
 class AlreadyLinked(Invalid):
     """You have already linked an account at this identity provider. Unlink it first."""
+
+
+class OtherIdentityLinked(Forbidden):
+    """Your account is linked with another one at this identity provider. Sign in with that one, or in another way, and unlink it first."""
 
 
 class NotLinked(NotFound):
@@ -68,6 +72,17 @@ class PendingIdentity:
     def of(self, user_id: UUID, now: datetime) -> Identity:
         """Return the identity, linked to this user now."""
         return Identity(new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedPlace:
+    """The account itself, or an application, where a user has linked an account at a provider."""
+
+    provider: ConnectionSlug
+    org_id: UUID | None = None
+    service_id: UUID | None = None  # None for the account itself
+    service_name: str | None = None
+    has_credentials: bool = False  # the application has its own at the provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.applications.model.users import BlockedByAdmin, NoAccessToService
 from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.identities import OtherIdentityLinked
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.policy import POLICY_REFUSALS, DueEnrollment
 from core.authentication.model.sessions import Grant, Session
@@ -22,7 +23,7 @@ from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Refusal, Unauthenticated
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, Proofs, SessionProofs
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
 
@@ -95,7 +96,7 @@ class RedeemedGrant:
     person: Person  # its session_id becomes the id of the new session
     account: Account
     service: ServiceContext | None  # None for the platform's own frontend
-    proofs: Proofs  # of the session that approved it
+    proofs: SessionProofs  # of the session that approved it
     device_id: UUID | None
     grant: Grant
     entitlement: Entitlement  # to the service
@@ -271,6 +272,8 @@ def failure_of(refusal: Refusal) -> LoginFailure:
     """Return why a service or an API refused a user who had proved who they are."""
     if isinstance(refusal, BlockedByDirectory):
         return LoginFailure.DIRECTORY
+    if isinstance(refusal, OtherIdentityLinked):
+        return LoginFailure.ADDRESS
     if isinstance(refusal, POLICY_REFUSALS):
         return LoginFailure.POLICY
     return LoginFailure.BLOCKED if isinstance(refusal, BlockedByAdmin) else LoginFailure.ACCESS

@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account, LinkNeedsProof, RecoveryRequir
 from core.accounts.model.passkeys import KeyHosts
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.kernel.errors import Forbidden, GrantInvalid
-from core.kernel.proofs import Acr, Proofs, Strength
+from core.kernel.proofs import Acr, SessionProofs, Strength
 from core.kernel.roles import Rights, RoleName, is_admin
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from core.kernel.sign_in_policy.decision import Decision
@@ -47,7 +47,7 @@ class PolicyPath(StrEnum):
 class PolicySession:
     """The facts of a session, or of a sign-in that can start one. Times are UTC."""
 
-    proofs: Proofs
+    proofs: SessionProofs
     factor_at_device: datetime | None = None  # when the second factor was proved on its trusted device
     risk_is_high: bool = False
     used_at: datetime | None = None  # the last use of the organization

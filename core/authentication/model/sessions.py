@@ -15,13 +15,14 @@ from uuid import UUID
 from core.accounts.model.passkeys import Json
 from core.applications.model.plans import Entitlement
 from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.access import NotAMember
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid, Unauthenticated
-from core.kernel.proofs import Method, Proofs
+from core.kernel.proofs import Method, SessionProofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, new_id
 
@@ -67,7 +68,7 @@ class SessionStart:
     caller: Caller
     service: ServiceContext | None = None  # None for the platform itself
     device_id: UUID | None = None
-    proofs: Proofs = ()
+    proofs: SessionProofs = ()
     grant: Grant | None = None
     id: UUID = field(default_factory=new_id)
     browser_session_id: UUID | None = None  # the session in which the user authorized the application
@@ -93,7 +94,7 @@ class Session:
     impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
     impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
     org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
-    proofs: Proofs = ()
+    proofs: SessionProofs = ()
     grant: Grant | None = None  # None if the user signed in to the application directly
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
@@ -149,7 +150,7 @@ class TokenSubject:
     service: ServiceContext | None = None
     entitlement: Entitlement = NO_ENTITLEMENT  # to the service
     impersonator_id: UUID | None = None
-    proofs: Proofs = ()
+    proofs: SessionProofs = ()
     openid: OpenIdSubject | None = None
     key_thumbprint: str | None = None  # of the key that the access token is bound to
 
@@ -277,7 +278,7 @@ class ReauthenticationOptions:
     password: bool
     email_code: bool
     passkey: bool  # instead of all other factors
-    providers: tuple[ConnectionSlug, ...]
+    providers: tuple[LinkedPlace, ...]  # one place for each provider
     needs_second_factor: bool
     second_methods: tuple[Method, ...]  # for the second factor
 

@@ -27,7 +27,7 @@ from core.authentication.identities import add_ticket
 from core.authentication.methods import passkey
 from core.authentication.methods.passkey import VerifiedPasskey
 from core.authentication.model import login as login_model
-from core.authentication.model.identities import parse_provider
+from core.authentication.model.identities import LinkedPlace, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import (
     CODE_TTL,
@@ -73,7 +73,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        providers = await _providers(ports, read, caller, account)
+        places = await _find_places(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
         status = await read.mfa.status(account.id) or refuse(AccountGone)
         keys = (await relying_party.load_usable(ports, read, account.id))[1] if status.has_keys else []
@@ -81,12 +81,14 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
     needs_second = bool(account.second_factors)
     # It waits for the second factor, and counts for nothing if this was turned off since.
     has_provider = needs_second and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    # A provider that cannot ask its user again proves little where the account has a password, but a policy can ask for its method.
+    takes_all = account.password_hash is None or decision is not None
     options = ReauthenticationOptions(
         needs_first_factor=not (is_recent or has_provider),
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
         passkey=any(key.kind is PasskeyKind.PASSKEY for key in keys),
-        providers=providers,
+        providers=tuple(place for place in places if takes_all or ports.providers.connections[place.provider].can_reauthenticate),
         needs_second_factor=needs_second,
         second_methods=tuple(method for method in status.methods if method is not Method.PASSKEY or keys),
     )
@@ -107,24 +109,23 @@ def _that_meet(options: ReauthenticationOptions, decision: Decision) -> Reauthen
         password=options.password and (first_ways is None or Method.PASSWORD in first_ways),
         email_code=options.email_code and (first_ways is None or Method.EMAIL in first_ways),
         passkey=options.passkey and (allowed is None or Method.PASSKEY in allowed),
-        providers=tuple(slug for slug in options.providers if first_ways is None or PROVIDER_PREFIX + slug in first_ways),
+        providers=tuple(place for place in options.providers if first_ways is None or PROVIDER_PREFIX + place.provider in first_ways),
     )
 
 
-async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[ConnectionSlug, ...]:
-    """Return the linked identity providers that can prove that the caller is here.
+async def _find_places(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[LinkedPlace, ...]:
+    """Return for each linked identity provider where its sign-in can prove that the caller is here.
 
-    A provider that cannot ask its user again proves little, so it counts only for an account without a
-    password. The way there and back needs the browser of the session.
+    That is the account itself, or an application whose credentials are used, as at a sign-in there. The way there and back needs
+    the browser of the session.
     """
     if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return ()
-    linked = {identity.provider for identity in await read.identities.list_of_user(account.id, None)} & platform_providers(ports)
-    return tuple(
-        connection.slug
-        for connection in ports.providers.connections.values()
-        if connection.slug in linked and (connection.can_reauthenticate or account.password_hash is None)
-    )
+    of_platform, places = platform_providers(ports), dict[ConnectionSlug, LinkedPlace]()
+    for place in await read.identities.list_places(account.id):
+        if place.has_credentials or place.provider in of_platform:
+            places.setdefault(place.provider, place)
+    return tuple(places[slug] for slug in ports.providers.connections if slug in places)
 
 
 async def send_email_code(ports: Ports, caller: Person) -> None:
@@ -145,14 +146,16 @@ async def send_email_code(ports: Ports, caller: Person) -> None:
 async def start_at_provider(ports: Ports, caller: Person, provider_name: str, after: str) -> str:
     """Return a ticket with which the caller's browser signs in at this identity provider again, and continues at `after`.
 
+    A provider that cannot ask its user again is accepted, too: its sign-in meets the methods of a policy, but is not fresh.
+
     Raises: ProviderUnknown, ProviderNotLinked, AccountGone, SessionEnded.
     """
     provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
-        if provider not in await _providers(ports, tx, caller, account):
-            raise ProviderNotLinked
-        return await add_ticket(ports, tx, caller, provider, now, after=after)
+        places = await _find_places(ports, tx, caller, account)
+        place = next((place for place in places if place.provider == provider), None) or refuse(ProviderNotLinked)
+        return await add_ticket(ports, tx, caller, place, now, after=after)
 
 
 async def complete_at_provider(

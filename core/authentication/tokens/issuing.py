@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from core.authentication.model import claim_rules
 from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
-from core.kernel.callers import ServiceContext
+from core.kernel.callers import ServiceContext, proofs_at
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
 from core.kernel.proofs import acr_of, amr_of, proved_at
 from core.kernel.values import new_id
@@ -26,7 +26,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     service, entitlement = subject.service, subject.entitlement
-    openid, proofs = subject.openid, subject.proofs
+    openid, proofs = subject.openid, proofs_at(subject.service, subject.proofs, now)
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
     shows_email = service is None or openid is None or openid.grant.shows_email_to(service)
     claims = Claims(
@@ -94,15 +94,15 @@ def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: Resourc
 
 def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, access_token: str | None, now: datetime) -> IdToken:
     """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
-    facts, grant = openid.facts, openid.grant
+    facts, grant, proofs = openid.facts, openid.grant, proofs_at(subject.service, subject.proofs, now)
     return IdToken(
         client_id=FRONTEND_CLIENT_ID if subject.service is None else subject.service.client_name,
         user_id=subject.user_id,
         session_id=subject.session_id,
         issued_at=now,
         expires_at=_expires_at(ports, subject, now),
-        proofs=subject.proofs,
-        acr=acr_of(subject.proofs, grant.acr),
+        proofs=proofs,
+        acr=acr_of(proofs, grant.acr),
         nonce=openid.nonce,
         access_token=access_token,
         session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,

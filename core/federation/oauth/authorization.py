@@ -54,7 +54,7 @@ from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUr
 from core.federation.oauth.requests import frontend_callback
 from core.kernel import uris
 from core.kernel.access import require_mfa
-from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
+from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor, proofs_at
 from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.proofs import session_strength
@@ -189,7 +189,8 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                if client.service is not None and session_strength(redeemed.browser.proofs) < client.service.required_strength:
+                strength = session_strength(proofs_at(service, redeemed.browser.proofs, now))
+                if client.service is not None and strength < client.service.required_strength:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 admission = await judge_grant(ports, tx, PolicyPath.CODE, service, account.id, redeemed.browser.id)

@@ -63,7 +63,7 @@ from core.kernel.access import BlockedByDirectory, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
-from core.kernel.proofs import methods_of
+from core.kernel.proofs import methods_of, seen_in
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
 from core.programs.model.api_resources import NoAccessToResource
@@ -242,7 +242,7 @@ async def _start_session(
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):
             raise DeviceCodeInvalid
         match = await devices.match_device(tx, person.user_id, fingerprint, poll.service.org_id, now)
-        await devices.remember_device(tx, match, methods_of(poll.proofs), now)
+        await devices.remember_device(tx, match, methods_of(seen_in(poll.proofs, poll.service.org_id, now)), now)
         service, entitlement = await enroll_end_user(tx, poll.service, person.user_id, now)
         if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
             raise GrantBelowPolicy(admission.decision)

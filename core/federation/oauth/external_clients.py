@@ -49,7 +49,7 @@ from core.federation.oauth.model.openid_requests import AccessDenied
 from core.kernel.callers import ServiceContext, Visitor
 from core.kernel.claims import Accepts, Claims
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated, refuse
-from core.kernel.proofs import first_method_of
+from core.kernel.proofs import first_method_of, seen_in
 from core.kernel.values import digest
 from core.programs import api_resources, events
 from core.programs.model.api_resources import ApiResource, NoAccessToResource
@@ -149,7 +149,7 @@ def _checked(ports: Ports, service: Service) -> Service:
 
 async def _record_refusal(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> None:
     application = WaitingApplication(client.api.org_id, None if stored is None else stored.id, client.service.known_name)
-    method = first_method_of(visitor.browser.proofs) or ""
+    method = first_method_of(seen_in(visitor.browser.proofs, client.api.org_id, ports.clock.now())) or ""
     await record_failure(ports, visitor, LoginFailure.ACCESS, method, visitor.user_id, application)
 
 

@@ -6,6 +6,7 @@ Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from core.accounts import relying_party
 from core.authentication.flow import flows
 from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import Flow, FlowEnded, WaitingApplication
@@ -25,7 +26,9 @@ from core.federation.oauth.model.openid_requests import AccessDenied, Authentica
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs
-from core.kernel.callers import Visitor
+from core.kernel.access import AccountGone
+from core.kernel.callers import Visitor, proofs_at
+from core.kernel.errors import refuse
 from core.kernel.proofs import Factor, Strength
 from ports import Ports
 
@@ -98,8 +101,10 @@ async def find_step(
         begun_at=None if flow is None else flow.begun_at,
         first_session_id=None if flow is None else flow.first_session_id,
         session=None if visitor is None else visitor.browser,
+        service=authorization.context,
         user_id=None if visitor is None else visitor.user_id,
         factors=() if visitor is None else admission.factors or await _factors(ports, visitor, waiting),
+        reachable=Strength.ONE if visitor is None else await _reachable(ports, visitor, waiting),
         decision=admission.decision,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
@@ -125,14 +130,27 @@ async def find_step(
     return FoundStep(step, grant, admission, before)
 
 
+def _seen(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> proofs.Proofs:
+    return proofs_at(waiting.authorization.context, visitor.browser.proofs, ports.clock.now())
+
+
 async def _factors(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[Factor, ...]:
     """Return the factors of the account, where a session that began without one may be too weak, for example on a trusted device."""
     needs = waiting.needs
-    if needs.keeps_trust or proofs.session_strength(visitor.browser.proofs) >= max(Strength.TWO, needs.wished):
+    if needs.keeps_trust or proofs.session_strength(_seen(ports, visitor, waiting)) >= max(Strength.TWO, needs.wished):
         return ()
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)
     return () if account is None else account.factors
+
+
+async def _reachable(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> Strength:
+    """Return the strength that the present factors of the account reach, where the session lacks the one that is required."""
+    if proofs.session_strength(_seen(ports, visitor, waiting)) >= waiting.needs.required:
+        return Strength.ONE
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(visitor.user_id) or refuse(AccountGone)
+        return proofs.reachable_strength((await relying_party.load_without_lost_keys(ports, read, account)).factors)
 
 
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
@@ -147,7 +165,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
         may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
     if refusal is not None or not may_use_api:
         reason = LoginFailure.ACCESS if refusal is None else failure_of(refusal)
-        method = proofs.first_method_of(visitor.browser.proofs) or ""
+        method = proofs.first_method_of(_seen(ports, visitor, waiting)) or ""
         await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
         raise AccessDenied if may_use_api else AccessDenied("The user may not use this API.")
 

@@ -33,7 +33,7 @@ from core.federation.saml.model.configuration import (
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.access import AddressNotVerified, require_mfa
-from core.kernel.callers import BrowserSession, Person, Visitor
+from core.kernel.callers import BrowserSession, Person, Visitor, proofs_at
 from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, session_strength
@@ -93,7 +93,9 @@ async def authorize_assertion(
         if await tx.end_users.may_sign_on(org_id, provider.service.id, account.id, now) is not False:
             raise SamlDisabled
         raise NoAccessToService if await tx.end_users.blocked_at(org_id, account.id) is None else BlockedByAdmin
-    require_sign_on_factors(provider, account, person.browser.proofs if isinstance(person, Visitor) else ())
+    require_sign_on_factors(
+        provider, account, proofs_at(provider.service, person.browser.proofs, now) if isinstance(person, Visitor) else ()
+    )
     if provider.service.has_sign_in_policy and flow is None:  # `resume` has asked for the sign-on of a flow
         await require_in_transaction(ports, tx, PolicyPath.SAML, provider.service.org_id, provider.service.id, person)
     if finished is not None and finished.value is None:
@@ -154,12 +156,13 @@ async def record_assertion(
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, (LOGIN_PROVIDER,), service))
-    used_password = browser is not None and first_method_of(browser.proofs) == Method.PASSWORD
+    proofs = None if browser is None else proofs_at(service, browser.proofs, now)
+    used_password = proofs is not None and first_method_of(proofs) == Method.PASSWORD
     assertion = SamlAssertion(
         id=new_message_id(),
         name_id=name_id,
         session_index=new_index,
-        authenticated_at=now if browser is None else proved_at(browser.proofs),
+        authenticated_at=now if proofs is None else proved_at(proofs),
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
         attributes=build_attributes(provider, account, user.facts),
     )

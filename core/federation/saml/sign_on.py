@@ -32,7 +32,7 @@ from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.proofs import proved_at
+from core.kernel.proofs import in_session, proved_at
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 
@@ -76,6 +76,7 @@ async def resume(
         begun_at=flow.begun_at,
         first_session_id=flow.first_session_id,
         session=None if user is None else user.browser,
+        service=waiting.provider.service,
         user_id=None if user is None else user.user_id,
         factors=admission.factors,
         decision=admission.decision,
@@ -159,7 +160,7 @@ async def _respond_with_assertion(
                     device_id=visitor.browser.device_id,
                     proofs=visitor.browser.proofs,
                 )
-                session, secret = new_session(ports, start, proved_at(start.proofs)), new_secret()
+                session, secret = new_session(ports, start, proved_at(in_session(start.proofs))), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
             recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)

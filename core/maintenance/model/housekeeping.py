@@ -102,6 +102,7 @@ class Sweep(StrEnum):
     LOGOUT_NOTICES = "logout_notices", LOGOUT_NOTICES_KEPT
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     PREVIOUS_SAML_KEYS = "previous_saml_keys"  # only the key is removed
+    PREVIOUS_CONNECTION_KEYS = "previous_connection_keys"
     DELETED_WEBHOOKS = "deleted_webhooks", TOMBSTONES_KEPT
     DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations", TOMBSTONES_KEPT
@@ -114,6 +115,8 @@ class SealedColumn(StrEnum):
     MAIL_TOKENS = "mails.token"
     OAUTH_CREDENTIALS = "service_connections.client_secret"
     SAML_KEYS = "saml_certificates.private_key"
+    CONNECTION_SECRETS = "connections.client_secret"
+    CONNECTION_KEYS = "connection_keys.private_key"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     FLOW_IDENTITIES = "sign_in_flows.identity"

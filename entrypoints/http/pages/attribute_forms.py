@@ -49,8 +49,10 @@ def to_changes(form: Mapping[str, str], values: AttributeValues, writer: Attribu
     for attribute in values.attributes:
         name = VALUE + attribute.name
         if writer in attribute.writers and name in form:
+            stored = values.values.get(attribute.name)
             value = _to_value(attribute, form[name])
-            if value != values.values.get(attribute.name):
+            # The text alone tells no own list that is empty from a missing one, and has no spaces around a value.
+            if value != stored and form[name].splitlines() != to_text(attribute, stored).splitlines():
                 changes[attribute.name] = value
     return changes
 
@@ -87,6 +89,8 @@ def _is_of_groups(attribute: Attribute, values: AttributeValues) -> bool:
 def _hint(attribute: Attribute, values: AttributeValues) -> str | None:
     """Return a text beside the field of an attribute, or None."""
     hints = ["One per line."] if attribute.kind is AttributeKind.LIST else []
+    if values.values.get(attribute.name) == []:
+        hints.append("The own list is empty, so groups add nothing.")
     if _is_of_groups(attribute, values):
         hints.append(f"Without a value here: {to_line(attribute, values.effective[attribute.name])}{OF_GROUPS}.")
     return " ".join(hints) or None

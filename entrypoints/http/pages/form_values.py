@@ -1,5 +1,6 @@
 """The fields of a form as the models of the API take them."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -67,6 +68,20 @@ def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
 def to_lines(text: str) -> list[str]:
     """Return the lines of a text, without empty ones. A parser for `to_model`."""
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def quoted(text: str, read: Callable[[str], Any]) -> str:
+    """Return a text as a line of a form has it: in quotation marks, as in JSON, if `read` would not return the bare one."""
+    return text if text and text == text.strip() and read(text) == text else json.dumps(text, ensure_ascii=False)
+
+
+def unquoted(text: str) -> str:
+    """Return the text that `quoted` wrote into a line."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str) else text
 
 
 def is_checked(text: str) -> bool:

@@ -10,6 +10,7 @@ from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import (
     Identity,
     IdentityMatch,
+    LinkedPlace,
     ProviderToken,
     ServiceOAuthCredentials,
     TokenRenewal,
@@ -29,6 +30,12 @@ class IdentitiesRead(Protocol):
 
     async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
         """Return the providers where the user has linked an account in any context."""
+
+    async def list_places(self, user_id: UUID) -> list[LinkedPlace]:
+        """Return where the user has linked accounts: the account itself first, then by the time of the link.
+
+        Applications of organizations that are not active are left out.
+        """
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent."""

@@ -18,7 +18,7 @@ from core.authentication.model.sessions import (
 )
 from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.deferred import Deferred
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import SessionProofs
 from core.kernel.values import PageResult
 from core.tenancy.model.members import LiveSessions
 
@@ -153,7 +153,7 @@ class SessionSignInsRead(Protocol):
 class SessionSignIns(SessionSignInsRead, Protocol):
     """Write access to the sign-in of a session. Lock the account before any method."""
 
-    async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: Proofs) -> None:
+    async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: SessionProofs) -> None:
         """Replace the proofs of the session."""
 
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:

@@ -125,6 +125,9 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, required=TWO, is_silent=True), Step.LOGIN_REQUIRED),
         (asks(FRESH, required=TWO), Step.TOO_WEAK),
         (asks(FRESH, required=TWO, is_silent=True), Step.TOO_WEAK),
+        # The account has a passkey, which the sign-in did not ask for.
+        (asks(FRESH, {"reachable": Strength.PHISHING_RESISTANT}, required=TWO), Step.SIGN_IN),
+        (asks(FRESH_TWO, {"reachable": TWO}, required=Strength.PHISHING_RESISTANT), Step.TOO_WEAK),
         # The device was trusted, but this target asks for the second factor.
         (asks(FRESH_TRUSTED, required=TWO, keeps_trust=False), Step.SIGN_IN),
         (asks(FRESH_TWO, required=TWO, keeps_trust=False), Step.CHECK_ACCESS),
@@ -135,9 +138,8 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, STEP_UP), Step.SIGN_IN),
         # A trusted device skipped the second factor, and the policy does not count it.
         (asks(FRESH_TRUSTED, STEP_UP), Step.SIGN_IN),
-        (asks(FRESH_TWO, STEP_UP), Step.TOO_WEAK),
-        (asks(FRESH, STEP_UP), Step.TOO_WEAK),
-        (asks(FRESH, STEP_UP, is_silent=True), Step.TOO_WEAK),
+        (asks(FRESH_TWO, STEP_UP), Step.SIGN_IN),
+        (asks(FRESH, STEP_UP), Step.SIGN_IN),
         (asks(OLD, ENROLL), Step.ENROLL),
         (asks(FRESH, ENROLL), Step.ENROLL),
         (asks(OLD, ENROLL, is_silent=True), Step.TOO_WEAK),
@@ -374,7 +376,7 @@ def test_the_end_meets_all_needs(facts: Facts, agreement: Consents) -> None:
     needs = facts.needs
     assert facts.session is not None
     assert needs.subject in (None, facts.user_id)
-    assert strength_of(facts.session.proofs) >= needs.required
+    assert strength_of(facts.seen) >= needs.required
     assert facts.is_fresh or not needs.fresh
     assert facts.session.id != facts.first_session_id or not needs.sign_up
     assert facts.has_agreed or agreement is COVERED

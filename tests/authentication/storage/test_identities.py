@@ -1,5 +1,6 @@
 """Tests of every statement on linked identities: fields, users, contexts and the encryption of tokens."""
 
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import psycopg.errors
@@ -9,7 +10,7 @@ from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import LinkedIdentity
-from core.authentication.model.identities import ProviderToken
+from core.authentication.model.identities import LinkedPlace, ProviderToken, ServiceOAuthCredentials
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from ports.crypto import SealBroken
 from tests.support.builders import make_vault, run_sql
@@ -23,6 +24,11 @@ FIRST, OTHER, _ = PLATFORM_CONNECTIONS
 async def of_person(storage: Postgres, user: UUID, service: UUID | None = None) -> list[LinkedIdentity]:
     async with storage.reading() as read:
         return await read.identities.list_of_user(user, service)
+
+
+async def places(storage: Postgres, user: UUID) -> list[LinkedPlace]:
+    async with storage.reading() as read:
+        return await read.identities.list_places(user)
 
 
 async def token(storage: Postgres, user: UUID, service: UUID | None = None, provider: ConnectionSlug = FIRST) -> ProviderToken | None:
@@ -51,6 +57,14 @@ async def test_identities_are_found_by_user_and_context(storage: Postgres, pool:
         assert await of_person(storage, target, service) == []
         assert await remove(storage, target, service) is False
     assert await of_person(storage, eve) == [] == await of_person(storage, uuid4())
+    assert await places(storage, user) == [LinkedPlace(OTHER), LinkedPlace(FIRST), LinkedPlace(FIRST, acme, shop, "Shop")]
+    own = ServiceOAuthCredentials(FIRST, "id", NOW)
+    await within(storage, lambda tx: tx.oauth_credentials.put(acme, shop, own, "secret"))
+    await within(storage, lambda tx: tx.oauth_credentials.put(other_tenant, foreign_shop, replace(own, provider=OTHER), "secret"))
+    assert (await places(storage, user))[-1] == LinkedPlace(FIRST, acme, shop, "Shop", has_credentials=True)
+    assert await places(storage, eve) == [LinkedPlace(FIRST, other_tenant, foreign_shop, "Shop")]
+    await run_sql(pool, "update organizations set status = 'suspended' where id = %s", other_tenant)
+    assert await places(storage, eve) == []
     assert await remove(storage, user, shop, OTHER) is False
     assert await remove(storage, user, shop) is True
     assert await of_person(storage, user, shop) == []

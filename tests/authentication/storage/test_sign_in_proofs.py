@@ -10,7 +10,7 @@ from adapters.postgres.authentication import session_contexts
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, Scope
-from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof, proved_at
+from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, every_proof, first_proof, in_session, proved_at
 from core.kernel.values import digest
 from tests.support.builders import one_factor, run_sql, two_factors
 from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, session, within
@@ -33,7 +33,7 @@ async def load(storage: Postgres, session_id: UUID, user_id: UUID) -> Proofs:
     async with storage.reading() as read:
         factors = await read.session_sign_ins.load_factors(session_id, user_id)
     assert factors is not None
-    return factors.proofs
+    return every_proof(factors.proofs)
 
 
 async def strength(storage: Postgres, session_id: UUID, user_id: UUID) -> Strength:
@@ -127,7 +127,7 @@ async def test_a_new_second_factor_is_missing_in_all_other_sessions(storage: Pos
     for each in (own, other):
         await within(storage, lambda tx, new=each: tx.sessions.begin(new, new.id.bytes))  # type: ignore[misc]
     await within(storage, lambda tx: tx.session_sign_ins.require_mfa_again(user_id, own.id, is_proved=True))
-    proofs = (*own.proofs, Proof(Method.TOTP, NOW))
+    proofs = (*every_proof(own.proofs), Proof(Method.TOTP, NOW))
     await within(storage, lambda tx: tx.session_sign_ins.reauthenticate(own.id, user_id, proofs))
     assert await load(storage, own.id, user_id) == proofs
     assert await load(storage, other.id, user_id) == other.proofs
@@ -142,7 +142,7 @@ async def test_a_refresh_finds_the_proofs(storage: Postgres, user_id: UUID, scop
     await within(storage, lambda tx: tx.sessions.begin(stored, b"first"))
     rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(b"first", b"second", NOW, NOW + HOUR))
     assert rotated is not None
-    assert proved_at(rotated.subject.proofs) == STARTED
+    assert proved_at(in_session(rotated.subject.proofs)) == STARTED
     assert rotated.subject.proofs == (proofs if openid else two_factors(STARTED)), "without an ID token, the old columns are enough"
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -18,10 +19,12 @@ from core.kernel.proofs import (
     Strength,
     acr_of,
     amr_of,
+    boundary_of,
     complete,
     covers,
     first_method_of,
     first_proof,
+    in_session,
     is_by_provider,
     is_fresh,
     methods_of,
@@ -31,6 +34,7 @@ from core.kernel.proofs import (
     renewed,
     required_strength,
     second_of,
+    seen_in,
     session_strength,
     strength_of,
     with_second,
@@ -39,6 +43,7 @@ from core.kernel.values import Email
 
 NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
 TOTP, BACKUP_CODE = Proof(Method.TOTP, NOW), Proof(Method.BACKUP_CODE, NOW)
+ACME, OTHER, OKTA = (UUID(int=number) for number in (1, 2, 3))
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
 PROOFS = st.lists(
     st.builds(
@@ -51,6 +56,16 @@ PROOFS = st.lists(
     ),
     max_size=4,
 ).map(tuple)
+OF_CONNECTION = st.builds(
+    Proof,
+    st.just(Method.CONNECTION),
+    st.just(NOW),
+    user_verified=st.booleans(),
+    connection=st.just(OKTA),
+    org=st.sampled_from([None, ACME, OTHER]),
+    until=st.sampled_from([None, NOW - MINUTE, NOW, NOW + MINUTE]),
+)
+OF_SESSION = st.lists(st.one_of(PROOFS.flatmap(lambda some: st.sampled_from(some or (TOTP,))), OF_CONNECTION), max_size=4).map(tuple)
 
 # The name of the first factor; amr without and with a second factor; whether an identity provider authenticated the user
 TABLE = [
@@ -204,3 +219,34 @@ def test_only_the_newest_second_factor_is_kept() -> None:
     assert with_second((password, email, TOTP), passkey) == (password, email, passkey)
     assert with_second((password, passkey), passkey) == (password, passkey)
     assert proved_at(with_second((password,), TOTP)) == password.at, "the sign-in is as old as it was"
+
+
+@REPEATABLE
+@given(OF_SESSION, st.sampled_from([None, ACME, OTHER]))
+def test_the_proof_of_a_connection_counts_in_its_organization_alone(proofs: Proofs, org_id: UUID | None) -> None:
+    seen, own = seen_in(proofs, org_id, NOW), [proof for proof in proofs if proof.method is not Method.CONNECTION]
+    of_connection = [] if org_id is None else [proof for proof in proofs if proof.method is Method.CONNECTION and proof.org == org_id]
+    live = [proof for proof in of_connection if proof.until is None or proof.until > NOW]
+    has_first = bool(live) or any(not proof.is_second for proof in own)
+    assert sorted(map(repr, seen)) == (sorted(map(repr, [*own, *live])) if has_first else [])
+    assert [proof for proof in proofs if proof in seen] == list(seen), "in their order"
+
+
+@REPEATABLE
+@given(OF_SESSION)
+def test_a_session_is_bounded_until_it_has_a_first_factor_of_the_account(proofs: Proofs) -> None:
+    firsts = [proof for proof in proofs if not proof.is_second]
+    if any(proof.method is not Method.CONNECTION for proof in firsts):
+        assert boundary_of(proofs) is None
+        assert in_session(proofs) == seen_in(proofs, None, NOW)
+    else:
+        assert boundary_of(proofs) == (firsts[-1].org if firsts else None)
+        assert seen_in(proofs, None, NOW) == ()
+
+
+def test_a_proof_of_a_connection_and_those_of_the_account_do_not_replace_each_other() -> None:
+    password, old = first_proof("password", NOW - 60 * MINUTE), Proof(Method.CONNECTION, NOW - 60 * MINUTE, connection=OKTA, org=ACME)
+    new = replace(old, at=NOW, org=OTHER)
+    assert renewed((password, TOTP, old), (new,), NOW - MINUTE) == (password, TOTP, new), "the own proofs keep their time"
+    assert renewed((old,), (first_proof("email", NOW),), NOW) == (old, first_proof("email", NOW))
+    assert with_second((password, old), TOTP) == (password, old, TOTP)

@@ -28,6 +28,7 @@ from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, run_concurrently, run_during, run_sql
+from tests.support.connections import add_connection
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, in_another_task, mail, session, within
 from tests.support.services import add_plan, add_service
 
@@ -216,6 +217,13 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             await run_sql(pool, method, f"{name} {time}", customer_id, NOW, time)
         await run_sql(pool, "insert into billing_deleted_customers (customer_id, heard_at) values (%s, %s)", f"gone {time}", time)
         await run_sql(pool, "insert into deleted_webhooks (id, deleted_at) values (%s, %s)", uuid4(), time)
+        connection = await add_connection(storage, org, f"okta-{time.microsecond}")
+        key = """
+            insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at,
+                                         kept_until)
+            values (%s, %s, %s, %s, 'pem', 'x', %s, %s, %s, %s)"""
+        for state, kept_until in (("previous", time), ("active", None)):
+            await run_sql(pool, key, uuid4(), org, connection.id, state, time, time, time, kept_until)
         await run_sql(pool, "insert into removed_siem_configurations (id, org_id, removed_at) values (%s, %s, %s)", uuid4(), uuid4(), time)
 
 
@@ -260,6 +268,7 @@ SWEPT_TABLES = {
     Sweep.WEBHOOK_DELIVERIES: ("webhook_deliveries", 1),
     Sweep.LOGOUT_NOTICES: ("logout_notices", 1),
     Sweep.DELETED_WEBHOOKS: ("deleted_webhooks", 1),
+    Sweep.PREVIOUS_CONNECTION_KEYS: ("connection_keys", 1),
     Sweep.SIEM_QUEUES: ("removed_siem_configurations", 1),
 }
 

@@ -14,6 +14,7 @@ from adapters.postgres.sealed_columns import COLUMNS
 from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.tokens import SigningKey
+from core.federation.saml.model.configuration import CertificateState
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.values import new_id
@@ -22,6 +23,7 @@ from core.maintenance.model.housekeeping import SealedColumn
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, mail_server, run_sql
+from tests.support.connections import make_connection
 from tests.support.rows import DAY, HOUR, NOW, SECOND, account, add, mail
 from tests.support.saml import new_certificate
 from tests.support.services import add_service
@@ -59,6 +61,11 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         certificates = [await new_certificate(NOW) for _ in services]
         for service, certificate in zip(services, certificates, strict=True):
             await tx.saml.add_certificate(orgs[0], service, certificate)
+        connections = [make_connection(orgs[0], f"okta-{number}") for number in range(2)]
+        for connection, key in zip(connections, certificates, strict=True):
+            await tx.connections.add(connection)
+            await tx.connections.save_client_secret(orgs[0], connection.id, f"secret of {connection.slug}", NOW)
+            await tx.connection_keys.add(orgs[0], connection.id, replace(key, id=new_id()), CertificateState.ACTIVE)
         for secret in webhook_secrets[1:]:
             await tx.webhooks.rotate(hook, secret, NOW + DAY)
         people = [account(f"person-{number}@example.com") for number in range(4)]
@@ -86,7 +93,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         await run_sql(pool, insert, name, NOW, *sealed)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 2 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -96,6 +103,11 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         sinks = [await read.siem.sink(org) for org in orgs]
         assert [sink and sink.token for sink in sinks] == [f"token-{number}" for number in range(5)]
         assert [await read.saml.certificate(orgs[0], service) for service in services] == certificates
+        secrets_of_connections = [await read.connections.client_secret(orgs[0], connection.id) for connection in connections]
+        assert secrets_of_connections == ["secret of okta-0", "secret of okta-1"]
+        for connection, certificate in zip(connections, certificates, strict=True):
+            keys = await read.connection_keys.of_connection(orgs[0], connection.id, NOW)
+            assert keys[CertificateState.ACTIVE].private_key() == certificate.private_key()
         factors = [await read.mfa.enrollment(person.id) for person in people]
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])

@@ -17,6 +17,7 @@ from tests.proof.policy.world import CALLBACK, STATES, World, new_world, outcome
 from tests.support.browser import form_token, is_step, leads_to, main_of
 from tests.support.builders import PASSWORD, Answer, Api, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
+from tests.support.passkeys.users import add_passkeys
 from tests.support.saml.browser import SamlBrowser
 
 CONSOLE = "/app/organizations/acme"
@@ -56,16 +57,29 @@ async def test_a_trusted_device_does_not_skip_a_second_factor_that_the_policy_as
         browser.cookies = {name: value for name, value in browser.cookies.items() if not name.endswith("-session")}
 
 
-async def test_the_sign_in_page_says_what_the_policy_asks_for(world: World) -> None:
-    """A sign-in by a way that is not enough is refused as the standard says."""
+@pytest.mark.parametrize("asks_by", ["policy", "settings"])
+@pytest.mark.parametrize("strength", ["a second factor", "a passkey"])
+async def test_a_password_leads_to_the_passkey_that_the_application_asks_for(world: World, strength: str, asks_by: str) -> None:
+    """The account has a passkey, which sign-ins do not ask for. The flow continues after it."""
     await world.enter(STATES["passkey left out"])
-    await world.put({"phishing_resistant": ["everyone"]})
-    page = await world.browser.open(leads_to(await world.authorize()))
-    assert "Acme requires a passkey." in main_of(page)
-    target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
-    answer = leads_to(await world.browser.open(target, follows=False))
-    assert parse_qs(urlsplit(answer).query)["error"] == ["unmet_authentication_requirements"]
-    assert "requires a passkey" in parse_qs(urlsplit(answer).query)["error_description"][0]
+    await add_passkeys(world.pool, world.ada.id, "gatehouse.test")
+    rule = {"a second factor": "second_factor", "a passkey": "phishing_resistant"}[strength]
+    if asks_by == "policy":
+        await world.put({rule: ["everyone"]})
+    else:
+        await run_sql(world.pool, "update services set required_acr = %s", "mfa" if rule == "second_factor" else "phr")
+    words = f"{'Acme' if asks_by == 'policy' else 'Shop'} requires {strength}. Sign in with your passkey"
+    target = leads_to(await world.authorize())
+    for _ in range(3):
+        page = await world.browser.open(target)
+        assert words in main_of(page)
+        target = leads_to(await world.browser.fill(page, email=world.ada.email, password=PASSWORD))
+        target = leads_to(await world.browser.open(target, follows=False))
+    silent = leads_to(await world.authorize(prompt="none"))
+    assert parse_qs(urlsplit(silent).query)["error"] == ["login_required"]
+    world.state = STATES["passkey used"]
+    await world.open_browser()
+    code_of(await world.browser.open(target, follows=False))
 
 
 async def test_a_user_without_a_second_factor_sets_one_up_and_continues(world: World) -> None:

@@ -12,7 +12,7 @@ from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
-from core.kernel.proofs import Proofs
+from core.kernel.proofs import SessionProofs
 from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
@@ -171,7 +171,7 @@ class DevicePoll:
     session_id: UUID | None
     account: Account | None
     openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
-    proofs: Proofs = ()
+    proofs: SessionProofs = ()
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:

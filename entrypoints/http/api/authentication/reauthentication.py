@@ -56,7 +56,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
         needs_first_factor=options.needs_first_factor,
-        methods=[name for name, is_offered in ways if is_offered] + list(options.providers),
+        methods=[name for name, is_offered in ways if is_offered] + [place.provider for place in options.providers],
         needs_second_factor=options.needs_second_factor,
         second_methods=list(options.second_methods),
         authenticated_at=user.sign_in.at,

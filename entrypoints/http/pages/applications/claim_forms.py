@@ -9,7 +9,7 @@ from core.authentication.model.claim_document import LIST_CLAIMS, ClaimDocument,
 from core.authentication.model.openid import PROTOCOL_CLAIMS, Scope
 from core.federation.model.sign_in import OpenIdPreview
 from entrypoints.http.pages.console_forms import Form
-from entrypoints.http.pages.form_values import FieldInvalid, to_lines
+from entrypoints.http.pages.form_values import FieldInvalid, quoted, to_lines
 
 USER_NAME: Final = "preferred_username"
 ACCESS: Final = "access:"  # begins the names of the checkboxes of claims in access tokens
@@ -40,6 +40,9 @@ FIELDS: Final = {
 }
 LABELS: Final = {
     USER_NAME: "User name",
+    "which": "Groups",
+    "value": "A group is shown as",
+    "access_token": "Access tokens contain",
     "names": "Other names",
     "prefix_roles": "Before each role",
     "prefix_permissions": "Before each permission",
@@ -116,7 +119,9 @@ def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:
         "value": claims.group_value.value,
         **{PREFIX + name: claims.prefix.get(name, "") for name in LIST_CLAIMS},
         "names": _to_text(claims.names.items()),
-        "fixed": _to_text((name, value if isinstance(value, str) else json.dumps(value)) for name, value in claims.fixed.items()),
+        "fixed": _to_text(
+            (name, quoted(value, _to_value) if isinstance(value, str) else json.dumps(value)) for name, value in claims.fixed.items()
+        ),
         "values": _to_text(
             (name, ", ".join(mapped.sources) + ("" if mapped.scope is Scope.PROFILE else f" ({mapped.scope})"))
             for name, mapped in values.items()
@@ -125,6 +130,21 @@ def to_typed(claims: ClaimDocument, version: int) -> dict[str, str]:
         "access_claims": "\n".join(own),
         "version": str(version),
     }
+
+
+def to_facts(typed: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the label and the text of each part that differs from the standard claims, for readers who cannot change them."""
+    tokens = ", ".join(name for name in LIST_CLAIMS if ACCESS + name in typed)
+    choices = [
+        (LABELS[USER_NAME], dict(USER_NAMES)[typed[USER_NAME]] if typed[USER_NAME] not in (STANDARD, OTHER) else ""),
+        (LABELS["which"], dict(WHICH)[typed["which"]] if typed["which"] != WhichGroups.ALL else ""),
+        (LABELS["value"], dict(VALUES)[typed["value"]] if typed["value"] != GroupValue.NAME else ""),
+        (LABELS["access_token"], tokens),
+    ]
+    texts = [
+        (LABELS[name], typed[name]) for name in ("names", *(PREFIX + name for name in LIST_CLAIMS), "fixed", "values", "access_claims")
+    ]
+    return [(label, text) for label, text in (*choices, *texts) if text]
 
 
 def to_document(form: Form) -> dict[str, Any]:
@@ -140,7 +160,7 @@ def to_document(form: Form) -> dict[str, Any]:
         values[USER_NAME] = {"sources": user_name.split(", ")}
     return {
         "names": dict(_pairs(form, "names")),
-        "prefix": {name: text for name in LIST_CLAIMS if (text := form.get(PREFIX + name, "").strip())},
+        "prefix": {name: text for name in LIST_CLAIMS if (text := form.get(PREFIX + name, ""))},
         "fixed": {name: _to_value(text) for name, text in _pairs(form, "fixed")},
         "values": values,
         "groups": {"which": form.get("which") or WhichGroups.ALL.value, "value": form.get("value") or GroupValue.NAME.value},
@@ -193,9 +213,9 @@ def _name_and_text(line: str) -> tuple[str, str]:
 
 
 def _to_value(text: str) -> Any:
-    """Return a boolean, a whole number or a list if the text is one in JSON, or else the text."""
+    """Return the value if the text is a boolean, a whole number, a list or a text in JSON, or else the text."""
     try:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, bool | int | list) else text
+    return value if isinstance(value, bool | int | list | str) else text

@@ -30,6 +30,7 @@ from entrypoints.http.pages.applications.claim_forms import (
     changed_claims,
     find_preset,
     to_document,
+    to_facts,
     to_typed,
 )
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
@@ -53,6 +54,7 @@ async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview |
         **application_values(service),
         "typed": (chosen.fill_in(typed) if chosen else typed) if form is None else {"version": str(stored.version), **form},
         "version": str(stored.version),
+        "facts": to_facts(typed),
         "is_stale": not ClaimDocument.is_valid(stored.document),
         "changed_at": stored.changed_at,
         "labels": LABELS,

@@ -46,7 +46,7 @@ from entrypoints.http.pages.console_forms import (
     refused_console_page,
     wrong_field,
 )
-from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_lines, to_model
+from entrypoints.http.pages.form_values import FieldInvalid, is_checked, quoted, to_lines, to_model, unquoted
 from entrypoints.http.pages.notices import NOTICES
 from ports import Ports
 
@@ -134,7 +134,7 @@ def _further_text(configuration: SamlConfiguration) -> str:
     for source, name in (configuration.attribute_mapping or {}).items():
         if source not in ("email", "id"):
             written = formats.get(name, AttributeFormat())
-            lines.append(f"{name} = {source}" + ("" if written.separator is None else f"{JOINED}{written.separator}"))
+            lines.append(f"{name} = {source}" + ("" if written.separator is None else f"{JOINED}{quoted(written.separator, unquoted)}"))
     return "\n".join(lines)
 
 
@@ -146,7 +146,7 @@ def _further(form: Form) -> list[tuple[str, str, str | None]]:
         name, sign, source = pair.rpartition("=")
         if not sign or not name.strip() or not source.strip():
             raise FieldInvalid(f"Write each line as a name, an equals sign and a source. This line has another form: {line[:100]}", FURTHER)
-        further.append((name.strip(), source.strip(), separator if joined else None))
+        further.append((name.strip(), source.strip(), unquoted(separator) if joined else None))
     if len({source for _, source, _ in further}) < len(further):
         raise FieldInvalid("Name each source only once.", FURTHER)
     return further

@@ -14,6 +14,7 @@ from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.accounts.model.passkeys import PasskeyRefused
 from core.authentication import policy_checks
+from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.sessions import (
     EmailedCodeWrong,
@@ -90,6 +91,12 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
     return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
 
 
+def _name(place: LinkedPlace) -> str:
+    """Return the name of the identity provider, with that of the application if the provider asks in its name."""
+    name = ports().policy.provider_names[place.provider]
+    return f"{name} for {place.service_name}" if place.has_credentials else name
+
+
 async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool, decision: Decision | None) -> dict[str, Any]:
     user = signed_in()
     options = await reauthentication.load_options(ports(), user, decision)
@@ -103,7 +110,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "target": target,
         "options": options,
         "asked": None if decision is None else f"{explain(decision)} Confirm that it's you in a way that it accepts.",
-        "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
+        "providers": {place.provider: _name(place) for place in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
         "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH,

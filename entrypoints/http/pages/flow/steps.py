@@ -15,7 +15,10 @@ from core.federation.destination import Asked, Destination, PageAnswer
 from core.federation.oauth import requests
 from core.kernel.callers import Visitor
 from core.kernel.errors import Forbidden, Refusal
+from core.kernel.proofs import Strength, seen_in, session_strength
+from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.rules import Rule
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
@@ -39,6 +42,11 @@ ANSWERS: Final = {
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 
 
+# How a user meets a rule in a further sign-in.
+WAYS: Final[Mapping[Rule | None, str]] = {
+    Rule.SECOND_FACTOR: "Sign in with your passkey, or with your second factor.",
+    Rule.PHISHING_RESISTANT: "Sign in with your passkey.",
+}
 _OTHER_SESSION: Final = "You've signed in again since this page was opened. Read it again before you continue."
 
 
@@ -83,12 +91,26 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     step = _present(flow, outcome, requested)
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
-    if step is Step.SIGN_IN and not outcome.admission.is_allowed:
-        return await sign_in_form(flow, outcome.destination, f"{explain(outcome.admission.decision)} Sign in again.")
+    if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
+        return await sign_in_form(flow, outcome.destination, f"{explain(decision)} {WAYS.get(decision.rule, 'Sign in again.')}")
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user, problem or (None if reply is None else QuestionChanged()))
+
+
+def _step_up(asked: Asked, user: Visitor | None) -> Decision | None:
+    """Return the rule for which the present session is not enough: of a sign-in policy, or a strength that the application requires."""
+    if not asked.admission.is_allowed:
+        return asked.admission.decision
+    destination = asked.destination
+    if user is None or destination is None or destination.service is None:
+        return None
+    seen = seen_in(user.browser.proofs, destination.service.org_id, ports().clock.now())
+    if session_strength(seen) >= destination.required:
+        return None
+    rule = Rule.PHISHING_RESISTANT if destination.required is Strength.PHISHING_RESISTANT else Rule.SECOND_FACTOR
+    return Decision(outcome=Outcome.STEP_UP, rule=rule, source=destination.service.known_name)
 
 
 def _present(flow: Flow, asked: Asked, requested: Step | None) -> Step:

@@ -1,6 +1,7 @@
 """The pages of claims, of attributes and of further SAML attributes."""
 
 import json
+from html import unescape
 from typing import Any, Final
 
 import pytest
@@ -96,13 +97,15 @@ async def test_a_change_is_previewed_with_the_claims_before_and_after(owner: Fak
         ("values", "x = name (openid)", "The scope of"),
         ("prefix_groups", "p" * 51, "A prefix must have"),
         ("access_claims", "email", "cannot be chosen"),
+        ("values", "x = attribute:unknown", "has no attribute 'unknown'"),
     ],
 )
 async def test_a_wrong_line_is_marked(owner: FakeBrowser, field: str, text: str, reason: str) -> None:
-    page = await owner.submit(CLAIMS, CLAIMS, version="0", **{field: text})
-    assert page.status == 400
-    assert reason in page_text(page)
-    assert f'id="{field}-error"' in page.text
+    for path in (CLAIMS, f"{CLAIMS}/preview"):
+        page = await owner.submit(path, CLAIMS, version="0", **{field: text})
+        assert page.status == 400
+        assert reason in page_text(page)
+        assert f'id="{field}-error"' in page.text
 
 
 async def test_a_form_of_an_older_version_is_refused(owner: FakeBrowser, pool: Pool) -> None:
@@ -139,8 +142,8 @@ def test_a_document_survives_the_form() -> None:
     document = ClaimDocument.parse(
         {
             "names": {"groups": "g"},
-            "prefix": {"roles": "r:"},
-            "fixed": {"a": "x = y", "b": ["c"], "d": False},
+            "prefix": {"roles": "r: "},
+            "fixed": {"a": "x = y", "b": ["c"], "d": False, "e1": "42", "e2": "true", "e3": '["c"]', "e4": " x ", "e5": '"x"', "e6": 42},
             "values": {"preferred_username": {"sources": ["attribute:login"]}, "e": {"sources": ["name"], "scope": "org"}},
             "groups": {"which": "assigned", "value": "external_id"},
             "access_token": ["roles", "a"],
@@ -155,6 +158,14 @@ async def test_members_without_the_right_see_the_claims_only(acme: Tenant, relyi
     page = await relying_party.browser.open(CLAIMS)
     assert page.status == 200
     assert "Save claims" not in page.text
+    assert "The standard ones" in page.text
+    changes = {"groups": {"which": "assigned"}, "prefix": {"groups": "oidc:"}, "access_token": ["groups"]}
+    saved = await acme.api.call("PUT", f"{acme.path}/services/shop/claims", {**changes, "version": 0}, token=acme.token("owner"))
+    assert saved.status == 200, saved.text
+    text = page_text(await relying_party.browser.open(CLAIMS))
+    for part in ("Groups Only groups that it is assigned to", "Access tokens contain groups", "Before each group oidc:"):
+        assert part in " ".join(text.split()), part
+    assert "The standard ones" not in text
 
 
 # Attributes
@@ -192,6 +203,15 @@ async def test_values_are_written_on_the_pages_of_members_and_of_the_own_account
     assert leads_to(await owner.submit(path, path, **{"attribute:text": "", "attribute:flag": ""})) == path
     remaining = {name: value for name, value in expected.items() if name not in ("text", "flag")}
     assert await run_sql(pool, values, acme.people["member"].id) == [(remaining,)]
+    written = {"teams": [], "text": " a "}
+    patched = await acme.api.patch(
+        f"{acme.path}/members/{acme.people['member'].id}/attributes", {"values": written}, token=acme.token("owner")
+    )
+    assert patched.status == 200, patched.text
+    shown = {"attribute:text": " a ", "attribute:teams": "", "attribute:number": "1.5"}
+    assert leads_to(await owner.submit(path, path, **shown)) == path
+    assert await run_sql(pool, values, acme.people["member"].id) == [({**remaining, **written},)], "a form that is saved unchanged"
+    assert "The own list is empty, so groups add nothing." in page_text(await owner.open(path))
     own = "/app/account/attributes"
     assert leads_to(await owner.submit(own, own, **{"organization": "acme", "attribute:number": "7"})) == own
     assert await run_sql(pool, values, acme.people["owner"].id) == [({"number": 7},)]
@@ -206,12 +226,13 @@ async def test_values_are_written_on_the_pages_of_members_and_of_the_own_account
 async def test_further_saml_attributes_are_lines_of_the_form(owner: FakeBrowser, acme: Tenant) -> None:
     path = f"{ORG}/applications/shop/saml"
     form = {"entity_id": "https://a.example", "acs_url": "https://a.example/acs", "name_id_format": "persistent", "sign_assertions": "yes"}
-    further = "memberOf = groups joined by ;\nou = directory:department"
-    assert leads_to(await owner.submit(path, path, **form, email_attribute="mail", further_attributes=further)) == path
-    saml = (await acme.api.get(f"{acme.path}/services/shop/saml", token=acme.token("owner"))).json
-    assert saml["attribute_mapping"] == {"email": "mail", "groups": "memberOf", "directory:department": "ou"}
-    assert saml["attribute_formats"] == {"memberOf": {"name_format": None, "separator": ";"}}
-    assert "memberOf = groups joined by ;" in (await owner.open(path)).text
+    for separator, written in ((";", ";"), ("; ", '"; "'), (" ", '" "'), ('"', '"')):
+        further = f"memberOf = groups joined by {written}\nou = directory:department"
+        assert leads_to(await owner.submit(path, path, **form, email_attribute="mail", further_attributes=further)) == path
+        saml = (await acme.api.get(f"{acme.path}/services/shop/saml", token=acme.token("owner"))).json
+        assert saml["attribute_mapping"] == {"email": "mail", "groups": "memberOf", "directory:department": "ou"}
+        assert saml["attribute_formats"] == {"memberOf": {"name_format": None, "separator": separator}}
+        assert f"memberOf = groups joined by {written}" in unescape((await owner.open(path)).text)
     for text, reason in (("x", "Write each line"), ("x = unknown", "unknown source"), ("x = name\ny = name", "Name each source only once")):
         page = await owner.submit(path, path, **form, further_attributes=text)
         assert (page.status, reason in page_text(page), 'id="further_attributes-error"' in page.text) == (400, True, True), text

@@ -13,6 +13,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
+from tests.support.connections import add_connection
 from tests.support.personal_tokens import add_personal_token
 from tests.support.services import add_api_resource, add_plan, add_service_role, add_service_user, add_subscription, sign_in_to
 from tests.support.tenants import Tenant
@@ -25,6 +26,7 @@ DELETED_TABLES: Final = (
     "mfa",
     "backup_codes",
     "identities",
+    "connection_identities",
     "passkeys",
     "former_passkeys",
     "devices",
@@ -100,7 +102,11 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
     await run_sql(pool, "update sessions set key_thumbprint = 'key of Ada' where service_id = %s", service)
     resource = await add_api_resource(pool, tenant.org, services=(service,))
     await add_service_role(pool, service, account.id)
+    connection = await add_connection(ports.storage, tenant.org)
     statements = {
+        """
+        insert into connection_identities (user_id, org_id, connection_id, subject, email, linked_at, last_used_at)
+        values (%s, %s, %s, 'ada-at-okta', 'ada@example.com', now(), now())""": (tenant.org, connection.id),
         "insert into mfa (user_id, secret, setup_at, codes_salt) values (%s, 'secret', now(), 'salt')": (),
         "insert into backup_codes (user_id, code_hash) values (%s, 'one'), (%s, 'two')": (account.id,),
         """

@@ -4,7 +4,7 @@ import pytest
 
 from core.tenancy import platform_owners
 from core.tenancy.model.group_roles import RightsByGroupItself
-from core.tenancy.model.roles import RoleWidenedByProgram
+from core.tenancy.model.roles import RoleHolderHasMore, RoleWidenedByProgram
 from tests.support.builders import PASSWORD, Answer, add_platform_owner, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.programs import add_credential, add_service_account
@@ -72,7 +72,7 @@ async def test_a_member_who_replaces_a_role_of_a_group_answers_for_the_replaceme
 
 
 async def test_a_group_does_not_stop_silently_to_give_a_wider_role(roles: Roles, acme: Tenant) -> None:
-    """The member who gave the role to the group lacks the new right, so an admin confirms that the group stops."""
+    """The member who gave the role to the group lacks the new right, so an admin with power over its members confirms that it stops."""
     await roles.join("keeper", "keeper")
     await roles.join("holder", "auditor")
     group = await roles.group("auditor", "member", by="keeper")
@@ -85,6 +85,14 @@ async def test_a_group_does_not_stop_silently_to_give_a_wider_role(roles: Roles,
     assert (refusal.json["holders"]["group"], refusal.json["first"][0]["id"], len(refusal.json["first"])) == (1, group, 2)
     assert not await roles.stopped(group)
     assert (await acme.api.get(path, token=token)).json["capabilities"] == ["groups.manage", "audit.view"]
+    await roles.define("biller", {"billing.manage"})
+    await roles.join("biller", "biller")
+    assert (await GroupAdmin(acme, "owner").add(group, acme.id("biller"))).status == 204
+    await roles.define("weak", {"roles.manage", *wider["capabilities"]})
+    await roles.join("weak", "weak")
+    weak = await acme.api.patch(f"{path}?confirm=true", wider, token=acme.token("weak"))
+    assert (weak.status, weak.json["error"]) == (403, RoleHolderHasMore.__doc__)
+    assert not await roles.stopped(group)
     assert (await acme.api.patch(f"{path}?confirm=true", wider, token=token)).status == 200
     assert await roles.stopped(group)
     assert not await roles.may_read_log("member")

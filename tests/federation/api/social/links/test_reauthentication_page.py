@@ -4,21 +4,29 @@ import re
 from datetime import timedelta
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.kernel.connections import CODEHOST, WEBSUITE
 from ports import Ports
+from tests.accounts.api.test_reset_and_policies import put_policy
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import Person
+from tests.federation.api.social.links.clients import SHOP
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, hidden_fields, leads_to
-from tests.support.builders import BASE_URL, Answer, run_sql
+from tests.support.builders import BASE_URL, PASSWORD, Answer, run_sql
+from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa, use_in_sessions
+from tests.support.services import add_service, add_service_user
+from tests.support.tenants import Tenant
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [CODEHOST, WEBSUITE], indirect=True)]
 
 PAGE = "/app/reauthenticate"
 PASSWORD_PAGE = f"{ACCOUNT}/password"
+NEW_PASSKEY = f"{ACCOUNT}/passkeys/new"
 NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
 
 
@@ -92,3 +100,41 @@ async def test_another_identity_and_a_refusal_lead_back_to_the_ways(provider_onl
     assert all(f'href="{target}">Try again' in answer.text for answer in (other, refused))
     assert leads_to(await browser.open(PASSWORD_PAGE)) == target, "nothing changed"
     assert await provider_only.identities() == before
+
+
+@pytest.mark.parametrize("owns_client", [True, False])
+async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application_does(
+    app: QuartTrio, clock: FakeClock, acme: Tenant, user: Account, provider_sign_in: ProviderSignIn, owns_client: bool
+) -> None:
+    """The account is linked at the application alone, and has a password, which the policy does not accept."""
+    browser, provider = provider_sign_in.browser, provider_sign_in.provider
+    shop = await add_service(acme.pool, acme.org)
+    if owns_client:  # and the platform has none
+        change_ports(app, providers=HttpProviders([provider.connection(client=None)], clock))
+        provider.clients["of-the-shop"] = "the shop's secret"
+        path = f"/api/organizations/acme/services/shop/oauth-credentials/{provider.provider}"
+        body = {"client_id": "of-the-shop", "client_secret": "the shop's secret"}
+        assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
+    await provider_sign_in.sign_in(**SHOP)
+    await add_service_user(acme.ports, shop, user.id, signed_in=False)
+    await put_policy(acme, acme.org, shop, {"methods": ["passkey", f"provider:{provider.provider}"]})
+    browser.cookies.clear()
+    await browser.sign_in()
+    assert (await browser.open(NEW_PASSKEY)).status == 303, "the password alone changes no factor"
+    asking = await browser.open(leads_to(await browser.open(NEW_PASSKEY)))
+    name = f"{provider.provider.capitalize()}{' for Shop' if owns_client else ''}"
+    assert (f">Continue with {name}</button>" in asking.text, 'name="password"' in asking.text) == (True, False)
+    clock.advance(timedelta(seconds=1))
+    back = leads_to(await go_to_provider(provider_sign_in, asking))
+    client = {form["client_id"] for sent, form in provider.requests if sent == "/token"}
+    assert (client == {"of-the-shop"}) is owns_client
+    if provider.provider == CODEHOST:  # it cannot ask its user again, so the password follows
+        again = await browser.open(back)
+        clock.advance(timedelta(seconds=1))
+        back = leads_to(await browser.send(PAGE, **hidden_fields(again), password=PASSWORD))
+    assert leads_to(await browser.open(back)) == NEW_PASSKEY
+    assert (await browser.open(NEW_PASSKEY)).status == 200
+    await run_sql(acme.pool, "update organizations set status = 'suspended'")
+    clock.advance(timedelta(hours=2))
+    asking = await browser.open(leads_to(await browser.open(NEW_PASSKEY)))
+    assert "Continue with" not in asking.text, "no user signs in at this application"

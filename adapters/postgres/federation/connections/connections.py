@@ -1,0 +1,104 @@
+"""Connections of organizations. The client secrets are encrypted."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine.statements import SealingRepository
+from core.federation.connections.model.connections import (
+    ConnectionGroup,
+    ConnectionSlugTaken,
+    ConnectionState,
+    OrganizationConnection,
+)
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.settings import OidcSettings, SamlSettings, read_settings, to_document
+from core.kernel.values import Slug
+from ports.crypto import SecretContext
+
+
+def _settings_values(settings: OidcSettings | SamlSettings) -> dict[str, Any]:
+    return {"protocol": settings.protocol, "settings": Jsonb(to_document(settings))}
+
+
+CONNECTION: Final = Record(
+    OrganizationConnection,
+    "c",
+    slug=Slug,
+    state=ConnectionState,
+    mapping=Column(read=ClaimMapping.read, write=lambda mapping: Jsonb(mapping.document)),
+    client_secret_set_at=Column(sql="c.client_secret_set_at"),
+    settings=Columns("c.protocol, c.settings", 2, lambda row: read_settings(*row), _settings_values),
+)
+GROUP: Final = Record(ConnectionGroup, "g")
+FIXED: Final = ("id", "org_id", "slug", "created_at", "protocol", "client_secret_set_at")
+
+
+def secret_context(row: UUID) -> SecretContext:
+    return SecretContext("connections", str(row), "client_secret")
+
+
+class OrganizationConnections(SealingRepository):
+    """Implements `ports.storage.federation.connections.OrganizationConnections`."""
+
+    constraints: ClassVar = {"connections_of_organizations_key": ConnectionSlugTaken}
+
+    async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
+        sql = f"select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s order by c.created_at, c.id"
+        return await self._all(CONNECTION.read, sql, org_id=org_id)
+
+    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None:
+        sql = f"select {CONNECTION.columns} from connections c where c.org_id = %(org_id)s and c.slug = %(slug)s"
+        return await self._one(CONNECTION.read, sql, org_id=org_id, slug=slug)
+
+    async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
+        sql = f"""
+            select {CONNECTION.columns} from connections c join organizations o on o.id = c.org_id and o.status = 'active'
+            where c.id = %(connection_id)s"""
+        return await self._one(CONNECTION.read, sql, connection_id=connection_id)
+
+    async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
+        sql = "select client_secret from connections where org_id = %(org_id)s and id = %(connection_id)s and client_secret is not null"
+        return await self._one(
+            lambda row: self._vault.open(row[0], secret_context(connection_id)).decode(), sql, org_id=org_id, connection_id=connection_id
+        )
+
+    async def groups(self, org_id: UUID, connection_id: UUID) -> list[ConnectionGroup]:
+        sql = f"""
+            select {GROUP.columns} from connection_groups g
+            where g.org_id = %(org_id)s and g.connection_id = %(connection_id)s order by g.value nulls first, g.mapped_at, g.id"""
+        return await self._all(GROUP.read, sql, org_id=org_id, connection_id=connection_id)
+
+    async def add(self, connection: OrganizationConnection) -> None:
+        await self._run(CONNECTION.insert("connections"), **CONNECTION.values(connection))
+
+    async def save(self, connection: OrganizationConnection) -> None:
+        assignments = CONNECTION.assignments(without=FIXED)
+        sql = f"update connections set {assignments} where org_id = %(org_id)s and id = %(id)s"
+        await self._run(sql, **CONNECTION.values(connection))
+
+    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str, now: datetime) -> None:
+        await self._run(
+            """
+            update connections set client_secret = %(secret)s, client_secret_set_at = %(now)s
+            where org_id = %(org_id)s and id = %(connection_id)s""",
+            secret=self._vault.seal(secret.encode(), secret_context(connection_id)),
+            now=now,
+            org_id=org_id,
+            connection_id=connection_id,
+        )
+
+    async def remove(self, org_id: UUID, connection_id: UUID) -> None:
+        await self._run(
+            "delete from connections where org_id = %(org_id)s and id = %(connection_id)s", org_id=org_id, connection_id=connection_id
+        )
+
+    async def add_group(self, group: ConnectionGroup) -> None:
+        await self._run(GROUP.insert("connection_groups"), **GROUP.values(group))
+
+    async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool:
+        sql = "delete from connection_groups where org_id = %(org_id)s and connection_id = %(connection_id)s and id = %(id)s"
+        return await self._run(sql, org_id=org_id, connection_id=connection_id, id=id_) == 1

@@ -1,0 +1,104 @@
+"""Connections of an organization: its own identity providers, through which its users sign in."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.kernel.connections import ConnectionProtocol
+from core.kernel.errors import Conflict, NotFound
+from core.kernel.values import Email, Slug
+
+MAX_CONNECTIONS: Final = 20  # of one organization
+MAX_CERTIFICATES: Final = 8  # of one identity provider
+
+
+class OrganizationConnectionNotFound(NotFound):
+    """This connection does not exist. See the list of connections."""
+
+
+class ConnectionSlugTaken(Conflict):
+    """Another connection of the organization has this slug. Choose another one."""
+
+
+class TooManyConnections(Conflict):
+    """The organization has 20 connections. Remove one that is no longer used."""
+
+
+class ConnectionState(StrEnum):
+    """Whether users sign in through a connection."""
+
+    DRAFT = "draft"  # it was never active
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrganizationConnection:
+    """An identity provider of an organization. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    slug: Slug
+    name: str
+    preset: str | None  # the product, of PRESETS
+    state: ConnectionState
+    mapping: ClaimMapping
+    client_secret_set_at: datetime | None = None  # of the secret that we have for the identity provider
+    created_at: datetime
+    # From then on the issuer, the entity id and the subject are fixed: with others, all users would be unknown.
+    first_activated_at: datetime | None = None
+    settings: OidcSettings | SamlSettings
+
+    @property
+    def protocol(self) -> ConnectionProtocol:
+        return self.settings.protocol
+
+
+class CertificateSource(StrEnum):
+    """How we got a certificate of an identity provider."""
+
+    METADATA = "metadata"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCertificate:
+    """A certificate with which an identity provider signs. Times are UTC."""
+
+    fingerprint: str  # SHA-256 in hexadecimal
+    certificate: str = field(repr=False)  # PEM
+    valid_from: datetime
+    valid_until: datetime
+    source: CertificateSource
+    is_active: bool
+    added_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionIdentity:
+    """An account that is known at a connection by the subject. Times are UTC."""
+
+    org_id: UUID
+    connection_id: UUID
+    user_id: UUID
+    subject: str
+    email: Email | None  # as the identity provider sent it last
+    linked_at: datetime
+    last_used_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionGroup:
+    """A group that a connection gives: to users with this value, or with None to all who come through it. The time is UTC."""
+
+    id: UUID
+    org_id: UUID
+    connection_id: UUID
+    value: str | None
+    group_id: UUID
+    mapped_by: UUID  # this account may no longer exist
+    mapped_at: datetime

@@ -1,0 +1,102 @@
+"""Storage of the connections of organizations, their keys and certificates, and the accounts that they know."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.federation.connections.model.connections import ConnectionGroup, ConnectionIdentity, OrganizationConnection, ProviderCertificate
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate
+from core.kernel.values import Email, Page, PageResult
+
+
+class OrganizationConnectionsRead(Protocol):
+    """Read access to the connections of organizations. Those of the platform are not among them."""
+
+    async def of_org(self, org_id: UUID) -> list[OrganizationConnection]:
+        """Return the connections of the organization, oldest first."""
+
+    async def by_slug(self, org_id: UUID, slug: str) -> OrganizationConnection | None: ...
+
+    async def of_active_org(self, connection_id: UUID) -> OrganizationConnection | None:
+        """Return the connection, in any state, if its organization is active."""
+
+    async def client_secret(self, org_id: UUID, connection_id: UUID) -> str | None:
+        """Return the secret for the identity provider, or None. Raises: SealBroken."""
+
+    async def groups(self, org_id: UUID, connection_id: UUID) -> list[ConnectionGroup]:
+        """Return the groups that the connection gives: first those for all users, then by value."""
+
+
+class OrganizationConnections(OrganizationConnectionsRead, Protocol):
+    """Changes to the connections of organizations. Lock order: the organization before any of these."""
+
+    async def add(self, connection: OrganizationConnection) -> None:
+        """Add a connection without a client secret. Raises: ConnectionSlugTaken."""
+
+    async def save(self, connection: OrganizationConnection) -> None:
+        """Save all fields that can change, except the client secret."""
+
+    async def save_client_secret(self, org_id: UUID, connection_id: UUID, secret: str, now: datetime) -> None: ...
+
+    async def remove(self, org_id: UUID, connection_id: UUID) -> None:
+        """Delete the connection with its keys, certificates, groups and known accounts."""
+
+    async def add_group(self, group: ConnectionGroup) -> None: ...
+    async def remove_group(self, org_id: UUID, connection_id: UUID, id_: UUID) -> bool: ...
+
+
+class ConnectionKeysRead(Protocol):
+    """Read access to our keys at identity providers, and to the certificates of these.
+
+    A connection has one kind of key: with OpenID Connect it signs our client assertions, with SAML it signs our requests and decrypts
+    assertions. A key stays encrypted until it is used, which can raise SealBroken.
+    """
+
+    async def of_connection(self, org_id: UUID, connection_id: UUID, now: datetime) -> Mapping[CertificateState, SamlCertificate]:
+        """Return the keys of the connection, in the order of `CertificateState`. The previous one is left out when its time is over."""
+
+    async def certificates(self, org_id: UUID, connection_id: UUID) -> Sequence[ProviderCertificate]:
+        """Return the certificates of the identity provider, also those that are not active, oldest first."""
+
+
+class ConnectionKeys(ConnectionKeysRead, Protocol):
+    """Changes to keys and certificates. Lock order: the organization before any of these."""
+
+    async def add(self, org_id: UUID, connection_id: UUID, key: SamlCertificate, state: CertificateState) -> None:
+        """Add a key. The connection has no other one in this state."""
+
+    async def move(self, org_id: UUID, connection_id: UUID, of: CertificateState, to: CertificateState, now: datetime) -> None:
+        """Give the key in the state `of` the state `to`, which no other key has. The previous one is kept for PREVIOUS_KEPT."""
+
+    async def remove(self, org_id: UUID, connection_id: UUID, state: CertificateState) -> bool: ...
+
+    async def add_certificate(self, org_id: UUID, connection_id: UUID, certificate: ProviderCertificate) -> bool:
+        """Add a certificate. Return False, and change nothing, if the connection has it."""
+
+    async def activate_certificate(self, org_id: UUID, connection_id: UUID, fingerprint: str) -> bool: ...
+    async def remove_certificate(self, org_id: UUID, connection_id: UUID, fingerprint: str) -> bool: ...
+
+
+class ConnectionIdentitiesRead(Protocol):
+    """Read access to the accounts that are known at connections."""
+
+    async def page(self, org_id: UUID, connection_id: UUID, page: Page) -> PageResult[ConnectionIdentity]:
+        """Return a page of the accounts that the connection knows, the newest link first."""
+
+
+class ConnectionIdentities(ConnectionIdentitiesRead, Protocol):
+    """Changes to the accounts that are known at connections."""
+
+    async def lock_subject(self, connection_id: UUID, subject: str) -> None:
+        """Let one transaction at a time sign in this subject. Lock order: before all rows."""
+
+    async def by_subject(self, org_id: UUID, connection_id: UUID, subject: str) -> ConnectionIdentity | None: ...
+
+    async def add(self, identity: ConnectionIdentity) -> bool:
+        """Add an identity. Return False, and change nothing, if the connection knows the subject or the account."""
+
+    async def use(self, identity: ConnectionIdentity, email: Email | None, now: datetime) -> None:
+        """Note a sign-in, and the address that it brought, if there is one."""
+
+    async def remove(self, org_id: UUID, connection_id: UUID, user_id: UUID) -> bool: ...

@@ -1,0 +1,37 @@
+"""Connections of organizations, as rows."""
+
+from typing import Any
+from uuid import UUID
+
+from core.federation.connections.model.connections import ConnectionState, OrganizationConnection
+from core.federation.connections.model.mapping import ClaimMapping
+from core.federation.connections.model.settings import OidcSettings
+from core.kernel.causes import SYSTEM
+from core.kernel.values import Slug, new_id
+from ports.storage import Storage
+from tests.support.rows import NOW
+
+
+def make_connection(org_id: UUID, slug: str = "okta", **changes: Any) -> OrganizationConnection:
+    """Return an active connection with OpenID Connect."""
+    values: dict[str, Any] = {
+        "id": new_id(),
+        "org_id": org_id,
+        "slug": Slug(slug),
+        "name": slug.title(),
+        "preset": None,
+        "state": ConnectionState.ACTIVE,
+        "mapping": ClaimMapping(),
+        "created_at": NOW,
+        "first_activated_at": NOW,
+        "settings": OidcSettings(issuer=f"https://{slug}.example", client_id="gatehouse"),
+    }
+    return OrganizationConnection(**{**values, **changes})
+
+
+async def add_connection(storage: Storage, org_id: UUID, slug: str = "okta", **changes: Any) -> OrganizationConnection:
+    """Add a connection of the organization: an active one with OpenID Connect, unless `changes` say otherwise."""
+    connection = make_connection(org_id, slug, **changes)
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.connections.add(connection)
+    return connection
