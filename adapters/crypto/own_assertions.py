@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import RSAAlgorithm
 
 from adapters.crypto.rsa_signatures import sign_sha256
@@ -29,7 +30,9 @@ def public_jwk(certificate: str) -> dict[str, Any]:
     """Return the public key of a certificate in PEM as a JWK. Its id is the thumbprint of the certificate."""
     from cryptography import x509  # needs megabytes, and is rarely used
 
-    jwk = RSAAlgorithm.to_jwk(x509.load_pem_x509_certificate(certificate.encode()).public_key(), as_dict=True)  # type: ignore[arg-type]
+    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    assert isinstance(key, RSAPublicKey), "we create RSA keys"
+    jwk = RSAAlgorithm.to_jwk(key, as_dict=True)
     kid = _thumbprint(certificate)
     return {"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": kid, "x5t#S256": kid, "n": jwk["n"], "e": jwk["e"]}
 

@@ -89,7 +89,7 @@ def _verify(token: str, keys: Keys, type_: str, algorithms: Collection[str]) -> 
     except (jwt.InvalidTokenError, ValueError):
         raise IdTokenInvalid(OpenIdFault.FORM, "the ID token is not a signed token") from None
     algorithm = header.get("alg")
-    if algorithm not in algorithms:
+    if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise IdTokenInvalid(OpenIdFault.ALGORITHM, "the ID token is signed in a way that is not accepted")
     if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, type_)):
         raise IdTokenInvalid(OpenIdFault.FORM, "the ID token has a header that is not accepted")

@@ -210,9 +210,9 @@ class HttpOpenIdProviders:
                 }
                 assertion = sign_assertion(client.key, claims)
                 return {"client_id": client.client_id, "client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion}, {}
-            case ProviderAuthentication.CLIENT_SECRET_POST if client.client_secret is not None:
+            case ProviderAuthentication.POST if client.client_secret is not None:
                 return {"client_id": client.client_id, "client_secret": client.client_secret}, {}
-            case ProviderAuthentication.CLIENT_SECRET_BASIC if client.client_secret is not None:
+            case ProviderAuthentication.BASIC if client.client_secret is not None:
                 both = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"  # RFC 6749 section 2.3.1
                 return {}, {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
         raise OpenIdAnswerRefused(OpenIdFault.CLIENT)

@@ -72,8 +72,8 @@ class FakeIssuer:
     def logout_token(self, **changes: Any) -> str:
         now = int(self.now())
         claims = {"iss": self.url, "aud": CLIENT_ID, "iat": now, "exp": now + 120, "jti": str(new_id()), "sub": self.subject, "sid": "s1"}
-        events = {"events": {"http://schemas.openid.net/event/backchannel-logout": {}}}
-        changed = {**claims, **events, **changes}
+        event = "http://schemas.openid.net/event/backchannel-logout"
+        changed = {**claims, "events": {event: {}}, **changes}
         return sign({name: value for name, value in changed.items() if value is not None}, typ="logout+jwt")
 
     def reply(self, request: ReceivedRequest, endpoint: str) -> Answer:

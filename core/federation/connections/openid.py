@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections.model.connections import OrganizationConnection
-from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims
+from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims, require_subject
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
     CodeRequest,
@@ -75,7 +75,7 @@ async def complete(
 ) -> tuple[ReceivedClaims, OpenIdAnswer]:
     """Return the claims of the user that the provider authenticated, and its whole answer.
 
-    Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable.
+    Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
     metadata = await ports.openid_providers.discover(client)
     check_response_issuer(metadata, answer.issuer)
@@ -91,10 +91,10 @@ async def complete(
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:
-    """Return the claims of an ID token in the form that both protocols share."""
+    """Return the claims of an ID token in the form that both protocols share. Raises: SubjectMissing."""
     methods = claims.get("amr")
     return ReceivedClaims(
-        subject=claims["sub"],
+        subject=require_subject(claims["sub"]),
         values={name: values for name, value in claims.items() if name not in PROTOCOL_CLAIMS and (values := _texts(value)) is not None},
         # The claim is about the address in `email`, and about no other claim.
         is_email_verified=mapping.email == "email" and claims.get("email_verified") is True,

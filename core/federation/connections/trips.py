@@ -16,7 +16,7 @@ from core.federation.connections.model.mapping import AssertedPerson, ReceivedCl
 from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
-from core.kernel.callers import Visitor
+from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Refusal, refuse
 from core.kernel.proofs import Method
@@ -48,7 +48,7 @@ class PersonArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestResult:
+class ConnectionTestResult:
     """The result of a test sign-in. Nothing of it is stored, and no user is signed in."""
 
     connection: OrganizationConnection
@@ -72,7 +72,7 @@ class ConnectionTripFailed:
     flow: Flow
 
 
-ConnectionTripResult = PersonArrived | TestResult | ConnectionTripFailed
+ConnectionTripResult = PersonArrived | ConnectionTestResult | ConnectionTripFailed
 
 
 # To the identity provider
@@ -94,7 +94,8 @@ async def begin_test(
 
     Raises: the errors of `openid.start`.
     """
-    flow = new_flow(ports.clock.now(), FlowTarget.TEST, way_back, digest(device_cookie))
+    now = ports.clock.now()
+    flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=now + STATE_TTL)
     return await _start(ports, caller, flow, connection, device_cookie, base_url, user_id)
 
 
@@ -136,7 +137,7 @@ def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
 # Back from the identity provider
 
 
-async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
+async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
 
     Raises: ProviderStateUnknown; SignedInAsAnotherUser if another user is signed in than the one who began a test.
@@ -163,14 +164,16 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
         return ConnectionTripFailed(problem, trip.flow)
 
 
-async def _finish_test(ports: Ports, trip: ConnectionTrip, browser: str, state: str, answer: ProviderAnswer, base_url: str) -> TestResult:
+async def _finish_test(
+    ports: Ports, trip: ConnectionTrip, browser: str, state: str, answer: ProviderAnswer, base_url: str
+) -> ConnectionTestResult:
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
     try:
         received, _ = await _complete(ports, connection, trip, browser, state, answer, base_url)
     except Refusal as problem:
-        return TestResult(connection=connection, problem=problem)
-    return TestResult(connection=connection, received=received, person=map_claims(connection, received))
+        return ConnectionTestResult(connection=connection, problem=problem)
+    return ConnectionTestResult(connection=connection, received=received, person=map_claims(connection, received))
 
 
 async def _complete(

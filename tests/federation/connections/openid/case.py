@@ -57,7 +57,7 @@ class Case:
             connection_id=self.connection_id,
             issuer=self.issuer.url,
             client_id=CLIENT_ID,
-            authentication=ProviderAuthentication.CLIENT_SECRET_BASIC,
+            authentication=ProviderAuthentication.BASIC,
             client_secret=SECRET,
         )
         return replace(client, **self.client_changes)

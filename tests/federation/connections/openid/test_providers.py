@@ -239,7 +239,7 @@ async def test_logout_tokens_are_read(case: Case, clock: FakeClock) -> None:
     issued_at = clock.now().replace(microsecond=0)
     assert (logout.token_id, logout.subject, logout.session, logout.valid_until) == ("once", "4711", "s1", issued_at + LOGOUT_TOKEN_TTL)
     assert (await read(case.issuer.logout_token(sub=None, exp=None))).subject is None
-    findings = []
+    findings: list[tuple[str, str]] = []
     for name, (fault, changes) in WRONG_LOGOUTS.items():
         try:
             await read(case.issuer.logout_token(**changes))
