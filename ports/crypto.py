@@ -292,6 +292,9 @@ class Certificates(Protocol):
         8192 bits.
         """
 
+    async def public_jwk(self, pem: str) -> Mapping[str, str]:
+        """Return the public key of a certificate that `create` made, as a JWK. Its id is the thumbprint of the certificate."""
+
     async def valid_until(self, pem: str) -> datetime:
         """Return the end of the validity of a certificate that `read` returned, in UTC."""
 

@@ -26,7 +26,7 @@ def sign_assertion(key: SamlCertificate, claims: Mapping[str, Any]) -> str:
     return f"{signed}.{base64url(sign_sha256(key.private_key, signed.encode()))}"
 
 
-def public_jwk(certificate: str) -> dict[str, Any]:
+def public_jwk(certificate: str) -> dict[str, str]:
     """Return the public key of a certificate in PEM as a JWK. Its id is the thumbprint of the certificate."""
     from cryptography import x509  # needs megabytes, and is rarely used
 

@@ -6,9 +6,10 @@ Sources: OpenID Connect Core section 3.1; RFC 7636; RFC 9207.
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
-from core.federation.connections.model.connections import OrganizationConnection
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims, require_subject
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
@@ -25,6 +26,7 @@ from core.federation.connections.model.openid import (
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, derive_secret
 from core.federation.saml.model.configuration import CertificateState
+from core.kernel.errors import refuse
 from ports import Ports
 
 _CODE: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendix A.11
@@ -58,6 +60,18 @@ def make_request(
         scopes=settings.scopes,
         fresh_since=trip.begun_at if trip.flow.wants_fresh else None,
     )
+
+
+async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str, str]]:
+    """Return the public keys of our client assertions as JWKs: the present one, then the next one.
+
+    Raises: OrganizationConnectionNotFound.
+    """
+    async with ports.storage.reading() as read:
+        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
+        keys = await read.connection_keys.of_connection(connection.org_id, connection.id, ports.clock.now())
+    published = [keys[state].certificate for state in (CertificateState.ACTIVE, CertificateState.NEXT) if state in keys]
+    return [await ports.certificates.public_jwk(certificate) for certificate in published]
 
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:

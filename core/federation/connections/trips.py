@@ -52,6 +52,7 @@ class ConnectionTestResult:
     """The result of a test sign-in. Nothing of it is stored, and no user is signed in."""
 
     connection: OrganizationConnection
+    way_back: str  # the path of the page that began it
     received: ReceivedClaims | None = field(default=None, repr=False)
     person: AssertedPerson | None = field(default=None, repr=False)
     problem: Refusal | None = None
@@ -172,8 +173,9 @@ async def _finish_test(
     try:
         received, _ = await _complete(ports, connection, trip, browser, state, answer, base_url)
     except Refusal as problem:
-        return ConnectionTestResult(connection=connection, problem=problem)
-    return ConnectionTestResult(connection=connection, received=received, person=map_claims(connection, received))
+        return ConnectionTestResult(connection=connection, way_back=trip.flow.request, problem=problem)
+    person = map_claims(connection, received)
+    return ConnectionTestResult(connection=connection, way_back=trip.flow.request, received=received, person=person)
 
 
 async def _complete(

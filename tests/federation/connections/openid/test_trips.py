@@ -1,6 +1,5 @@
 """Trips to the OpenID provider of an organization, from the redirect to the asserted person."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ from adapters.http.openid_providers import FAILURE_PAUSE
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
-from core.federation.connections import openid_checks, trips
+from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdErrorReturned
@@ -225,34 +224,6 @@ async def test_a_test_is_shown_to_no_other_user(walk: Walk, user: Account) -> No
     for visitor in (None, signed_in(uuid4())):
         with pytest.raises(SignedInAsAnotherUser):
             await walk.finish(await walk.test(user.id), visitor)
-
-
-# The check before users sign in
-
-
-async def test_the_check_finds_what_would_refuse_sign_ins(connection_ports: Ports, server: OpenIdIssuers, pool: Pool) -> None:
-    org_id = await add_organization(pool, "acme")
-    cases: dict[str, tuple[list[str], Callable[[FakeIssuer], object]]] = {
-        "honest": ([], lambda issuer: None),
-        "down": (["status"], lambda issuer: issuer.answers.update({DISCOVERY: Answer(500)})),
-        "another": (["metadata_issuer"], lambda issuer: issuer.metadata.update(issuer="https://elsewhere.example")),
-        "secret": (["client"], lambda issuer: issuer.clients.update({CLIENT_ID: "another"})),
-        "method": (
-            ["metadata_authentication"],
-            lambda issuer: issuer.metadata.update(token_endpoint_auth_methods_supported=["private_key_jwt"]),
-        ),
-        "keyless": (["signing_key"], lambda issuer: issuer.published.clear()),
-        "odd-key": (["unusable_key"], lambda issuer: issuer.published.append({"kty": "EC", "crv": "P-521", "kid": "p521"})),
-        "broken-keys": (["status", "client"], lambda issuer: issuer.answers.update({"/keys": Answer(404), "/token": Answer(401, b"{}")})),
-    }
-    findings = []
-    for slug, (codes, change) in cases.items():
-        walk = await add_walk(connection_ports, server, org_id, slug)
-        change(walk.issuer)
-        assert isinstance(walk.connection.settings, OidcSettings)
-        result = await openid_checks.check(connection_ports, walk.connection, walk.connection.settings, BASE_URL)
-        findings += [(slug, result)] if [each.code for each in result] != codes else []
-    assert findings == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""Test sign-ins at the identity provider of an organization, and the return of browsers from there."""
+
+from typing import Final
+
+from quart import Blueprint, Response, request
+
+from core.federation.connections import checks, trips
+from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
+from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
+from core.kernel.errors import refuse
+from core.kernel.roles import Capability
+from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.checks import ONE as API
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import acting_member, app_context, caller, ports
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.access import anyone, member_page
+from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.pages.console import console_page, organization_path, shows
+from entrypoints.http.pages.console_forms import Form, accepts
+from entrypoints.http.pages.visitors import visitor
+
+routes = Blueprint("connection_test_pages", __name__)
+
+TEST: Final = "/app/organizations/<org_slug>/connections/<connection_slug>/test"
+
+
+def _path(connection_slug: str) -> str:
+    return organization_path(f"/connections/{connection_slug}/test")
+
+
+@routes.get(TEST)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"POST {API}/check")
+async def show_test(org_slug: str, connection_slug: str) -> Response:
+    """Check a connection of an organization, or begin a test sign-in."""
+    found = await checks.find(ports(), acting_member(), connection_slug)
+    return await console_page("federation/connections/test.html", connection=found, path=_path(connection_slug), problems=None)
+
+
+@routes.post(TEST)
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@accepts(f"POST {API}/check")
+async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
+    """Check a connection of an organization."""
+    found = await checks.find(ports(), acting_member(), connection_slug)
+    problems = await checks.check(ports(), acting_member(), connection_slug, app_context().base_url)
+    return await console_page("federation/connections/test.html", connection=found, path=_path(connection_slug), problems=problems)
+
+
+@routes.get(f"{TEST}/start")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@refuses(400, 429, 501)
+@describes_page({302: "Redirect to the identity provider."}, changes_state=True)
+async def start(org_slug: str, connection_slug: str) -> Response:
+    """Begin a test sign-in.
+
+    It signs no user in. The result is shown to the user who began it, and is not stored.
+    """
+    url = await checks.begin_test(
+        ports(), acting_member(), connection_slug, _path(connection_slug), cookies.browser_id(), app_context().base_url
+    )
+    return redirect(url, 302)
+
+
+@routes.get("/auth/connections/<connection_id>/callback")
+@anyone
+@refuses(400, 403, 404)
+@describes_page(
+    {200: "The result of a test sign-in."},
+    optional={
+        "code": "The code of the identity provider.",
+        "state": "The state from the redirect to the identity provider.",
+        "error": "The error, instead of a code.",
+        "iss": "The issuer of the response (RFC 9207).",
+    },
+    changes_state=True,
+)
+async def callback(connection_id: str) -> Response:
+    """Return from the identity provider of an organization.
+
+    The identity provider redirects the browser here. Register this URL there.
+    """
+    arguments = request.args
+    returned = ConnectionReturn(
+        connection_id=parse_id(connection_id) or refuse(ProviderStateUnknown),
+        browser=cookies.device_cookie(),
+        state=arguments.get("state"),
+        answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
+    )
+    return _result_page(await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url))
+
+
+def _result_page(result: ConnectionTestResult) -> Response:
+    problem = None if result.problem is None else checks.describe(result.problem)
+    received = {} if result.received is None else result.received.values
+    page = render(
+        "federation/connections/test_result.html",
+        name=result.connection.name,
+        path=result.way_back,
+        failure=problem,
+        person=result.person,
+        received=sorted(received.items()),
+        missing=result.missing,
+    )
+    return page_response(page)
