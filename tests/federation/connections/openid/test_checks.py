@@ -17,7 +17,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
-from tests.support.browser import FakeBrowser, leads_to
+from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
 from tests.support.direct import change_ports
@@ -28,9 +28,8 @@ API = "/api/organizations/acme/connections"
 PAGE = "/app/organizations/acme/connections"
 
 
-@pytest.fixture
-def reaching(app: QuartTrio, ports: Ports) -> None:
-    """The application also reaches the providers of the test, on the loopback interface."""
+def reach_loopback(app: QuartTrio, ports: Ports) -> None:
+    """Let the application also reach the providers of the test."""
     with_sender = with_loopback_sender(ports)
     change_ports(app, sender=with_sender.sender, openid_providers=with_sender.openid_providers)
 
@@ -63,35 +62,37 @@ CASES: dict[str, tuple[list[tuple[str, bool]], Callable[[FakeIssuer], object]]] 
 }
 
 
-@pytest.mark.usefixtures("reaching")
 @pytest.mark.slow
-async def test_the_check_finds_what_would_refuse_sign_ins(api: Api, acme: Tenant, ports: Ports, server: OpenIdIssuers) -> None:
+async def test_the_check_finds_what_would_refuse_sign_ins(
+    app: QuartTrio, api: Api, acme: Tenant, ports: Ports, server: OpenIdIssuers
+) -> None:
+    reach_loopback(app, ports)
     findings = []
     for slug, (expected, change) in CASES.items():
-        issuer, _ = await connect(ports, acme.id, server, slug)
+        issuer, _ = await connect(ports, acme.org, server, slug)
         change(issuer)
-        answer = await api.post(f"{API}/{slug}/check", token=acme.admin.token)
+        answer = await api.post(f"{API}/{slug}/check", token=acme.token("admin"))
         problems = [(problem["code"], problem["is_error"]) for problem in answer.json["problems"]]
         findings += [(slug, answer.json)] if problems != expected or TRAP in answer.text else []
     assert findings == []
     for _ in range(METADATA_FETCH.burst - len(CASES)):
-        await api.post(f"{API}/honest/check", token=acme.admin.token)
-    assert (await api.post(f"{API}/honest/check", token=acme.admin.token)).status == 429
-    assert (await api.post(f"{API}/unknown/check", token=acme.admin.token)).status == 404
+        await api.post(f"{API}/honest/check", token=acme.token("admin"))
+    assert (await api.post(f"{API}/honest/check", token=acme.token("admin"))).status == 429
+    assert (await api.post(f"{API}/unknown/check", token=acme.token("admin"))).status == 404
 
 
 async def test_a_connection_with_saml_is_not_checked_yet(api: Api, acme: Tenant, ports: Ports) -> None:
     settings = SamlSettings(entity_id="urn:adfs", sso_url="https://adfs.example/sso")
-    await add_connection(ports.storage, acme.id, "adfs", settings=settings)
-    assert (await api.post(f"{API}/adfs/check", token=acme.admin.token)).status == 501
+    await add_connection(ports.storage, acme.org, "adfs", settings=settings)
+    assert (await api.post(f"{API}/adfs/check", token=acme.token("admin"))).status == 501
 
 
-@pytest.mark.usefixtures("reaching")
 @pytest.mark.slow
 async def test_an_admin_tests_a_connection_in_the_browser(
-    owner_browser: FakeBrowser, browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
+    app: QuartTrio, owner_browser: FakeBrowser, browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
 ) -> None:
     """The result shows names and values to the admin alone. It is not stored, and signs no user in."""
+    reach_loopback(app, ports)
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     issuer, connection = await connect(ports, org_id, server)
     issuer.userinfo = {"department": "<b>R&D</b>"}
@@ -101,7 +102,8 @@ async def test_an_admin_tests_a_connection_in_the_browser(
 
     async def back() -> str:
         start = await owner_browser.open(f"{page}/start")
-        return f"/auth/connections/{connection.id}/callback?{urlencode(issuer.visit(leads_to(start)))}"
+        assert start.status == 302
+        return f"/auth/connections/{connection.id}/callback?{urlencode(issuer.visit(start.headers['Location']))}"
 
     address = await back()
     assert (await browser.open(address)).status == 400, "of another browser"
@@ -124,14 +126,14 @@ async def test_an_admin_tests_a_connection_in_the_browser(
 
 
 async def test_our_keys_at_an_identity_provider_are_published(api: Api, acme: Tenant, ports: Ports) -> None:
-    connection, now = await add_connection(ports.storage, acme.id), ports.clock.now()
+    connection, now = await add_connection(ports.storage, acme.org), ports.clock.now()
     path = f"/auth/connections/{connection.id}/jwks.json"
     assert (await api.get(path)).json == {"keys": []}
     states = (CertificateState.PREVIOUS, CertificateState.NEXT, CertificateState.ACTIVE)
     keys = {state: await new_certificate(now, state) for state in states}
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for state, key in keys.items():
-            await tx.connection_keys.add(acme.id, connection.id, key, state)
+            await tx.connection_keys.add(acme.org, connection.id, key, state)
     published = (await api.get(path)).json["keys"]
     expected = [keys[state].certificate for state in (CertificateState.ACTIVE, CertificateState.NEXT)]
     assert published == [await ports.certificates.public_jwk(certificate) for certificate in expected]

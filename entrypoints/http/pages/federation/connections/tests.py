@@ -18,7 +18,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone, member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, organization_path, shows
-from entrypoints.http.pages.console_forms import Form, accepts
+from entrypoints.http.pages.console_forms import Form, accepts, answers_with
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_test_pages", __name__)
@@ -40,8 +40,9 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 
 
 @routes.post(TEST)
-@member_page(Capability.INTEGRATIONS_MANAGE)
-@accepts(f"POST {API}/check")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
+@refuses(404, 429, 501)
+@accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Check a connection of an organization."""
     found = await checks.find(ports(), acting_member(), connection_slug)
@@ -97,7 +98,7 @@ def _result_page(result: ConnectionTestResult) -> Response:
     received = {} if result.received is None else result.received.values
     page = render(
         "federation/connections/test_result.html",
-        name=result.connection.name,
+        connection_name=result.connection.name,
         path=result.way_back,
         failure=problem,
         person=result.person,
