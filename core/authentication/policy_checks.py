@@ -33,7 +33,7 @@ from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
 from core.kernel.roles import is_admin
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, accepted_at, decide
+from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
 from core.kernel.sign_in_policy.rules import Rule, Rules
 from ports import Ports
@@ -148,14 +148,6 @@ class Admission:
     @property
     def is_allowed(self) -> bool:
         return self.decision.outcome is Outcome.ALLOWED
-
-    def ends_by(self, now: datetime) -> datetime | None:
-        """Return the end of the session by the longest session of the policy, or None without one."""
-        if self.subject is None or self.subject.session is None:
-            return None
-        policy, session = self.subject.policy, self.subject.session
-        rules, seen = policy.in_force(now), seen_in(session.proofs, policy.org_id, now)
-        return None if rules.session_lifetime is None else accepted_at(rules, seen) + rules.session_lifetime
 
     @property
     def asks_all_factors(self) -> bool:

@@ -129,7 +129,7 @@ async def _complete(
             device=device,
             trusts_device=proved.trusts_device,
             for_application=flow.service_id is not None or flow.external_client is not None,
-            ends_by=None if flow.service is None else admission.ends_by(now),
+            ends_by=None if flow.service is None else admission.decision.ends_at,
         )
         if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
             await tx.flows.close(flow, now)

@@ -200,7 +200,7 @@ async def _redeem(
                 if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
                     raise GrantBelowPolicy(admission.decision)
                 grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
-                grant = replace(grant, key=key, ends_by=admission.ends_by(now))
+                grant = replace(grant, key=key, ends_by=admission.decision.ends_at)
                 tx.acts_as(grant.person)
                 signed_in = await start_granted_session(ports, tx, grant, now)
                 await admission.save_pass(tx, session_id, now)

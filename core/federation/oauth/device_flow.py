@@ -259,7 +259,7 @@ async def _start_session(
             new_device=match.device,
             openid=poll.openid,
             key=key,
-            ends_by=admission.ends_by(now),
+            ends_by=admission.decision.ends_at,
         )
         signed_in = await start_granted_session(ports, tx, grant, now)
         await admission.save_pass(tx, person.session_id, now)

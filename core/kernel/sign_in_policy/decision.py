@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, strength_of
+from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, proved_at, recent, strength_of
 from core.kernel.sign_in_policy.rules import PROVIDER_PREFIX, Concerned, EffectivePolicy, Moment, Rule, Rules
 
 
@@ -53,6 +53,7 @@ class Decision:
     method_names: tuple[str, ...] = ()  # of these methods, if they are the reason
     max_age: timedelta | None = None  # of the sign-in, if its age is the reason
     valid_until: datetime | None = None
+    ends_at: datetime | None = None  # of an allowed session, by its greatest lifetime
     idle: timedelta | None = None
     due_at: datetime | None = None
 
@@ -69,12 +70,6 @@ def decide(policy: EffectivePolicy | None, facts: PolicyFacts) -> Decision:
         return Decision(outcome=Outcome.REFUSED, rule=Rule.ADMIN_NETWORKS, source=policy.name)
     too_old = _rule_about_age(now.rules, facts) if facts.ages else None
     return _next_step(policy, now, facts, too_old) or _allow(policy, now.rules, later, facts)
-
-
-def accepted_at(rules: Rules, proofs: Proofs) -> datetime:
-    """Return the time (UTC) of the newest first factor by an allowed method, or without one, of the newest first factor."""
-    accepted = tuple(proof for proof in proofs if not proof.is_second and rules.may_use(_name_of(proof)))
-    return proved_at(accepted or proofs)
 
 
 def strictest(policy: EffectivePolicy | None, *, is_admin: bool, now: datetime, risk_is_high: bool = False) -> Strength:
@@ -153,18 +148,19 @@ def _next_step(policy: EffectivePolicy, moment: Moment, facts: PolicyFacts, too_
 def _allow(policy: EffectivePolicy, rules: Rules, later: Sequence[Moment], facts: PolicyFacts) -> Decision:
     """Return the decision to allow a sign-in by these rules, with the first of the later ones that needs another factor."""
     ends = [moment.at for moment in later]
+    ends_at = _accepted_at(rules, facts) + rules.session_lifetime if facts.ages and rules.session_lifetime is not None else None
+    ends += [] if ends_at is None else [ends_at]
     if facts.ages:
-        ends += [accepted_at(rules, facts.proofs) + rules.session_lifetime] if rules.session_lifetime is not None else []
         ends += [facts.now + rules.session_idle] if rules.session_idle is not None else []
-    if rules.device_trust is not None and facts.factor_at_device is not None and _relies_on_device(rules, facts):
+    if rules.device_trust is not None and facts.factor_at_device is not None and _is_trusted(rules, facts):
         ends.append(facts.factor_at_device + rules.device_trust)
-    allowed = Decision(
-        outcome=Outcome.ALLOWED, methods=rules.methods, valid_until=min(ends, default=None), idle=rules.session_idle if facts.ages else None
-    )
+    idle = rules.session_idle if facts.ages else None
+    allowed = Decision(outcome=Outcome.ALLOWED, methods=rules.methods, valid_until=min(ends, default=None), ends_at=ends_at, idle=idle)
     for moment in later:
         step = _next_step(policy, moment, facts)
         if step is not None and step.outcome is Outcome.ENROLL:
-            return replace(step, outcome=Outcome.ALLOWED, due_at=moment.at, valid_until=allowed.valid_until, idle=allowed.idle)
+            until = allowed.valid_until
+            return replace(step, outcome=Outcome.ALLOWED, due_at=moment.at, valid_until=until, ends_at=ends_at, idle=idle)
     return allowed
 
 
@@ -209,10 +205,6 @@ def _is_trusted(rules: Rules, facts: PolicyFacts) -> bool:
     return rules.device_trust is None or facts.now - facts.factor_at_device < rules.device_trust
 
 
-def _relies_on_device(rules: Rules, facts: PolicyFacts) -> bool:
-    return _proved(rules, replace(facts, factor_at_device=None)) < _needed(rules, facts)
-
-
 def _reachable(rules: Rules, facts: PolicyFacts) -> Strength:
     """Return the greatest strength of a sign-in with the present factors of the account by allowed methods."""
     kinds = {factor.kind for factor in facts.factors}
@@ -228,9 +220,21 @@ def _lacks_first(rules: Rules, facts: PolicyFacts) -> bool:
     return rules.methods is not None and not any(rules.may_use(way) for way in facts.first_ways)
 
 
+def _accepted_at(rules: Rules, facts: PolicyFacts) -> datetime:
+    """Return the time (UTC) of the newest first factor since when the proofs by allowed methods meet the rules about factors.
+
+    A weaker proof makes a session no newer. Without such a time, it is that of the newest first factor by an allowed method, or
+    of the newest one.
+    """
+    accepted = sorted((proof.at for proof in facts.proofs if not proof.is_second and rules.may_use(_name_of(proof))), reverse=True)
+    need = _needed(rules, facts)
+    enough = (at for at in accepted if _proved(rules, replace(facts, proofs=recent(facts.proofs, at))) >= need)
+    return next(enough, accepted[0] if accepted else proved_at(facts.proofs))
+
+
 def _rule_about_age(rules: Rules, facts: PolicyFacts) -> Rule | None:
     """Return the rule by which the sign-in is too old, or the last use too long ago. A new sign-in counts as a use."""
-    signed_in_at = accepted_at(rules, facts.proofs)
+    signed_in_at = _accepted_at(rules, facts)
     used_at = max(signed_in_at, facts.used_at or signed_in_at)
     if rules.session_lifetime is not None and facts.now - signed_in_at > rules.session_lifetime:
         return Rule.SESSION_LIFETIME

@@ -125,7 +125,6 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, required=TWO, is_silent=True), Step.LOGIN_REQUIRED),
         (asks(FRESH, required=TWO), Step.TOO_WEAK),
         (asks(FRESH, required=TWO, is_silent=True), Step.TOO_WEAK),
-        # The account has a passkey, which the sign-in did not ask for.
         (asks(FRESH, {"reachable": Strength.PHISHING_RESISTANT}, required=TWO), Step.SIGN_IN),
         (asks(FRESH_TWO, {"reachable": TWO}, required=Strength.PHISHING_RESISTANT), Step.TOO_WEAK),
         # The device was trusted, but this target asks for the second factor.
@@ -138,7 +137,6 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, STEP_UP), Step.SIGN_IN),
         # A trusted device skipped the second factor, and the policy does not count it.
         (asks(FRESH_TRUSTED, STEP_UP), Step.SIGN_IN),
-        (asks(FRESH_TWO, STEP_UP), Step.SIGN_IN),
         (asks(FRESH, STEP_UP), Step.SIGN_IN),
         (asks(OLD, ENROLL), Step.ENROLL),
         (asks(FRESH, ENROLL), Step.ENROLL),

@@ -1,6 +1,6 @@
 """A second, small statement of the sign-in policy, written from its documents and not from the code. All times are minutes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal
 
@@ -56,7 +56,11 @@ def judge(policies: list[Policy], user: User, now: int) -> Answer:
     need, have, can = needed(policies, user), proved(policies, user, now), reachable(policies, user)
     if have < need:
         return ("step_up" if can >= need else "enroll"), factor_rule(have if have < can else can, need)
-    for rule, start in (("session_lifetime_minutes", signed_in_at(policies, user)), ("session_idle_minutes", last_used_at(policies, user))):
+    signed_in = signed_in_at(policies, user, now)
+    for rule, start in (
+        ("session_lifetime_minutes", signed_in),
+        ("session_idle_minutes", max(signed_in, signed_in if user.used_at is None else user.used_at)),
+    ):
         if any(rule in policy and now - start > policy[rule] for policy in policies):
             return ("step_up", rule) if can >= need else ("enroll", factor_rule(can, need))
     return "allowed", None
@@ -115,14 +119,15 @@ def factor_rule(strength: int, need: int) -> str:
     return "methods" if strength == 0 else "phishing_resistant" if need == 3 else "second_factor"
 
 
-def signed_in_at(policies: list[Policy], user: User) -> int:
+def signed_in_at(policies: list[Policy], user: User, now: int) -> int:
+    """Return the newest minute since when the proofs are enough, or without one, that of the newest first factor."""
     firsts = [(method, minute) for method, minute in user.proofs if method not in SECONDS]
-    accepted = [(method, minute) for method, minute in firsts if is_allowed(policies, method)]
-    return max(minute for _, minute in accepted or firsts)
-
-
-def last_used_at(policies: list[Policy], user: User) -> int:
-    return max(signed_in_at(policies, user), user.used_at or 0)
+    accepted = [minute for method, minute in firsts if is_allowed(policies, method)] or [minute for _, minute in firsts]
+    for start in sorted(accepted, reverse=True):
+        since = replace(user, proofs=[(method, minute) for method, minute in user.proofs if minute >= start])
+        if proved(policies, since, now) >= needed(policies, user):
+            return start
+    return max(accepted)
 
 
 def save(new: Policy, old: Policy, now: int) -> Policy:

@@ -244,7 +244,7 @@ class PolicyMachine(RuleBasedStateMachine):
             while (decision := decide(policy, to_facts(user, self.now))).outcome is not Outcome.ALLOWED and len(actions) < 4:
                 if decision.outcome is Outcome.STEP_UP:
                     sign_in(user, self.now, decision.methods, with_second=decision.required is Strength.TWO)
-                elif self.now - reference.signed_in_at([], user) > FRESH:
+                elif self.now - reference.signed_in_at([], user, self.now) > FRESH:
                     sign_in(user, self.now)
                 else:
                     enroll(user, self.now, decision)
@@ -266,6 +266,11 @@ def test_single_decisions_are_those_of_the_reference() -> None:
         [{"methods": ["password", "passkey"], "second_factor": ["everyone"]}],
         User({"password"}, proofs=[("password", 0), ("backup_code", 0)]),
         0,
+    )
+    @example(
+        [{"phishing_resistant": ["everyone"], "session_lifetime_minutes": 15}],
+        User({"password"}, has_passkey=True, proofs=[("passkey", -5), ("password", 0)]),
+        15,
     )
     def check(documents: list[Policy], user: User, now: int) -> None:
         require_agreement(documents, user, now)

@@ -12,11 +12,14 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
+from core.accounts.model.accounts import Account
+from core.authentication.model.identities import OtherIdentityLinked
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMetrics
-from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider
+from tests.fakes.provider import Person
+from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, run_concurrently, run_sql
@@ -227,3 +230,22 @@ async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) ->
     callback = await provider_sign_in.start()
     assert (await provider_sign_in.browser.open(callback, method="HEAD")).status == 200
     assert (await provider_sign_in.browser.open(callback)).status == 303
+
+
+@verifying_providers
+async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_in: ProviderSignIn, user: Account, shop: UUID) -> None:
+    """The account can have one there in each context. So it would sign in by its address each time, and no page would list it."""
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
+    provider_sign_in.browser.cookies.clear()
+    provider_sign_in.provider.person = Person(subject="4712")
+    answer = await provider_sign_in.complete()
+    assert (answer.status, str(OtherIdentityLinked.__doc__) in answer.text) == (403, True)
+    assert await provider_sign_in.user_id() is None
+    assert [row[4] for row in await provider_sign_in.identities()] == ["4711"]
+    assert await run_sql(provider_sign_in.pool, "select reason from login_events where not success") == [("address",)]
+    await provider_sign_in.sign_in(**SHOP)  # providers can tell each application another subject
+    assert {row[1:5:3] for row in await provider_sign_in.identities()} == {(None, "4711"), (shop, "4712")}
+    provider_sign_in.browser.cookies.clear()
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id, "an account that is linked in any context signs in"

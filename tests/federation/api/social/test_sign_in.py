@@ -13,8 +13,6 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
-from core.accounts.model.accounts import Account
-from core.authentication.model.identities import OtherIdentityLinked
 from core.kernel.connections import CODEHOST, OFFICESUITE
 from core.kernel.values import digest
 from ports import Ports
@@ -152,25 +150,6 @@ async def test_an_unverified_account_loses_its_earlier_credentials(provider_sign
     assert [row[2] for row in await provider_sign_in.identities()] == [provider_sign_in.name]
     assert await run_sql(provider_sign_in.pool, "select * from mfa") == []
     assert (await other.sign_in()).status == 401, "the password does not work any longer"
-
-
-@verifying_providers
-async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_in: ProviderSignIn, user: Account, shop: UUID) -> None:
-    """The account can have one there in each context. So it would sign in by its address each time, and no page would list it."""
-    await provider_sign_in.sign_in()
-    assert await provider_sign_in.user_id() == user.id
-    provider_sign_in.browser.cookies.clear()
-    provider_sign_in.provider.person = Person(subject="4712")
-    answer = await provider_sign_in.complete()
-    assert (answer.status, str(OtherIdentityLinked.__doc__) in answer.text) == (403, True)
-    assert await provider_sign_in.user_id() is None
-    assert [row[4] for row in await provider_sign_in.identities()] == ["4711"]
-    assert await run_sql(provider_sign_in.pool, "select reason from login_events where not success") == [("address",)]
-    await provider_sign_in.sign_in(**SHOP)  # providers can tell each application another subject
-    assert {row[1:5:3] for row in await provider_sign_in.identities()} == {(None, "4711"), (shop, "4712")}
-    provider_sign_in.browser.cookies.clear()
-    await provider_sign_in.sign_in()
-    assert await provider_sign_in.user_id() == user.id, "an account that is linked in any context signs in"
 
 
 @verifying_providers
