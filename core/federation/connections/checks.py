@@ -17,14 +17,11 @@ from core.federation.connections.model.openid import (
     OpenIdProviderUnreachable,
 )
 from core.federation.connections.model.settings import OidcSettings
+from core.federation.connections.trips import SamlNotTested
 from core.federation.saml.metadata import charge_fetch
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Refusal, Unsupported, refuse
+from core.kernel.errors import Refusal, refuse
 from ports import Ports
-
-
-class SamlNotChecked(Unsupported):
-    """Connections with SAML cannot be checked yet. Only those with OpenID Connect can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class ConnectionProblem:
 async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: str) -> list[ConnectionProblem]:
     """Return the problems of a connection, in any state. The metadata and the keys are fetched now.
 
-    Raises: OrganizationConnectionNotFound, SamlNotChecked, Limited, SealBroken.
+    Raises: OrganizationConnectionNotFound, SamlNotTested, Limited, SealBroken.
     """
     connection, settings = await _load(ports, caller, slug)
     await charge_fetch(ports, caller)
@@ -61,11 +58,11 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
 async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> str:
     """Return the URL of the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
 
-    Raises: OrganizationConnectionNotFound, SamlNotChecked, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
+    Raises: OrganizationConnectionNotFound, SamlNotTested, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
     connection, _ = await _load(ports, caller, slug)
     await charge_fetch(ports, caller)
-    return await trips.begin_test(ports, caller, caller.user_id, connection, way_back, device_cookie, base_url)
+    return await trips.begin_test(ports, caller, connection, way_back, device_cookie, base_url)
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
@@ -77,7 +74,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Organizat
 async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationConnection, OidcSettings]:
     connection = await find(ports, caller, slug)
     if not isinstance(connection.settings, OidcSettings):
-        raise SamlNotChecked
+        raise SamlNotTested
     return connection, connection.settings
 
 

@@ -14,7 +14,6 @@ from core.federation.connections.model.mapping import ClaimMapping, ReceivedClai
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
     CodeRequest,
-    OpenIdAnswer,
     OpenIdAnswerRefused,
     OpenIdClient,
     OpenIdErrorReturned,
@@ -86,8 +85,8 @@ async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str
 
 async def complete(
     ports: Ports, connection: OrganizationConnection, client: OpenIdClient, request: CodeRequest, answer: ProviderAnswer
-) -> tuple[ReceivedClaims, OpenIdAnswer]:
-    """Return the claims of the user that the provider authenticated, and its whole answer.
+) -> ReceivedClaims:
+    """Return the claims of the user that the provider authenticated.
 
     Raises: ProviderConsentDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
@@ -101,7 +100,7 @@ async def complete(
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE)
     needed = {name for name in connection.mapping.document.values() if name is not None}
     received = await ports.openid_providers.exchange(client, metadata, request, answer.code or "", needed)
-    return to_received(received.claims, connection.mapping), received
+    return to_received(received.claims, connection.mapping)
 
 
 def to_received(claims: Mapping[str, Any], mapping: ClaimMapping) -> ReceivedClaims:

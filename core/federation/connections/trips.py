@@ -1,31 +1,30 @@
-"""Trips of browsers to the identity providers of organizations, to sign in or to test a connection.
+"""Trips of browsers to the identity providers of organizations, to test a connection.
 
 The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
-identity provider asserts. It belongs to one browser and one connection (security A-7, O-1).
+identity provider asserts. It belongs to one browser and one connection (security O-11, O-12).
 """
 
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
 from core.authentication.model.login import LoginFailure
 from core.federation.connections import openid
-from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import AssertedPerson, ReceivedClaims, map_claims
-from core.federation.connections.model.openid import OpenIdAnswer
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Conflict, Refusal, refuse
+from core.kernel.errors import Refusal, Unsupported, refuse
 from core.kernel.proofs import Method
 from core.kernel.values import digest, new_secret
 from ports import Ports
 
 
-class ConnectionNotActive(Conflict):
-    """Your organization's identity provider is not set up for sign-ins yet, or no longer. Contact your IT department."""
+class SamlNotTested(Unsupported):
+    """Connections with SAML cannot be tested yet. Only those with OpenID Connect can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,6 @@ class ConnectionReturn:
     browser: str | None = field(repr=False)  # the secret in the device cookie
     state: str | None = field(repr=False)
     answer: ProviderAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class PersonArrived:
-    """The identity provider signed a person in, for this flow."""
-
-    flow: Flow
-    person: AssertedPerson
-    answer: OpenIdAnswer  # for a later sign-out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,83 +55,40 @@ class ConnectionTestResult:
         return [name for name in self.connection.mapping.document.values() if name is not None and not self.received.values.get(name)]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionTripFailed:
-    """The trip failed. The user can go back to the flow."""
-
-    problem: Refusal
-    flow: Flow
-
-
-ConnectionTripResult = PersonArrived | ConnectionTestResult | ConnectionTripFailed
-
-
 # To the identity provider
 
 
-async def begin(ports: Ports, caller: Caller, flow: Flow, connection_id: UUID, device_cookie: str, base_url: str) -> str:
-    """Return the URL of the identity provider at which the user signs in.
-
-    Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start`.
-    """
-    flow = replace(flow, expires_at=ports.clock.now() + FLOW_TTL)
-    return await _start(ports, caller, flow, await _load_active(ports, connection_id), device_cookie, base_url)
-
-
 async def begin_test(
-    ports: Ports, caller: Caller, user_id: UUID, connection: OrganizationConnection, way_back: str, device_cookie: str, base_url: str
+    ports: Ports, caller: Person, connection: OrganizationConnection, way_back: str, device_cookie: str, base_url: str
 ) -> str:
     """Return the URL of the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
     Raises: the errors of `openid.start`.
     """
-    now = ports.clock.now()
-    flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=now + STATE_TTL)
-    return await _start(ports, caller, flow, connection, device_cookie, base_url, user_id)
-
-
-async def _start(
-    ports: Ports,
-    caller: Caller,
-    flow: Flow,
-    connection: OrganizationConnection,
-    device_cookie: str,
-    base_url: str,
-    user_id: UUID | None = None,
-) -> str:
     now, state = ports.clock.now(), new_secret()
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
+    ends_at = now + STATE_TTL
+    flow = new_flow(now, FlowTarget.TEST, way_back, digest(device_cookie), expires_at=ends_at)
+    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
     settings = _openid_settings(connection)
     client = await openid.load_client(ports, connection, settings)
     request = openid.make_request(connection, settings, trip, state=state, device_cookie=device_cookie, base_url=base_url)
     url = await openid.start(ports, client, request)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.flows.start(trip, digest(state)):
-            raise FlowEnded
+        await tx.flows.start(trip, digest(state))
     return url
 
 
-async def _load_active(ports: Ports, connection_id: UUID) -> OrganizationConnection:
-    """Return the active connection of an active organization. Raises: OrganizationConnectionNotFound, ConnectionNotActive."""
-    async with ports.storage.reading() as read:
-        connection = await read.connections.of_active_org(connection_id) or refuse(OrganizationConnectionNotFound)
-    if connection.state is not ConnectionState.ACTIVE:
-        raise ConnectionNotActive
-    return connection
-
-
 def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
-    """Raises: ConnectionNotActive for SAML, with which users cannot sign in yet."""
-    return connection.settings if isinstance(connection.settings, OidcSettings) else refuse(ConnectionNotActive)
+    return connection.settings if isinstance(connection.settings, OidcSettings) else refuse(SamlNotTested)
 
 
 # Back from the identity provider
 
 
-async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTripResult:
-    """Return the person that the identity provider asserts, the result of a test, or the problem.
+async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTestResult:
+    """Return the result of a test: the person that the identity provider asserts, or the problem.
 
-    Raises: ProviderStateUnknown; SignedInAsAnotherUser if another user is signed in than the one who began a test.
+    Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser for another user than the one who began the test.
     """
     browser, state = returned.browser, returned.state
     trip = None
@@ -151,43 +98,17 @@ async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned:
     if trip is None or browser is None or state is None:
         await record_failure(ports, caller, LoginFailure.STATE, Method.CONNECTION, None)
         raise ProviderStateUnknown
-    if trip.flow.target is FlowTarget.TEST:
-        # The values of the answer are for the admin alone.
-        if visitor is None or visitor.user_id != trip.user_id:
-            raise SignedInAsAnotherUser
-        return await _finish_test(ports, trip, browser, state, returned.answer, base_url)
-    try:
-        connection = await _load_active(ports, trip.connection_id)
-        received, answer = await _complete(ports, connection, trip, browser, state, returned.answer, base_url)
-        return PersonArrived(trip.flow, map_claims(connection, received), answer)
-    except Refusal as problem:
-        await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, trip.flow.application)
-        return ConnectionTripFailed(problem, trip.flow)
-
-
-async def _finish_test(
-    ports: Ports, trip: ConnectionTrip, browser: str, state: str, answer: ProviderAnswer, base_url: str
-) -> ConnectionTestResult:
+    # The values of the answer are for the admin alone.
+    if visitor is None or visitor.user_id != trip.user_id:
+        raise SignedInAsAnotherUser
     async with ports.storage.reading() as read:
         connection = await read.connections.of_active_org(trip.connection_id) or refuse(OrganizationConnectionNotFound)
+    result = ConnectionTestResult(connection=connection, way_back=trip.flow.request)
     try:
-        received, _ = await _complete(ports, connection, trip, browser, state, answer, base_url)
+        settings = _openid_settings(connection)
+        client = await openid.load_client(ports, connection, settings)
+        request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
+        received = await openid.complete(ports, connection, client, request, returned.answer)
     except Refusal as problem:
-        return ConnectionTestResult(connection=connection, way_back=trip.flow.request, problem=problem)
-    person = map_claims(connection, received)
-    return ConnectionTestResult(connection=connection, way_back=trip.flow.request, received=received, person=person)
-
-
-async def _complete(
-    ports: Ports,
-    connection: OrganizationConnection,
-    trip: ConnectionTrip,
-    browser: str,
-    state: str,
-    answer: ProviderAnswer,
-    base_url: str,
-) -> tuple[ReceivedClaims, OpenIdAnswer]:
-    settings = _openid_settings(connection)
-    client = await openid.load_client(ports, connection, settings)
-    request = openid.make_request(connection, settings, trip, state=state, device_cookie=browser, base_url=base_url)
-    return await openid.complete(ports, connection, client, request, answer)
+        return replace(result, problem=problem)
+    return replace(result, received=received, person=map_claims(connection, received))

@@ -110,7 +110,7 @@ async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(stora
 async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connection(storage: Postgres) -> None:
     """The state of a trip to a provider of the platform ends none, and the other way round."""
     user_id = (await add(storage, account())).id
-    times = {"begun_at": NOW, "expires_at": NOW + TTL}
+    times: Any = {"begun_at": NOW, "expires_at": NOW + TTL}
     trip = ConnectionTrip(flow=page(wants_fresh=True), connection_id=uuid4(), **times)
     tested = ConnectionTrip(
         flow=new_flow(NOW, FlowTarget.TEST, "/app", BROWSER), connection_id=trip.connection_id, user_id=user_id, **times
@@ -120,8 +120,12 @@ async def test_a_trip_to_a_connection_ends_once_in_its_browser_at_this_connectio
     async def take_one(state: bytes = STATE, browser: bytes = BROWSER, id_: UUID = trip.connection_id, at: datetime = NOW) -> object:
         return await within(storage, lambda tx: tx.flows.take_connection_trip(state, browser, id_, at))
 
-    for each, state in ((trip, STATE), (tested, digest("tested")), (at_provider, digest("provider"))):
-        assert await within(storage, lambda tx, each=each, state=state: tx.flows.start(each, state))
+    async def start_one(each: ConnectionTrip | ProviderTrip, state: bytes) -> bool:
+        return await within(storage, lambda tx: tx.flows.start(each, state))
+
+    assert await start_one(trip, STATE)
+    assert await start_one(tested, digest("tested"))
+    assert await start_one(at_provider, digest("provider"))
     for attempt in (
         take_one(digest("guessed")),
         take_one(digest("provider")),

@@ -65,7 +65,7 @@ async def test_userinfo_is_asked_only_for_claims_that_the_id_token_lacks(case: C
 @pytest.mark.parametrize("authentication", ProviderAuthentication)
 async def test_the_token_endpoint_gets_our_credentials(case: Case, clock: FakeClock, authentication: ProviderAuthentication) -> None:
     certificate = await X509Certificates().create("Acme", "Gatehouse", clock.now(), 3)
-    case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key(public_jwk(certificate.certificate))])
+    case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key({**public_jwk(certificate.certificate)})])
     case.client_changes = {"authentication": authentication, "key": certificate}
     for _ in range(2):  # each assertion has another id
         assert (await case.sign_in()).subject == "4711"
@@ -73,7 +73,7 @@ async def test_the_token_endpoint_gets_our_credentials(case: Case, clock: FakeCl
     await case.providers.check_client(case.client, metadata, REDIRECT_URI)
     case.issuer.clients[CLIENT_ID] = "another secret"
     other = await X509Certificates().create("Acme", "Gatehouse", clock.now(), 3)
-    case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key(public_jwk(other.certificate))])
+    case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key({**public_jwk(other.certificate)})])
     if authentication is not ProviderAuthentication.PRIVATE_KEY_JWT:
         with pytest.raises(OpenIdAnswerRefused) as refused:
             await case.providers.check_client(case.client, metadata, REDIRECT_URI)

@@ -8,10 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from adapters.http.openid_providers import FAILURE_PAUSE
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
 from core.federation.connections import trips
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping
@@ -19,17 +17,13 @@ from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenId
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
 from core.federation.connections.trips import (
-    ConnectionNotActive,
     ConnectionReturn,
     ConnectionTestResult,
-    ConnectionTripFailed,
-    ConnectionTripResult,
-    PersonArrived,
 )
 from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderConsentDenied, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.values import Email, digest, new_secret
+from core.kernel.values import Email, new_secret
 from ports import Ports
 from tests.fakes.http_server import Answer
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, OpenIdIssuers
@@ -42,20 +36,17 @@ BASE_URL = "https://id.example.com"
 
 @dataclass(slots=True)
 class Walk:
-    """A browser on its trip to one connection."""
+    """The browser of an admin who tests a connection."""
 
     ports: Ports
     issuer: FakeIssuer
     connection: OrganizationConnection
+    admin: Person
     browser: str = field(default_factory=new_secret)
-    flow_values: dict[str, Any] = field(default_factory=dict)
 
     async def begin(self) -> ConnectionReturn:
-        flow = new_flow(self.ports.clock.now(), FlowTarget.PAGE, "/app", digest(self.browser), **self.flow_values)
-        return self.arrive(await trips.begin(self.ports, SYSTEM, flow, self.connection.id, self.browser, BASE_URL))
-
-    def arrive(self, url: str) -> ConnectionReturn:
         """Sign in at the provider. Return what the browser brings back."""
+        url = await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)
         [redirect_uri] = parse_qs(urlsplit(url).query)["redirect_uri"]
         assert redirect_uri == f"{BASE_URL}/auth/connections/{self.connection.id}/callback"
         answer = self.issuer.visit(url)
@@ -66,17 +57,8 @@ class Walk:
             answer=ProviderAnswer(code=answer.get("code"), error=answer.get("error"), issuer=answer.get("iss")),
         )
 
-    async def finish(self, returned: ConnectionReturn, visitor: Person | None = None, **changes: Any) -> ConnectionTripResult:
-        return await trips.finish(self.ports, SYSTEM, visitor, replace(returned, **changes), BASE_URL)
-
-    async def test(self, user_id: UUID) -> ConnectionReturn:
-        """Begin a test sign-in."""
-        return self.arrive(await trips.begin_test(self.ports, SYSTEM, user_id, self.connection, "/app", self.browser, BASE_URL))
-
-    async def failure(self, **changes: Any) -> Exception:
-        result = await self.finish(await self.begin(), **changes)
-        assert isinstance(result, ConnectionTripFailed)
-        return result.problem
+    async def finish(self, returned: ConnectionReturn, **changes: Any) -> ConnectionTestResult:
+        return await trips.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
 
 
 def signed_in(user_id: UUID) -> Person:
@@ -88,40 +70,34 @@ def connection_ports(ports: Ports) -> Ports:
     return with_loopback_sender(ports)
 
 
-async def add_walk(ports: Ports, server: OpenIdIssuers, org_id: UUID, slug: str, **changes: Any) -> Walk:
-    issuer = server.add(slug)
-    settings = OidcSettings(issuer=issuer.url, client_id=CLIENT_ID, client_authentication=ProviderAuthentication.BASIC)
-    connection = await add_connection(ports.storage, org_id, slug, **{"settings": settings, **changes})
-    async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.connections.save_client_secret(org_id, connection.id, SECRET, ports.clock.now())
-    return Walk(ports, issuer, connection)
-
-
 @pytest.fixture
-async def walk(connection_ports: Ports, server: OpenIdIssuers, pool: Pool) -> Walk:
-    mapping = ClaimMapping(groups="groups")
-    return await add_walk(connection_ports, server, await add_organization(pool, "acme"), "okta", mapping=mapping)
+async def walk(connection_ports: Ports, server: OpenIdIssuers, pool: Pool, user: Account) -> Walk:
+    """A walk to a draft connection, which no user can sign in at yet."""
+    issuer, org_id = server.add("okta"), await add_organization(pool, "acme")
+    settings = OidcSettings(issuer=issuer.url, client_id=CLIENT_ID, client_authentication=ProviderAuthentication.BASIC)
+    changes = {"settings": settings, "mapping": ClaimMapping(groups="groups"), "state": ConnectionState.DRAFT, "first_activated_at": None}
+    connection = await add_connection(connection_ports.storage, org_id, "okta", **changes)
+    async with connection_ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.connections.save_client_secret(org_id, connection.id, SECRET, connection_ports.clock.now())
+    return Walk(connection_ports, issuer, connection, signed_in(user.id))
 
 
-async def test_a_trip_ends_in_the_asserted_person(walk: Walk) -> None:
-    walk.issuer.claims = {"email_verified": True, "amr": ["pwd", "mfa"], "session_expiry": 1_800_000_000, "sid": "s1"}
-    walk.flow_values = {"wants_fresh": True}
+async def test_a_test_ends_in_the_asserted_person(walk: Walk) -> None:
+    walk.issuer.claims = {"email_verified": True, "amr": ["pwd", "mfa"], "auth_time": 1_700_000_000, "session_expiry": 1_800_000_000}
     result = await walk.finish(await walk.begin())
-    assert isinstance(result, PersonArrived)
     person = result.person
+    assert person is not None
     assert (person.connection_id, person.org_id, person.subject) == (walk.connection.id, walk.connection.org_id, "4711")
     assert (person.email, person.is_email_verified, person.profile.name) == (Email("ada@example.com"), True, "Ada Lovelace")
     assert (person.groups, person.has_second_factor) == (frozenset({"staff"}), False), "the connection does not trust a second factor"
-    assert (person.authenticated_at, person.ends_at) == (
-        walk.ports.clock.now().replace(microsecond=0),
-        datetime.fromtimestamp(1_800_000_000, UTC),
-    )
+    times = (datetime.fromtimestamp(1_700_000_000, UTC), datetime.fromtimestamp(1_800_000_000, UTC))
+    assert (person.authenticated_at, person.ends_at) == times
     assert person.claim_names == ("email", "email_verified", "groups", "name")
-    assert (result.flow.request, result.answer.session) == ("/app", "s1")
+    assert (result.way_back, result.missing) == ("/app", ["given_name", "family_name"])
 
 
-async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, server: OpenIdIssuers, clock: FakeClock) -> None:
-    """Two connections of two organizations on one issuer cannot be mixed up."""
+async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
+    """So two connections of two organizations on one issuer cannot be mixed up."""
     returned = await walk.begin()
     changes: list[dict[str, Any]] = [
         {"browser": new_secret()},
@@ -134,7 +110,7 @@ async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk
     for change in changes:
         with pytest.raises(ProviderStateUnknown):
             await walk.finish(returned, **change)
-    assert isinstance(await walk.finish(returned), PersonArrived)
+    assert (await walk.finish(returned)).person is not None
     with pytest.raises(ProviderStateUnknown):
         await walk.finish(returned)
     late = await walk.begin()
@@ -144,7 +120,7 @@ async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk
     assert walk.issuer.counted["/token"] == 1
 
 
-async def test_a_failed_trip_leads_back_to_its_flow(walk: Walk) -> None:
+async def test_a_failed_test_shows_its_problem(walk: Walk) -> None:
     returned = await walk.begin()
     cases: dict[str, tuple[type[Exception], ProviderAnswer]] = {
         "refused by the user": (ProviderConsentDenied, ProviderAnswer(code=None, error="access_denied", issuer=walk.issuer.url)),
@@ -157,73 +133,45 @@ async def test_a_failed_trip_leads_back_to_its_flow(walk: Walk) -> None:
     }
     findings = []
     for name, (refusal, answer) in cases.items():
-        problem = await walk.failure(answer=answer)
+        problem = (await walk.finish(await walk.begin(), answer=answer)).problem
         findings += [(name, problem)] if type(problem) is not refusal or "<b>" in str(problem) else []
     assert findings == []
 
 
-async def test_only_an_active_connection_of_an_active_organization_signs_users_in(walk: Walk, pool: Pool) -> None:
-    """It may be deactivated while the browser is at the provider."""
-    for state in (ConnectionState.DRAFT, ConnectionState.INACTIVE):
-        await run_sql(pool, "update connections set state = 'active' where org_id is not null")
-        returned = await walk.begin()
-        await run_sql(pool, "update connections set state = %s where org_id is not null", state)
-        result = await walk.finish(returned)
-        assert isinstance(result, ConnectionTripFailed)
-        assert isinstance(result.problem, ConnectionNotActive)
-        with pytest.raises(ConnectionNotActive):
-            await walk.begin()
-    await run_sql(pool, "update connections set state = 'active' where org_id is not null")
-    returned = await walk.begin()
-    await run_sql(pool, "update organizations set status = 'suspended'")
-    result = await walk.finish(returned)
-    assert isinstance(result, ConnectionTripFailed)
-    assert isinstance(result.problem, OrganizationConnectionNotFound)
-    with pytest.raises(OrganizationConnectionNotFound):
-        await walk.begin()
-
-
-async def test_a_closed_flow_begins_no_trip_and_a_failing_provider_leaves_nothing(walk: Walk, pool: Pool) -> None:
+async def test_a_test_leaves_nothing(walk: Walk, pool: Pool) -> None:
+    """Nothing of the answer is stored. A provider that fails before the redirect leaves no flow, either."""
     walk.issuer.answers[DISCOVERY] = Answer(500)
     with pytest.raises(OpenIdAnswerRefused):
         await walk.begin()
     assert await run_sql(pool, "select 1 from sign_in_flows") == []
-    flow = new_flow(walk.ports.clock.now(), FlowTarget.PAGE, "/app", digest(walk.browser))
-    stored = replace(flow, is_stored=True)  # and gone
     walk.issuer.answers.clear()
-    walk.ports.clock.advance(FAILURE_PAUSE)  # type: ignore[attr-defined]
-    with pytest.raises(FlowEnded):
-        await trips.begin(walk.ports, SYSTEM, stored, walk.connection.id, walk.browser, BASE_URL)
-
-
-# Test sign-ins
-
-
-async def test_a_test_shows_its_beginner_the_answer_in_any_state(walk: Walk, user: Account, pool: Pool) -> None:
-    """It signs no user in, and nothing of the answer is stored."""
-    await run_sql(pool, "update connections set state = 'draft' where org_id is not null")
-    visitor = signed_in(user.id)
+    walk.ports = replace(walk.ports, openid_providers=with_loopback_sender(walk.ports).openid_providers)
     walk.issuer.userinfo = {"groups": None, "address": {"locality": "London"}, "level": 7, "is_admin": False}
-    result = await walk.finish(await walk.test(user.id), visitor)
-    assert isinstance(result, ConnectionTestResult)
+    result = await walk.finish(await walk.begin())
     assert result.received is not None
     assert dict(result.received.values) == {"email": ["ada@example.com"], "name": ["Ada Lovelace"], "level": ["7"], "is_admin": ["false"]}
-    assert result.missing == ["given_name", "family_name", "groups"]
     assert result.person is not None
-    assert (result.person.subject, result.person.groups) == ("4711", None)
-    walk.issuer.claims = {"aud": "another"}
-    refused = await walk.finish(await walk.test(user.id), visitor)
-    assert isinstance(refused, ConnectionTestResult)
-    assert isinstance(refused.problem, OpenIdAnswerRefused)
+    assert result.person.groups is None
     assert await run_sql(pool, "select count(*) from login_events") == [(0,)]
     assert await run_sql(pool, "select 1 from sign_in_flows t where strpos(t::text, 'ada@example.com') > 0") == []
 
 
-async def test_a_test_is_shown_to_no_other_user(walk: Walk, user: Account) -> None:
-    """A stranger could lead the browser of an admin to a page with the values of another user."""
+async def test_a_connection_of_a_suspended_organization_is_not_found(walk: Walk, pool: Pool) -> None:
+    """It may be suspended while the browser is at the provider."""
+    returned = await walk.begin()
+    await run_sql(pool, "update organizations set status = 'suspended'")
+    with pytest.raises(OrganizationConnectionNotFound):
+        await walk.finish(returned)
+    assert walk.issuer.counted["/token"] == 0
+
+
+async def test_a_test_is_shown_to_no_other_user(walk: Walk) -> None:
+    """Another user could have signed in in the same browser since."""
     for visitor in (None, signed_in(uuid4())):
+        returned = await walk.begin()
         with pytest.raises(SignedInAsAnotherUser):
-            await walk.finish(await walk.test(user.id), visitor)
+            await trips.finish(walk.ports, SYSTEM, visitor, returned, BASE_URL)
+    assert walk.issuer.counted["/token"] == 0
 
 
 @pytest.mark.parametrize(
