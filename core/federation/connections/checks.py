@@ -5,8 +5,8 @@ A check asks for the metadata and the keys of the identity provider, and whether
 
 from dataclasses import dataclass
 
-from core.federation.connections import openid, trips
-from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
+from core.federation.connections import connections, openid, trips
+from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
     OpenIdAnswerRefused,
@@ -20,7 +20,7 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.trips import SamlNotTested
 from core.federation.saml.metadata import charge_fetch
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import Refusal
 from ports import Ports
 
 
@@ -65,14 +65,8 @@ async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, dev
     return await trips.begin_test(ports, caller, connection, way_back, device_cookie, base_url)
 
 
-async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> OrganizationConnection:
-    """Return the connection of the organization with this slug. Raises: OrganizationConnectionNotFound."""
-    async with ports.storage.reading() as read:
-        return await read.connections.by_slug(caller.acts_in.id, slug) or refuse(OrganizationConnectionNotFound)
-
-
 async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationConnection, OidcSettings]:
-    connection = await find(ports, caller, slug)
+    connection = (await connections.find(ports, caller, slug)).connection
     if not isinstance(connection.settings, OidcSettings):
         raise SamlNotTested
     return connection, connection.settings

@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
+from core.federation.connections.connections import endpoint_path
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims, require_subject
 from core.federation.connections.model.openid import (
@@ -75,7 +76,7 @@ async def published_keys(ports: Ports, connection_id: UUID) -> list[Mapping[str,
 
 def redirect_uri(connection: OrganizationConnection, base_url: str) -> str:
     """Return the URI to register at the provider. Each connection has another one, so two on one issuer cannot be mixed up."""
-    return f"{base_url}/auth/connections/{connection.id}/callback"
+    return base_url + endpoint_path(connection.id, "callback")
 
 
 async def start(ports: Ports, client: OpenIdClient, request: CodeRequest) -> str:

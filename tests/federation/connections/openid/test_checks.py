@@ -102,9 +102,14 @@ async def test_an_admin_tests_a_connection_in_the_browser(
 
     async def back() -> str:
         start = await owner_browser.open(f"{page}/start")
-        assert start.status == 302
+        assert start.status == 303
         return f"/auth/connections/{connection.id}/callback?{urlencode(issuer.visit(start.headers['Location']))}"
 
+    issuer.answers[DISCOVERY] = Answer(500)
+    assert (await owner_browser.submit(page, page)).status == 200
+    assert "answered with an error or a redirect" in (await owner_browser.open(f"{page}/start")).text
+    issuer.answers.clear()
+    assert "Everything is fine" in (await owner_browser.submit(page, page)).text
     address = await back()
     assert (await browser.open(address)).status == 400, "of another browser"
     result = await owner_browser.open(address)

@@ -1,7 +1,6 @@
 """The check of an organization's connection, and the keys with which we authenticate at identity providers."""
 
 import json
-from typing import Final
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -11,14 +10,13 @@ from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
+from entrypoints.http.api.federation.connections.connections import CONNECTION
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes, refuses
 
 routes = Blueprint("connection_checks", __name__)
-
-ONE: Final = "/api/organizations/<org_slug>/connections/<connection_slug>"
 
 
 class ConnectionProblemResponse(ResponseModel):
@@ -35,7 +33,7 @@ class ConnectionCheckResponse(ResponseModel):
     problems: list[ConnectionProblemResponse] = Field(description="The problems. Empty if there are none.")
 
 
-@routes.post(f"{ONE}/check")
+@routes.post(f"{CONNECTION}/check")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @refuses(429, 501)
 async def check(org_slug: str, connection_slug: str) -> ConnectionCheckResponse:

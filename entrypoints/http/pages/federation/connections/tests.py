@@ -1,16 +1,19 @@
 """Test sign-ins at the identity provider of an organization, and the return of browsers from there."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from quart import Blueprint, Response, request
 
-from core.federation.connections import checks, trips
+from core.federation.connections import checks, connections, trips
+from core.federation.connections.checks import ConnectionProblem
+from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
 from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import parse_id
-from entrypoints.http.api.federation.connections.checks import ONE as API
+from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, caller, ports
 from entrypoints.http.base.redirects import redirect
@@ -30,13 +33,18 @@ def _path(connection_slug: str) -> str:
     return organization_path(f"/connections/{connection_slug}/test")
 
 
+async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None) -> Response:
+    details = await connections.find(ports(), acting_member(), connection_slug)
+    path = _path(connection_slug)
+    return await console_page("federation/connections/test.html", connection=details.connection, path=path, problems=problems)
+
+
 @routes.get(TEST)
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"POST {API}/check")
 async def show_test(org_slug: str, connection_slug: str) -> Response:
     """Check a connection of an organization, or begin a test sign-in."""
-    found = await checks.find(ports(), acting_member(), connection_slug)
-    return await console_page("federation/connections/test.html", connection=found, path=_path(connection_slug), problems=None)
+    return await _test_page(connection_slug, None)
 
 
 @routes.post(TEST)
@@ -45,24 +53,28 @@ async def show_test(org_slug: str, connection_slug: str) -> Response:
 @accepts(f"POST {API}/check", answers=answers_with("The problems of the connection."))
 async def check(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Check a connection of an organization."""
-    found = await checks.find(ports(), acting_member(), connection_slug)
-    problems = await checks.check(ports(), acting_member(), connection_slug, app_context().base_url)
-    return await console_page("federation/connections/test.html", connection=found, path=_path(connection_slug), problems=problems)
+    return await _test_page(connection_slug, await checks.check(ports(), acting_member(), connection_slug, app_context().base_url))
 
 
 @routes.get(f"{TEST}/start")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@refuses(400, 429, 501)
-@describes_page({302: "Redirect to the identity provider."}, changes_state=True)
+@refuses(429, 501)
+@describes_page(
+    {200: "The problem for which no test can begin.", 303: "Redirect to the identity provider."},
+    changes_state=True,
+    api=(f"POST {API}/check",),
+)
 async def start(org_slug: str, connection_slug: str) -> Response:
     """Begin a test sign-in.
 
     It signs no user in. The result is shown to the user who began it, and is not stored.
     """
-    url = await checks.begin_test(
-        ports(), acting_member(), connection_slug, _path(connection_slug), cookies.browser_id(), app_context().base_url
-    )
-    return redirect(url, 302)
+    path, base_url = _path(connection_slug), app_context().base_url
+    try:
+        url = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
+    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+        return await _test_page(connection_slug, [checks.describe(problem)])
+    return redirect(url)
 
 
 @routes.get("/auth/connections/<connection_id>/callback")
