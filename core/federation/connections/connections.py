@@ -30,10 +30,10 @@ from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, Slug, new_id, provided
+from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
 from core.tenancy import organizations
 from ports import Ports
 from ports.storage import Transaction
@@ -60,7 +60,7 @@ class ConnectionDetails:
 
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
-    """Return the connections of the caller's organization, oldest first. There are at most MAX_CONNECTIONS."""
+    """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
     async with ports.storage.reading() as read:
         return await read.connections.of_org(caller.acts_in.id)
 
@@ -77,7 +77,12 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Connectio
 
 
 async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraft) -> OrganizationConnection:
-    """Add a connection, as a draft. Raises: PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken."""
+    """Add a connection, as a draft.
+
+    Raises: SlugReserved, PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
+    """
+    if draft.slug in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
+        raise SlugReserved
     if draft.preset is not None and draft.preset not in PRESETS:
         raise PresetUnknown
     settings = draft.settings.check()

@@ -189,7 +189,7 @@ class ConnectionResponse(ResponseModel):
 class ConnectionListResponse(ResponseModel):
     """The connections of the organization."""
 
-    connections: list[ConnectionResponse] = Field(description="The connections, oldest first. There are at most 20.")
+    connections: list[ConnectionResponse] = Field(description="The connections, ordered by slug. There are at most 20.")
 
 
 class OwnEndpointsResponse(ResponseModel):
