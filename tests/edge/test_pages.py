@@ -354,7 +354,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "authentication/signed_in.html": {"email": "ada@example.org"},
     "federation/unregistered_uri.html": {"unregistered": UNREGISTERED, "request_id": "q3f8cW0nT1y5", "sign_out": None},
-    "federation/connections/test_result.html": {
+    "federation/connection_test_result.html": {
         "connection_name": "Okta & Sons",
         "path": "/app/organizations/acme/connections/okta/test",
         "failure": None,
@@ -616,7 +616,7 @@ WITHOUT_FORMS = {
     "authentication/recovered.html",
     "authentication/signed_in.html",
     "error.html",
-    "federation/connections/test_result.html",
+    "federation/connection_test_result.html",
     "federation/device_done.html",
     "federation/logout_error.html",
     "federation/signed_out.html",

@@ -6,7 +6,7 @@ A check asks for the metadata and the keys of the identity provider, and whether
 from dataclasses import dataclass
 
 from core.federation.connections import connections, openid, trips
-from core.federation.connections.model.connections import OrganizationConnection
+from core.federation.connections.connections import ConnectionDetails
 from core.federation.connections.model.openid import (
     OPENID_FAULTS,
     OpenIdAnswerRefused,
@@ -20,8 +20,12 @@ from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.trips import SamlNotTested
 from core.federation.saml.metadata import charge_fetch
 from core.kernel.callers import Member, OrganizationCaller
-from core.kernel.errors import Refusal
+from core.kernel.errors import Conflict, Refusal
 from ports import Ports
+
+
+class ConnectionIncomplete(Conflict):
+    """The connection still lacks values. Set them before you test it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,10 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
 
     Raises: OrganizationConnectionNotFound, SamlNotTested, Limited, SealBroken.
     """
-    connection, settings = await _load(ports, caller, slug)
+    details, settings = await _load(ports, caller, slug)
+    connection = details.connection
+    if details.missing:
+        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part}.") for part in details.missing]
     await charge_fetch(ports, caller)
     client = await openid.load_client(ports, connection, settings)
     try:
@@ -58,18 +65,20 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
 async def begin_test(ports: Ports, caller: Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> str:
     """Return the URL of the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
 
-    Raises: OrganizationConnectionNotFound, SamlNotTested, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
+    Raises: OrganizationConnectionNotFound, SamlNotTested, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
     """
-    connection, _ = await _load(ports, caller, slug)
+    details, _ = await _load(ports, caller, slug)
+    if details.missing:
+        raise ConnectionIncomplete
     await charge_fetch(ports, caller)
-    return await trips.begin_test(ports, caller, connection, way_back, device_cookie, base_url)
+    return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
 
 
-async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[OrganizationConnection, OidcSettings]:
-    connection = (await connections.find(ports, caller, slug)).connection
-    if not isinstance(connection.settings, OidcSettings):
+async def _load(ports: Ports, caller: OrganizationCaller, slug: str) -> tuple[ConnectionDetails, OidcSettings]:
+    details = await connections.find(ports, caller, slug)
+    if not isinstance(details.connection.settings, OidcSettings):
         raise SamlNotTested
-    return connection, connection.settings
+    return details, details.connection.settings
 
 
 async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> list[ConnectionProblem]:

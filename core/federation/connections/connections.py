@@ -16,6 +16,7 @@ from core.federation.connections.model.connections import (
     ConnectionFieldFixed,
     ConnectionKeyNotFound,
     ConnectionState,
+    MissingPart,
     NextKeyExists,
     OrganizationConnection,
     OrganizationConnectionNotFound,
@@ -30,7 +31,7 @@ from core.federation.connections.model.presets import PRESETS, PresetUnknown
 from core.federation.connections.model.settings import OidcSettings, ProviderAuthentication, SamlSettings
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, CertificateState, SamlCertificate
 from core.kernel.callers import OrganizationCaller
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Slug, SlugReserved, new_id, provided
@@ -58,6 +59,27 @@ class ConnectionDetails:
     keys: Mapping[CertificateState, SamlCertificate]
     certificates: Sequence[ProviderCertificate]
 
+    @property
+    def missing(self) -> Sequence[MissingPart]:
+        """What the connection still needs before users can sign in through it."""
+        settings = self.connection.settings
+        if isinstance(settings, OidcSettings):
+            has_key = settings.client_authentication is ProviderAuthentication.PRIVATE_KEY_JWT
+            needed = {
+                MissingPart.ISSUER: not settings.issuer,
+                MissingPart.CLIENT_ID: not settings.client_id,
+                MissingPart.CLIENT_SECRET: not has_key and self.connection.client_secret_set_at is None,
+                MissingPart.KEY: has_key and CertificateState.ACTIVE not in self.keys,
+            }
+        else:
+            needed = {
+                MissingPart.ENTITY_ID: not settings.entity_id,
+                MissingPart.SSO_URL: not settings.sso_url,
+                MissingPart.CERTIFICATE: not any(each.is_active for each in self.certificates),
+                MissingPart.KEY: settings.signs_requests and CertificateState.ACTIVE not in self.keys,
+            }
+        return [part for part, is_missing in needed.items() if is_missing]
+
 
 async def list_own(ports: Ports, caller: OrganizationCaller) -> list[OrganizationConnection]:
     """Return the connections of the caller's organization, by slug. There are at most MAX_CONNECTIONS."""
@@ -81,7 +103,7 @@ async def create(ports: Ports, caller: OrganizationCaller, draft: ConnectionDraf
 
     Raises: SlugReserved, PresetUnknown, ConnectionSettingInvalid, TooManyConnections, ConnectionSlugTaken.
     """
-    if draft.slug in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
+    if ConnectionSlug(draft.slug) in PLATFORM_CONNECTIONS:  # version 0.9.0 finds these by their slugs alone
         raise SlugReserved
     if draft.preset is not None and draft.preset not in PRESETS:
         raise PresetUnknown

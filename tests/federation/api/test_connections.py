@@ -27,7 +27,7 @@ async def create(api: Api, acme: Tenant, **changes: object) -> Answer:
     )
 
 
-async def created(api: Api, acme: Tenant, **changes: object) -> Mapping[str, Any]:
+async def created(api: Api, acme: Tenant, **changes: object) -> Any:
     answer = await create(api, acme, **changes)
     assert answer.status == 201, answer.text
     return answer.json
@@ -44,6 +44,7 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     assert connection["oidc"] == {**OIDC, **defaults, "trusts_email": False, "trusts_second_factor": False}
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
+    assert connection["missing"] == ["client_secret"]
     redirect_uri = f"http://gatehouse.test/auth/connections/{connection['id']}/callback"
     assert connection["endpoints"] == {"redirect_uri": redirect_uri, "entity_id": None, "acs_url": None}
     assert (await api.get(f"{acme.path}/connections/okta", token=acme.token("admin"))).json == connection
@@ -76,6 +77,23 @@ async def test_invalid_connections_are_refused(api: Api, acme: Tenant, changes: 
     assert (await api.get(f"{acme.path}/connections", token=acme.token("admin"))).json == {"connections": []}
 
 
+async def test_a_draft_says_what_it_needs(api: Api, acme: Tenant) -> None:
+    token = acme.token("admin")
+    for name, settings, missing in (
+        ("oidc", {}, ["issuer", "client_id", "client_secret"]),
+        ("oidc", {**OIDC, "client_authentication": "private_key_jwt"}, ["key"]),
+        ("saml", {}, ["entity_id", "sso_url", "certificate", "key"]),
+        ("saml", {**SAML, "signs_requests": False}, ["certificate"]),
+    ):
+        assert (await created(api, acme, **{"oidc": None, name: settings}))["missing"] == missing
+        path = f"{acme.path}/connections/okta"
+        await api.post(f"{path}/keys", {}, token=token)
+        await api.post(f"{path}/certificates", {"certificate": (await new_certificate(NOW)).certificate}, token=token)
+        left = [part for part in missing if part not in ("key", "certificate")]
+        assert (await api.get(path, token=token)).json["missing"] == left
+        await api.delete(path, token=token)
+
+
 async def test_a_slug_is_taken_once_in_an_organization(api: Api, acme: Tenant, other_tenant: Tenant) -> None:
     await created(api, acme)
     assert (await create(api, acme)).status == 409
@@ -99,7 +117,7 @@ async def test_twenty_connections_at_once_stay_within_the_limit(api: Api, acme: 
 async def test_changes_are_recorded_with_the_fields_that_changed(api: Api, acme: Tenant, pool: Pool) -> None:
     await created(api, acme)
     path, token = f"{acme.path}/connections/okta", acme.token("admin")
-    body = {"name": "Acme", "oidc": {**OIDC, "client_id": "other"}, "mapping": {"groups": "roles"}}
+    body: dict[str, object] = {"name": "Acme", "oidc": {**OIDC, "client_id": "other"}, "mapping": {"groups": "roles"}}
     for _ in range(2):  # the second one changes nothing
         answer = await api.patch(path, body, token=token)
         assert (answer.status, answer.json["name"], answer.json["oidc"]["client_id"]) == (200, "Acme", "other")
@@ -109,8 +127,8 @@ async def test_changes_are_recorded_with_the_fields_that_changed(api: Api, acme:
         "groups": {"old": None, "new": "roles"},
     }
     assert [details["changes"] for details in await events_of(pool, "connection.updated")] == [changes]
-    for body, status in (({}, 400), ({"oidc": OIDC, "saml": SAML}, 400), ({"saml": SAML}, 409)):
-        assert (await api.patch(path, body, token=token)).status == status
+    for refused, status in (({}, 400), ({"oidc": OIDC, "saml": SAML}, 400), ({"saml": SAML}, 409)):
+        assert (await api.patch(path, refused, token=token)).status == status
 
 
 async def test_the_issuer_is_fixed_from_the_first_activation(api: Api, acme: Tenant) -> None:

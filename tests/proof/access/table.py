@@ -1275,6 +1275,21 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     "GET /app/platform/log": Request(query={"target_type": "user"}),
     "GET /app/platform/log/export": Request(query={"target_type": "user"}),
+    f"POST {PAGES_OF_ORG}/connections/new": Request(form={**OF_THE_SESSION, "name": "Another", "slug": "another", "protocol": "oidc"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>": Request(
+        form={**OF_THE_SESSION, "name": "Another", "issuer": "https://192.0.2.1/{org_slug}", "client_id": "another"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug} Okta"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/client-secret": Request(form={**OF_THE_SESSION, "client_secret": "a new secret"}),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys": Request(
+        form=OF_THE_SESSION, setup_sql="delete from connection_keys where org_id = '{org_id}' and state = 'next'"
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/keys/activate": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates": Request(
+        form={**OF_THE_SESSION, "certificate": "{another_certificate}"}
+    ),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/certificates/<fingerprint>/remove": Request(form=OF_THE_SESSION),
+    f"POST {PAGES_OF_ORG}/connections/<connection_slug>/mapping": Request(form={**OF_THE_SESSION, "claim_email": "mail"}),
     f"POST {PAGES_OF_ORG}/connections/<connection_slug>/test": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/domains": Request(form={**OF_THE_SESSION, "domain": "anywhere.example"}),
     f"POST {PAGES_OF_ORG}/domains/<domain>/verify": Request(

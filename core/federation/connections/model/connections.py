@@ -98,6 +98,18 @@ class OrganizationConnection:
         return self.settings.protocol
 
 
+class MissingPart(StrEnum):
+    """What a connection needs before users can sign in through it."""
+
+    ISSUER = "issuer"
+    CLIENT_ID = "client_id"
+    CLIENT_SECRET = "client_secret"  # noqa: S105  (a name)
+    ENTITY_ID = "entity_id"
+    SSO_URL = "sso_url"
+    CERTIFICATE = "certificate"  # of the identity provider
+    KEY = "key"  # of ours
+
+
 class CertificateSource(StrEnum):
     """How we got a certificate of an identity provider."""
 

@@ -11,6 +11,7 @@ from core.federation.connections.connections import ConnectionDetails, Connectio
 from core.federation.connections.model.connections import (
     ConnectionProtocolMissing,
     ConnectionState,
+    MissingPart,
     NoConnectionChanges,
     OrganizationConnection,
 )
@@ -47,10 +48,10 @@ async def existing_connection(connection_slug: str, **_: object) -> None:
 
 
 class OidcSettingsRequest(RequestModel):
-    """The settings of an OpenID provider."""
+    """The settings of an OpenID provider. Texts of a draft can be empty."""
 
-    issuer: Text = Field(description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
-    client_id: Text = Field(description="The client id of Gatehouse at the provider.")
+    issuer: Text = Field("", description="The issuer of one tenant, exactly as the provider spells it.", max_length=MAX_TEXT)
+    client_id: Text = Field("", description="The client id of Gatehouse at the provider.")
     client_authentication: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = Field(
         "client_secret_basic", description="How Gatehouse authenticates. With `private_key_jwt`, it needs a key and no client secret."
     )
@@ -64,10 +65,10 @@ class OidcSettingsRequest(RequestModel):
 
 
 class SamlSettingsRequest(RequestModel):
-    """The settings of a SAML identity provider."""
+    """The settings of a SAML identity provider. Texts of a draft can be empty."""
 
-    entity_id: Text = Field(description="The entity id of the identity provider.", max_length=MAX_TEXT)
-    sso_url: Text = Field(description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
+    entity_id: Text = Field("", description="The entity id of the identity provider.", max_length=MAX_TEXT)
+    sso_url: Text = Field("", description="The address that takes our sign-in requests.", max_length=MAX_TEXT)
     sso_binding: Literal["redirect", "post"] = Field("redirect", description="How the browser takes a request there.")
     metadata_url: Text | None = Field(None, description="The address of its metadata, or null.", max_length=MAX_TEXT)
     name_id_format: Text = Field(
@@ -227,6 +228,7 @@ class ConnectionDetailsResponse(ConnectionResponse):
     saml: SamlSettingsResponse | None = Field(description="The settings with SAML, or null.")
     mapping: ClaimMappingResponse = Field(description="The claims that Gatehouse reads.")
     client_secret_set_at: Timestamp | None = Field(description="When the client secret was set, or null. It is never returned.")
+    missing: list[MissingPart] = Field(description="What the connection still needs before users can sign in through it.")
     endpoints: OwnEndpointsResponse = Field(description="The values to copy into the identity provider.")
     keys: list[ConnectionKeyResponse] = Field(description="The keys of Gatehouse: the active one, the next one, the previous one.")
     certificates: list[ProviderCertificateResponse] = Field(description="The certificates of the identity provider, oldest first.")
@@ -239,6 +241,7 @@ def _to_details(details: ConnectionDetails) -> ConnectionDetailsResponse:
         connection,
         oidc=settings if isinstance(settings, OidcSettings) else None,
         saml=settings if isinstance(settings, SamlSettings) else None,
+        missing=list(details.missing),
         endpoints=own_endpoints(connection),
         keys=[_to_key(state, key) for state, key in details.keys.items()],
         certificates=ProviderCertificateResponse.list_of(details.certificates),

@@ -6,7 +6,7 @@ from typing import Final
 from quart import Blueprint, Response, request
 
 from core.federation.connections import checks, connections, trips
-from core.federation.connections.checks import ConnectionProblem
+from core.federation.connections.checks import ConnectionIncomplete, ConnectionProblem
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdProviderUnreachable
 from core.federation.connections.trips import ConnectionReturn, ConnectionTestResult
 from core.federation.model.sign_in import ProviderAnswer, ProviderStateUnknown
@@ -20,23 +20,20 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone, member_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.console import console_page, organization_path, shows
+from entrypoints.http.pages.console import console_page, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with
+from entrypoints.http.pages.federation.connections.connections import ONE, path_of
 from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("connection_test_pages", __name__)
 
-TEST: Final = "/app/organizations/<org_slug>/connections/<connection_slug>/test"
-
-
-def _path(connection_slug: str) -> str:
-    return organization_path(f"/connections/{connection_slug}/test")
+TEST: Final = f"{ONE}/test"
 
 
 async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None) -> Response:
     details = await connections.find(ports(), acting_member(), connection_slug)
-    path = _path(connection_slug)
-    return await console_page("federation/connections/test.html", connection=details.connection, path=path, problems=problems)
+    values = {"connection": details.connection, "path": path_of(connection_slug), "list_path": path_of(), "problems": problems}
+    return await console_page("federation/connection_test.html", **values)
 
 
 @routes.get(TEST)
@@ -69,10 +66,10 @@ async def start(org_slug: str, connection_slug: str) -> Response:
 
     It signs no user in. The result is shown to the user who began it, and is not stored.
     """
-    path, base_url = _path(connection_slug), app_context().base_url
+    path, base_url = f"{path_of(connection_slug)}/test", app_context().base_url
     try:
         url = await checks.begin_test(ports(), acting_member(), connection_slug, path, cookies.browser_id(), base_url)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+    except (ConnectionIncomplete, OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
         return await _test_page(connection_slug, [checks.describe(problem)])
     return redirect(url)
 
@@ -109,7 +106,7 @@ def _result_page(result: ConnectionTestResult) -> Response:
     problem = None if result.problem is None else checks.describe(result.problem)
     received = {} if result.received is None else result.received.values
     page = render(
-        "federation/connections/test_result.html",
+        "federation/connection_test_result.html",
         connection_name=result.connection.name,
         path=result.way_back,
         failure=problem,
