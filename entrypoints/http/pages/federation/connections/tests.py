@@ -32,8 +32,13 @@ TEST: Final = f"{ONE}/test"
 
 async def _test_page(connection_slug: str, problems: Sequence[ConnectionProblem] | None) -> Response:
     details = await connections.find(ports(), acting_member(), connection_slug)
-    values = {"connection": details.connection, "path": path_of(connection_slug), "list_path": path_of(), "problems": problems}
-    return await console_page("federation/connection_test.html", **values)
+    return await console_page(
+        "federation/connection_test.html",
+        connection=details.connection,
+        path=path_of(connection_slug),
+        list_path=path_of(),
+        problems=problems,
+    )
 
 
 @routes.get(TEST)
