@@ -53,7 +53,7 @@ class ProviderKeys:
             return await self._fetch(fetch)
 
     async def verify(self, fetch: Fetch, read: Callable[[Keys], T]) -> T:
-        """Return the content of a token that `read` verifies with the keys, once more with newer ones if none of them signed it.
+        """Return the content of a token that `read` verifies with the keys, or with newer ones if none of them signed it.
 
         Raises: the errors of `read`, such as IdTokenKeyUnknown.
         """

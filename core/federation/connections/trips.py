@@ -88,7 +88,7 @@ def _openid_settings(connection: OrganizationConnection) -> OidcSettings:
 async def finish(ports: Ports, caller: Caller, visitor: Person | None, returned: ConnectionReturn, base_url: str) -> ConnectionTestResult:
     """Return the result of a test: the person that the identity provider asserts, or the problem.
 
-    Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser for another user than the one who began the test.
+    Raises: ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
     browser, state = returned.browser, returned.state
     trip = None

@@ -158,7 +158,7 @@ CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
     "weak key": (OpenIdFault.SIGNING_KEY, published(WEAK)),
     "symmetric key": (OpenIdFault.SIGNING_KEY, published({"kty": "oct", "k": "c2VjcmV0", "kid": "first"})),
     "the last of 300 keys": (OpenIdFault.SIGNING_KEY, published(*MANY, public())),
-    "keys that are no list": (OpenIdFault.JWKS, answers("/keys", in_json({"keys": {"first": public()}}))),
+    "keys in an object": (OpenIdFault.JWKS, answers("/keys", in_json({"keys": {"first": public()}}))),
     "key that is a text": (OpenIdFault.JWKS, answers("/keys", in_json({"keys": ["first"]}))),
     # Claims (OpenID Connect Core section 3.1.3.7)
     "token of another issuer": (OpenIdFault.ISSUER, claims(iss="https://elsewhere.example")),
