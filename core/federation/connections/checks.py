@@ -45,7 +45,7 @@ async def check(ports: Ports, caller: OrganizationCaller, slug: str, base_url: s
     details, settings = await _load(ports, caller, slug)
     connection = details.connection
     if details.missing:
-        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part}.") for part in details.missing]
+        return [ConnectionProblem(f"missing_{part}", True, f"Set this value first: {part.replace('_', ' ')}.") for part in details.missing]
     await charge_fetch(ports, caller)
     client = await openid.load_client(ports, connection, settings)
     try:
