@@ -10,6 +10,7 @@ from core.federation.oauth.model.client_documents import (
     FETCH_WITHIN,
     ClientDocument,
     ClientDocumentUnavailable,
+    ClientHostBusy,
     fresh_for,
     host_of,
     parse_document,
@@ -47,7 +48,7 @@ class HttpClientDocuments:
                 is_late = cached is not None and (since is None or cached.fetched_at > since)
                 return cached if cached is not None and is_late else await self._request(address)
         except HostBusy:
-            raise ClientDocumentUnavailable(host, "was not available in time", ADVICE) from None
+            raise ClientHostBusy(host) from None
 
     async def _request(self, address: str) -> ClientDocument:
         try:

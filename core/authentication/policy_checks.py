@@ -31,7 +31,7 @@ from core.authentication.model.policy import (
 from core.kernel.callers import OrganizationContext, Person, PolicyState, ServiceContext
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ENROLL_PATH
-from core.kernel.proofs import Factor, FactorKind, Proofs, covers, in_session, seen_in
+from core.kernel.proofs import Factor, FactorKind, Proofs, Strength, covers, in_session, seen_in
 from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
 from core.kernel.sign_in_policy.explanations import name_methods
@@ -124,6 +124,12 @@ class Admission:
     def has_unused_key(self) -> bool:
         """Whether the account has a passkey or security key that sign-ins do not ask for."""
         return any(factor.kind in KEYS and not factor.is_second for factor in self.factors)
+
+    @property
+    def needs_passkey(self) -> bool:
+        """Whether only a sign-in with a passkey meets the policy: it asks for two factors, and the account has no second one."""
+        is_asked = self.decision.outcome is Outcome.STEP_UP and self.decision.required >= Strength.TWO
+        return is_asked and not any(factor.is_second for factor in self.factors)
 
     @property
     def has_app(self) -> bool:

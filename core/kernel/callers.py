@@ -55,6 +55,11 @@ class ServiceContext:
     client_uri: str | None = None  # the address of an external client, or None for a registered application
 
     @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
+
+    @property
     def client_name(self) -> str:
         """The client id in requests, tokens and answers: the address of an external client, or the id of a registered application."""
         return self.client_uri or str(self.client_id)

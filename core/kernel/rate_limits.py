@@ -1,4 +1,4 @@
-"""Rate limits per client address, and for directories per organization, as token buckets."""
+"""Rate limits per client address, and for directories per organization, as token buckets. A few are windows."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +15,18 @@ class Bucket:
     def scaled(self, factor: float) -> "Bucket":
         """Return the bucket with `factor` times the rate and the burst."""
         return Bucket(self.name, self.period / factor, max(1, round(self.burst * factor)))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A limit of `count` in any `seconds`. A bucket allows up to twice as many, because it refills.
+
+    Each of the latest `count` times is stored, so windows are for small counts. `name` is unique per client, as in `Bucket`.
+    """
+
+    name: str
+    seconds: float
+    count: int
 
 
 @dataclass(slots=True)

@@ -102,6 +102,8 @@ ROLES: Final[Mapping[RoleName, Role]] = MappingProxyType(
         MEMBER: Role(MEMBER, "Member", "a member", _VIEWED_BY_MEMBERS),
     }
 )
+_RIGHTS: Final[dict[str | None, Rights]] = {name: role.rights for name, role in ROLES.items()}
+_RIGHTS_WITHOUT_END_USERS: Final = {**_RIGHTS, MEMBER: _VIEWED_BY_MEMBERS - {Capability.END_USERS_VIEW}}
 # What a platform owner may do.
 PLATFORM_RIGHTS: Final[Rights] = frozenset(capability for capability in Capability if capability.is_of_platform)
 
@@ -171,10 +173,7 @@ def rights_of(name: str | None, *, members_see_end_users: bool = True) -> Rights
 
     `members_see_end_users` is the setting of the organization. If it is false, the role `member` does not see end users.
     """
-    role = find_role(name)
-    if role is None:
-        return frozenset()
-    return role.rights if members_see_end_users or role.name != MEMBER else role.rights - {Capability.END_USERS_VIEW}
+    return (_RIGHTS if members_see_end_users else _RIGHTS_WITHOUT_END_USERS).get(name, NO_RIGHTS)
 
 
 def names_with(capability: Capability) -> tuple[RoleName, ...]:

@@ -85,9 +85,7 @@ async def authenticate(ports: Ports, caller: Caller, secret: str) -> Registratio
     if not is_well_formed(secret):
         raise RegistrationTokenInvalid
     async with ports.storage.reading() as read:
-        found = await read.registration_tokens.by_hash(digest(secret), ports.clock.now())
-    if found is None or not found.is_live:
-        raise RegistrationTokenInvalid
+        found = await read.registration_tokens.by_hash(digest(secret), ports.clock.now()) or refuse(RegistrationTokenInvalid)
     if found.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     return RegistrationClient(

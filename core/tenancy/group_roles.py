@@ -13,7 +13,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.values import Email
 from core.tenancy import events, grants, organizations
-from core.tenancy.groups import require_power_over_members
+from core.tenancy.groups import has_power_over, require_power_over_members
 from core.tenancy.model.group_roles import RightsByGroupItself, find_unfounded, may_map, require_mappable
 from core.tenancy.model.groups import Group, GroupWithoutRole, OrganizationGroupNotFound
 from core.tenancy.model.members import require_assignable
@@ -24,11 +24,12 @@ from ports import Ports
 class GroupRoleChoices:
     """The roles that a member may let a group give, and the address of the member who gave it the present one.
 
-    `mapper` is None without a role, and if they are no member any longer.
+    `has_power`: the member may act on each member in the group. `mapper` is None without a role, and if they are no member any longer.
     """
 
     roles: Sequence[Role]
     may_take: bool
+    has_power: bool
     mapper: Email | None
 
 
@@ -38,10 +39,11 @@ async def load_choices(ports: Ports, caller: Member, group: Group) -> GroupRoleC
     async with ports.storage.reading() as read:
         roles = await read.roles.all(org_id)
         mapper = None if group.mapped_by is None else await read.members.account(org_id, group.mapped_by)
-    mappable = [role for role in roles if may_map(rights, role.rights)]
+    has_power = await has_power_over(ports, caller, group)
+    mappable = [role for role in roles if has_power and may_map(rights, role.rights)]
     may_take = group.role in {role.name for role in mappable}
     choices = mappable if may_take or group.role is None else []
-    return GroupRoleChoices(choices, may_take, None if mapper is None else mapper.member.email)
+    return GroupRoleChoices(choices, may_take, has_power, None if mapper is None else mapper.member.email)
 
 
 async def give(ports: Ports, caller: Member, group_id: UUID, role: str) -> Group:

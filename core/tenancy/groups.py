@@ -36,7 +36,7 @@ from core.tenancy.model.groups import (
 )
 from core.tenancy.model.members import require_power_over
 from ports import Ports
-from ports.storage import Transaction
+from ports.storage import Reading, Transaction
 
 
 async def list_page(ports: Ports, caller: OrganizationCaller, page: Page, *, search: str | None = None) -> PageResult[Group]:
@@ -185,8 +185,18 @@ async def _lock_own_group(
 
 async def require_power_over_members(tx: Transaction, actor: Authority, group: Group) -> None:
     """Check that a caller may act on each member in the group (security R-10). Raises: GroupAboveOwn."""
-    if not all(may_act_on(actor, each) for each in await tx.group_roles.authorities(group.org_id, [group.id])):
+    if not await _has_power(tx, actor, group):
         raise GroupAboveOwn
+
+
+async def has_power_over(ports: Ports, caller: OrganizationCaller, group: Group) -> bool:
+    """Return whether the caller may act on each member in the group, before a page offers it."""
+    async with ports.storage.reading() as read:
+        return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), group)
+
+
+async def _has_power(read: Reading | Transaction, actor: Authority, group: Group) -> bool:
+    return all(may_act_on(actor, each) for each in await read.group_roles.authorities(group.org_id, [group.id]))
 
 
 # Changes in a locked organization, by an admin or by the directory

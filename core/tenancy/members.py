@@ -199,7 +199,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
     changed = replace(membership, role=new_role, role_label=None if new.is_built_in else new.label)
-    return ListedMember(user_id, account.email, name, account.is_platform_owner, changed)
+    return ListedMember(account.email, name, account.is_platform_owner, changed)
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:

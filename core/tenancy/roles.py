@@ -121,6 +121,12 @@ async def find_holders(ports: Ports, caller: OrganizationCaller, slug: str) -> t
         return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
+async def has_power_over_holders(ports: Ports, caller: OrganizationCaller, role: OrganizationRole) -> bool:
+    """Return whether the caller may act on each member with this role, before a page offers it (security R-10)."""
+    async with ports.storage.reading() as read:
+        return await _has_power(read, Authority(caller.acts_in.role, caller.acts_in.rights), role)
+
+
 async def create(ports: Ports, caller: OrganizationCaller, request: NewRole) -> OrganizationRole:
     """Create a role. Raises: CapabilityUnknown, RoleSlugInvalid, RoleSlugTaken, RoleNameTaken, RoleAboveOwn, TooManyRoles."""
     if request.slug:
@@ -266,9 +272,13 @@ async def _find_holders(
 
 async def _require_power_over_holders(tx: Transaction, actor: Authority, role: OrganizationRole) -> None:
     """Check that a caller may act on each member with this role, their own or by a group (security R-10). Raises: RoleHolderHasMore."""
-    giving = [each.group_id for each in await tx.group_roles.active(role.org_id) if each.role == role.slug]
-    if not all(may_act_on(actor, holder) for holder in await tx.group_roles.authorities(role.org_id, giving, role=role.slug)):
+    if not await _has_power(tx, actor, role):
         raise RoleHolderHasMore
+
+
+async def _has_power(read: Reading | Transaction, actor: Authority, role: OrganizationRole) -> bool:
+    giving = [each.group_id for each in await read.group_roles.active(role.org_id) if each.role == role.slug]
+    return all(may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
 
 
 async def _require_power_over_members(tx: Transaction, actor: Authority, org_id: UUID, stopping: Sequence[GroupMapping]) -> None:

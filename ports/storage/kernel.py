@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from core.kernel.rate_limits import Bucket
+from core.kernel.rate_limits import Bucket, Window
 
 T = TypeVar("T")
 
@@ -28,13 +28,16 @@ class OrganizationTokens(OrganizationTokensRead[T], Protocol[T]):
 
 
 class Rates(Protocol):
-    """Token buckets per client, shared by all processes."""
+    """Token buckets and windows per client, shared by all processes."""
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         """Take one token from each bucket and return 0 if all have one.
 
         Otherwise take none and return the number of seconds until all have one.
         """
+
+    async def charge_window(self, client: str, window: Window, now: datetime) -> float:
+        """Count one in this window and return 0, if it has fewer than its limit. Otherwise return the number of seconds until then."""
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""

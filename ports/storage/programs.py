@@ -264,7 +264,7 @@ class RegistrationTokensRead(OrganizationTokensRead[RegistrationToken], Protocol
     """Read access to the registration tokens of organizations."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
-        """Return the token with this hash, also if it no longer works."""
+        """Return the token with this hash if it works now, as in `use`."""
 
 
 class RegistrationTokens(OrganizationTokens[RegistrationToken], RegistrationTokensRead, Protocol):

@@ -42,7 +42,7 @@ from ports.storage.programs import (
 )
 from ports.storage.provisioning import DirectoryBlocksRead, ScimRequestsRead, ScimTokensRead, ScimUsersRead
 from ports.storage.tenancy.attributes import AttributesRead
-from ports.storage.tenancy.groups import GroupsRead
+from ports.storage.tenancy.groups import GroupRolesRead, GroupsRead
 from ports.storage.tenancy.organizations import InvitationsRead, MembersRead, OrganizationsRead, TiersRead
 from ports.storage.tenancy.roles import RolesRead
 from ports.storage.tenancy.settings import BrandingRead, DomainsRead, HomeRealmRead, SmtpRead
@@ -80,6 +80,8 @@ class Reading(Protocol):
     def domains(self) -> DomainsRead: ...
     @property
     def groups(self) -> GroupsRead: ...
+    @property
+    def group_roles(self) -> GroupRolesRead: ...
     @property
     def home_realm(self) -> HomeRealmRead: ...
     @property

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.kernel.rate_limits import Bucket
+from core.kernel.rate_limits import Bucket, Window
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import NOW, SECOND, within
@@ -19,6 +19,11 @@ LOGIN, AUTH = Bucket("login", 6.0, 10), Bucket("auth", 1.0, 20)
 async def charge(storage: Postgres, client: str, *buckets: Bucket, at: float = 0.0) -> float:
     async with storage.autocommit() as autocommit:
         return await autocommit.rates.charge(client, buckets, NOW + timedelta(seconds=at))
+
+
+async def charge_window(storage: Postgres, window: Window, at: float = 0.0) -> float:
+    async with storage.autocommit() as autocommit:
+        return await autocommit.rates.charge_window("a", window, NOW + timedelta(seconds=at))
 
 
 async def test_a_bucket_gives_its_burst_and_then_its_rate(storage: Postgres) -> None:
@@ -139,3 +144,29 @@ async def test_buckets_are_checked_like_those_of_a_model(storage: Postgres) -> N
         if wait == 0:
             tats |= {bucket.name: base + bucket.period for bucket, base in bases.items()}
         assert await charge(storage, "client", *buckets, at=seconds) == pytest.approx(wait, abs=1e-5)
+
+
+@pytest.mark.slow
+async def test_no_period_of_a_window_has_more_than_its_count(storage: Postgres) -> None:
+    """Random charges, against a list of all times. Clocks of processes differ."""
+    random = Random(58)  # noqa: S311
+    window, times, seconds = Window("w", 10.0, 3), [-1000.0], 0.0
+    for _ in range(200):
+        seconds += random.choice([-0.5, 0.0, 0.25, 1.0, 3.0, 9.75])
+        time = max(times[-1], seconds)
+        latest = [each for each in times if each > time - 10.0]
+        wait = latest[-3] + 10.0 - time if len(latest) >= 3 else 0.0
+        if wait == 0:
+            times.append(time)
+        assert await charge_window(storage, window, at=seconds) == pytest.approx(wait, abs=1e-5)
+        assert await charge(storage, "a", Bucket("bucket", 1.0, 1000), at=seconds) == 0, "it is in the same row"
+
+
+@pytest.mark.slow
+async def test_parallel_charges_fill_a_window_exactly(storage: Postgres, pool: Pool) -> None:
+    window = Window("w", 3600.0, 10)
+    assert sum(wait == 0 for wait in await run_concurrently(30, lambda _: charge_window(storage, window))) == 10
+    assert await charge_window(storage, window, at=3599.0) == pytest.approx(1.0, abs=1e-5)
+    [(expires_at, times)] = await run_sql(pool, "select expires_at, tats -> 'w' from rates")
+    assert expires_at >= NOW + 3600 * SECOND
+    assert len(times) == 10

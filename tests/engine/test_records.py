@@ -1,6 +1,6 @@
 """Records: select lists, rows, and the values of inserts and updates."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from enum import StrEnum
 from typing import LiteralString
 
@@ -38,6 +38,14 @@ class Keys:
 @dataclass(frozen=True, slots=True)
 class Log:
     lines: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Completed:
+    name: str
+
+    def __post_init__(self) -> None:
+        self.name = self.name.strip()
 
 
 OWNER = Record(Owner, "o", role=Column(sql="m.role", read=Role))
@@ -105,3 +113,15 @@ def test_a_field_without_a_column_has_a_default_value() -> None:
         Record(Keys, "k", keys=None)
     with pytest.raises(TypeError, match=r"Log\.lines has no default"):
         Record(Log, "l", lines=None)
+
+
+def test_a_record_is_frozen_and_of_the_class_itself() -> None:
+    owner = OWNER.read(("Ada", None))
+    assert type(owner) is Owner
+    with pytest.raises(FrozenInstanceError):
+        owner.name = "Eve"  # type: ignore[misc]
+
+
+def test_a_class_that_completes_its_own_instances_is_refused() -> None:
+    with pytest.raises(TypeError, match="Completed has a __post_init__"):
+        Record(Completed, "c")

@@ -122,4 +122,4 @@ class Evaluations(Repository):
         return (CONTEXT.read(rows[0]), facts_of(rows, CONTEXT.width)) if rows else None
 
     async def _facts(self, sql: LiteralString, questions: Sequence[Question], now: datetime, **of: object) -> list[Row]:
-        return await self._all(lambda row: row, sql, **parameters_of(questions), now=now, **of)
+        return await self._rows(sql, **parameters_of(questions), now=now, **of)

@@ -66,7 +66,7 @@ class Figures(Repository):
             group by c.{column}, c.start having sum(c.total) > 0
             order by sum(sum(c.total)) over (partition by c.{column}) desc, c.{column}"""
         counts: dict[str, dict[datetime, int]] = {}
-        for name, start, total in await self._all(lambda row: row, sql, **_parameters(org_id, period)):
+        for name, start, total in await self._rows(sql, **_parameters(org_id, period)):
             counts.setdefault(name, {})[start] = total
         return {name: period.spread(of_name) for name, of_name in counts.items()}
 
@@ -85,7 +85,7 @@ class Figures(Repository):
             left join services v on v.id = r.service_id and v.org_id = %(org_id)s
             group by r.rank, r.service_id, v.id, c.start order by r.rank nulls last"""
         found: dict[int, tuple[UUID | None, str | None, dict[datetime, int]]] = {}
-        for rank, service_id, name, start, total in await self._all(lambda row: row, sql, most=most, **_parameters(org_id, period)):
+        for rank, service_id, name, start, total in await self._rows(sql, most=most, **_parameters(org_id, period)):
             found.setdefault(rank, (service_id, name, {}))[2][start] = total
         return [
             ApplicationSignIns(
@@ -100,14 +100,14 @@ class Figures(Repository):
     async def users(self, org_id: UUID | None, period: FigurePeriod) -> tuple[list[int], list[int]]:
         sql = """
             select start, active, new_users from user_figures where org_id = %(org_id)s and span = %(span)s and start >= %(since)s"""
-        rows = await self._all(lambda row: row, sql, **_parameters(org_id, period))
+        rows = await self._rows(sql, **_parameters(org_id, period))
         return period.spread({row[0]: row[1] for row in rows}), period.spread({row[0]: row[2] for row in rows})
 
     async def weekly_users(self, org_id: UUID | None, weeks: Sequence[datetime]) -> list[WeeklyUsers]:
         sql = """
             select date_trunc('week', start, 'UTC'), sum(first_of_week)::bigint from user_figures
             where org_id = %(org_id)s and span = 'day' and start >= %(first)s and start < %(end)s group by 1"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id or PLATFORM_ID, first=weeks[0], end=weeks[-1] + WEEK)
+        rows = await self._rows(sql, org_id=org_id or PLATFORM_ID, first=weeks[0], end=weeks[-1] + WEEK)
         counts = {row[0]: row[1] for row in rows}
         return [WeeklyUsers(week.date(), counts.get(week, 0)) for week in weeks]
 

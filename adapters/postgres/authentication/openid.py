@@ -9,6 +9,7 @@ from adapters.postgres.applications.subscription_state import ENTITLEMENT, entit
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
+from core.applications.model.services import DOCUMENT_USABLE_FOR
 from core.authentication.model.openid import (
     FURTHER_SCOPES,
     NO_FURTHER_FACTS,
@@ -69,13 +70,16 @@ def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralStrin
             select array_prepend(ar.token_seconds::text, array({scope})) {_usable_resource(alias, user_id)}) end"""
 
 
-# Whether the user `{user_id}` has agreed to how the external client `ac` authenticates now. True for registered applications.
-# Otherwise one user who agrees to a client without keys would take the keys from the tokens of all others.
-IS_AGREED_CLIENT: Final = """
+# Whether the external client `ac` may act for the user `{user_id}`. True for registered applications.
+# The user has agreed to how it authenticates now: otherwise one user who agrees to a client without keys would take the keys from
+# the tokens of all others. Its document is not gone, as in `external_clients.check_document`.
+IS_AGREED_CLIENT: Final = f"""
     not exists (
-        select from services x where x.id = ac.service_id and x.client_uri is not null and not exists (
-            select from consents k
-            where k.user_id = {user_id} and k.service_id = x.id and k.client_authentication = x.client_authentication))"""
+        select from services x where x.id = ac.service_id and x.client_uri is not null and (
+            x.document_failing_since + make_interval(secs => {DOCUMENT_USABLE_FOR.total_seconds():.0f}) <= %(now)s
+            or not exists (
+                select from consents k where k.user_id = {{user_id}} and k.service_id = x.id
+                  and k.client_authentication = x.client_authentication)))"""
 
 
 def resource_is_usable(alias: LiteralString) -> LiteralString:

@@ -247,11 +247,12 @@ class RefreshTokens(Repository):
             now=now,
         )
 
-    async def grant(self, token_hash: bytes) -> OpenIdGrant | None:
+    async def grant(self, token_hash: bytes, now: datetime) -> OpenIdGrant | None:
         return await self._one(
             lambda row: to_grant(row) or NO_GRANT,
             f"select {grant_columns('s')} from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(token_hash)s",
             token_hash=token_hash,
+            now=now,
         )
 
     async def rotate(

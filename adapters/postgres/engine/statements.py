@@ -49,6 +49,11 @@ class Repository:
             rows = await self._connection.rows(sql, parameters)
         return [to_value(row) for row in rows]
 
+    async def _rows(self, sql: LiteralString, **parameters: object) -> list[Row]:
+        """Return all rows as they are."""
+        with translated(self.constraints):
+            return await self._connection.rows(sql, parameters)
+
     async def _count(self, sql: LiteralString, **parameters: object) -> int:
         """Return the number in the first row, or 0 if there is no row."""
         return await self._one(lambda row: int(row[0]), sql, **parameters) or 0
@@ -58,7 +63,7 @@ class Repository:
 
         For an empty page, the statement returns one row with nulls, or none.
         """
-        rows = await self._all(lambda row: row, sql, **parameters)
+        rows = await self._rows(sql, **parameters)
         return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def _counted_page(

@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import Bucket, Charge
+from core.kernel.rate_limits import Bucket, Charge, Window
 
 # Seconds. `expires_at` is a multiple of this, so most charges do not change it. It is indexed, and an
 # update that changes no indexed column writes no index entries.
@@ -20,11 +20,15 @@ class Rates(Repository):
     A bucket is one number: the theoretical arrival time (tat) at which it would be full again. A
     request is allowed if that time is at most `(burst - 1) * period` ahead, and then adds `period`
     to it. All buckets of a client are one row, so that one upsert checks all of them and charges
-    either all or none.
+    either all or none. A window is an array in the same row: the times of its latest charges.
     """
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
+
+    async def charge_window(self, client: str, window: Window, now: datetime) -> float:
+        values = {"client": client, "name": window.name, "count": window.count, "period": window.seconds, "seconds": now.timestamp()}
+        return await self._one(lambda row: float(row[0]), CHARGE_WINDOW, **values) or 0.0
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
@@ -43,7 +47,7 @@ class Rates(Repository):
         sql = """
             delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
             returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8"""
-        kept = await self._all(lambda row: row, sql, sign_in_hash=sign_in_hash, now=now)
+        kept = await self._rows(sql, sign_in_hash=sign_in_hash, now=now)
         amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
         for charged_client, name, missing in kept:
             if missing > 0:
@@ -104,3 +108,21 @@ def _tats(values: list[str]) -> str:
 
 def _expiry(values: list[str]) -> str:
     return f"to_timestamp(ceil(greatest({', '.join(values)}) / {EXPIRY_STEP}) * {EXPIRY_STEP})"
+
+
+# Times do not decrease, although the clocks of processes differ and a charge can wait for another one.
+_NAME: Final = "%(name)s::text"
+_TIME: Final = f"greatest((r.tats -> {_NAME} ->> -1)::float8, %(seconds)s::float8)"
+_TIMES: Final = f"coalesce(r.tats -> {_NAME}, '[]')"
+# A window is full until the oldest of its `count` latest times has left it.
+_WAIT: Final = f"greatest(0, (r.tats -> {_NAME} ->> -%(count)s::int)::float8 + %(period)s::float8 - {_TIME})"
+CHARGE_WINDOW: Final = f"""
+    insert into rates as r (client, tats, wait, expires_at)
+    select %(client)s, jsonb_build_object({_NAME}, jsonb_build_array(%(seconds)s::float8)), 0,
+           {_expiry(["%(seconds)s::float8 + %(period)s::float8"])}
+    on conflict (client) do update set
+        tats = case when {_WAIT} > 0 then r.tats else r.tats || jsonb_build_object({_NAME},
+            case when jsonb_array_length({_TIMES}) < %(count)s::int then {_TIMES} else {_TIMES} - 0 end || to_jsonb({_TIME})) end,
+        wait = {_WAIT},
+        expires_at = greatest(r.expires_at, {_expiry([f"{_TIME} + %(period)s::float8"])})
+    returning wait"""

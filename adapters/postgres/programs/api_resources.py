@@ -1,6 +1,6 @@
 """API resources of organizations, their clients, and the users that are assigned to them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import Repository, matching_email
 from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.verified_domains import verified_owner
@@ -52,10 +52,8 @@ EXTERNAL_CLIENTS: Final = Record(
     accepts_token_endpoint_audience=Column(sql="r.external_token_endpoint_audience"),
     registration="r.external_registration",
 )
-API_RESOURCE: Final = Record(
-    ApiResource,
-    "r",
-    scopes=Columns(
+COLUMNS: Final[Mapping[str, Description]] = {
+    "scopes": Columns(
         "r.scope_names, r.scope_descriptions, r.scope_implications",
         3,
         lambda row: tuple(ResourceScope(name, text, tuple(row[2].get(name, ()))) for name, text in zip(*row[:2], strict=True)),
@@ -65,10 +63,12 @@ API_RESOURCE: Final = Record(
             "scope_implications": Jsonb({scope.name: scope.implies for scope in scopes if scope.implies}),
         },
     ),
-    policy=Column(sql="r.access_policy", read=AccessPolicy),
-    external_clients=EXTERNAL_CLIENTS.as_field(),
-    is_active=is_active("r"),
-)
+    "policy": Column(sql="r.access_policy", read=AccessPolicy),
+    "external_clients": EXTERNAL_CLIENTS.as_field(),
+}
+API_RESOURCE: Final = Record(ApiResource, "r", **COLUMNS, is_active=is_active("r"))
+STORED: Final = Record(ApiResource, "r", **COLUMNS, is_active=None)  # its table alone
+FIXED: Final = ("id", "org_id", "identifier", "created_at")  # they never change
 SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
 CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slug", name="v.name", scopes=SCOPES)
 OF_CLIENTS: Final = f"""
@@ -194,18 +194,11 @@ class ApiResources(Repository):
         )
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
-        sql = """
-            insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, scope_implications,
-                                       token_seconds, access_policy, external_admit, external_hosts, external_scopes,
-                                       external_token_endpoint_audience, external_registration, created_at, updated_at)
-            values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(scope_implications)s, %(token_seconds)s, %(access_policy)s, %(external_admit)s, %(external_hosts)s,
-                    %(external_scopes)s, %(external_token_endpoint_audience)s, %(external_registration)s, %(created_at)s,
-                    %(updated_at)s)"""
-        await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
+        sql = STORED.insert("api_resources", "canonical", "host")
+        await self._run(sql, **STORED.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
-        sql = """
+        sql = f"""
             with narrowed as (
                 update api_resource_clients set own_scopes = array(
                     select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
@@ -216,15 +209,8 @@ class ApiResources(Repository):
                     select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
                     where name = any(own_scopes) order by position)
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
-            update api_resources set
-                name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
-                scope_implications = %(scope_implications)s,
-                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, external_admit = %(external_admit)s,
-                external_hosts = %(external_hosts)s, external_scopes = %(external_scopes)s,
-                external_token_endpoint_audience = %(external_token_endpoint_audience)s,
-                external_registration = %(external_registration)s, updated_at = %(updated_at)s
-            where org_id = %(org_id)s and id = %(id)s"""
-        await self._run(sql, **API_RESOURCE.values(resource))
+            update api_resources set {STORED.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"""
+        await self._run(sql, **STORED.values(resource))
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
         sql = """
@@ -248,14 +234,14 @@ class ApiResources(Repository):
     async def origins_of_external_clients(self, org_id: UUID, resource_id: UUID) -> list[str | None]:
         sql = f"""
             select distinct {ORIGIN} from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
-            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.client_uri is not null"""
+            where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and not {REGISTERED}"""
         return await self._all(lambda row: row[0], sql, org_id=org_id, resource_id=resource_id)
 
     async def remove_external_clients(self, org_id: UUID, resource_id: UUID, origins: Collection[str | None]) -> None:
         sql = f"""
             delete from api_resource_clients c using services v
             where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s and v.id = c.service_id and v.org_id = c.org_id
-              and v.client_uri is not null and coalesce({ORIGIN}, '') = any(%(origins)s)"""
+              and not {REGISTERED} and coalesce({ORIGIN}, '') = any(%(origins)s)"""
         await self._run(sql, org_id=org_id, resource_id=resource_id, origins=[origin or "" for origin in origins])
 
     async def groups(self, org_id: UUID, resource_id: UUID) -> list[AssignedGroup]:

@@ -30,9 +30,7 @@ def creator_may_create(token: LiteralString) -> LiteralString:
 
 
 IS_LIVE: Final = f"t.uses_left > 0 and (t.expires_at is null or t.expires_at > %(now)s) and {creator_may_create('t')}"
-TOKEN_RECORD: Final = Record(
-    RegistrationTokenRecord, "t", token=TOKEN.as_field(), status=Column(sql="o.status", read=OrganizationStatus), is_live=IS_LIVE
-)
+TOKEN_RECORD: Final = Record(RegistrationTokenRecord, "t", token=TOKEN.as_field(), status=Column(sql="o.status", read=OrganizationStatus))
 
 
 class RegistrationTokens(OrganizationTokens[RegistrationToken]):
@@ -43,7 +41,7 @@ class RegistrationTokens(OrganizationTokens[RegistrationToken]):
     async def by_hash(self, token_hash: bytes, now: datetime) -> RegistrationTokenRecord | None:
         sql = f"""
             select {TOKEN_RECORD.columns} from registration_tokens t join organizations o on o.id = t.org_id
-            where t.token_hash = %(token_hash)s"""
+            where t.token_hash = %(token_hash)s and {IS_LIVE}"""
         return await self._one(TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
 
     async def use(self, org_id: UUID, token_id: UUID, now: datetime) -> bool:

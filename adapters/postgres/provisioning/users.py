@@ -57,7 +57,7 @@ class ScimUsers(Repository):
             where i.org_id = %(org_id)s and i.user_id = any(%(user_ids)s) and g.scim_token_id is not null
             order by g.name_key"""
         groups: dict[UUID, list[GroupOfUser]] = {}
-        for user_id, id_, name in await self._all(lambda row: row, sql, org_id=org_id, user_ids=list(user_ids)):
+        for user_id, id_, name in await self._rows(sql, org_id=org_id, user_ids=list(user_ids)):
             groups.setdefault(user_id, []).append(GroupOfUser(id_, name))
         return groups
 

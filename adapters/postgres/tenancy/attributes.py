@@ -57,7 +57,7 @@ class Attributes(Repository):
             select x.attributes, {values_of_groups("%(org_id)s", "%(user_id)s")}, {ATTRIBUTE.columns}
             from organization_attributes a left join attribute_values x on x.org_id = a.org_id and x.user_id = %(user_id)s
             where a.org_id = %(org_id)s order by a.position, a.name"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, user_id=user_id)
+        rows = await self._rows(sql, org_id=org_id, user_id=user_id)
         return _to_values(rows)
 
     async def of_group(self, org_id: UUID, group_id: UUID) -> AttributeValues:
@@ -65,7 +65,7 @@ class Attributes(Repository):
             select x.attributes, null, {ATTRIBUTE.columns}
             from organization_attributes a left join group_attribute_values x on x.org_id = a.org_id and x.group_id = %(group_id)s
             where a.org_id = %(org_id)s order by a.position, a.name"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, group_id=group_id)
+        rows = await self._rows(sql, org_id=org_id, group_id=group_id)
         return replace(_to_values(rows), max_bytes=MAX_GROUP_BYTES)
 
     async def own(self, user_id: UUID) -> list[OwnAttributes]:
@@ -78,7 +78,7 @@ class Attributes(Repository):
                 union select e.org_id from end_users e where e.user_id = %(user_id)s))
             order by lower(o.name), o.id, a.position, a.name"""
         by_organization = dict[UUID, list[Row]]()
-        for row in await self._all(lambda row: row, sql, user_id=user_id):
+        for row in await self._rows(sql, user_id=user_id):
             by_organization.setdefault(row[0], []).append(row)
         return [
             OwnAttributes(org_id, rows[0][1], rows[0][2], _to_values([row[3:] for row in rows])) for org_id, rows in by_organization.items()

@@ -22,14 +22,14 @@ MEMBERSHIP: Final = Record(
     role_label=role_label("m"),
     group_roles=Column(sql=group_roles("m", "o"), read=tuple),
 )
+# Of the user `u` of this membership. The organization does not learn the name of an unconfirmed member.
+LISTED: Final = Record(
+    ListedMember, "u", email=Email, name="case when m.confirmed_at is not null then u.name end", membership=MEMBERSHIP.as_field()
+)
 STORED: Final = Record(Membership, "m", rights=None, role_label=None, group_roles=None)
 INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
-
-
-def to_listed_member(row: Row) -> ListedMember:
-    return ListedMember(row[0], Email(row[1]), row[2], row[3], MEMBERSHIP.read(row[4:]))
 
 
 _WITHOUT_MFA: Final = f"""
@@ -60,11 +60,11 @@ ACCOUNT: Final = f"""
     greatest(
         (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
         ({LAST_AT_PLATFORM})),
-    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}"""
+    {LISTED.columns}"""
 
 
 def to_account(row: Row) -> MemberAccount:
-    return MemberAccount(to_listed_member(row[3:]), *row[:3])
+    return MemberAccount(LISTED.read(row[3:]), *row[:3])
 
 
 def _conditions(selected: MemberFilter) -> LiteralString:
@@ -95,18 +95,17 @@ class Members(Repository):
             with page as (
                 select m.* from memberships m
                 where m.org_id = %(org_id)s {conditions} order by {by}, m.id limit %(limit)s offset %(offset)s)
-            select {total}, o.max_users, t.default_max_users,
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
+            select {LISTED.columns}, {total}, o.max_users, t.default_max_users
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
             where o.id = %(org_id)s order by {by}, m.id"""
         values = {"org_id": org_id, "role": selected.role, "search": selected.search}
-        rows = await self._all(lambda row: row, sql, **values, limit=page.limit, offset=page.offset)
+        rows = await self._rows(sql, **values, limit=page.limit, offset=page.offset)
         if not rows:
             return None
-        count, own_limit, tier_limit = rows[0][:3]
-        return MembersPage([to_listed_member(row[3:]) for row in rows if row[3] is not None], count, effective_limit(own_limit, tier_limit))
+        count, own_limit, tier_limit = rows[0][LISTED.width :]
+        return MembersPage([LISTED.read(row) for row in rows if row[0] is not None], count, effective_limit(own_limit, tier_limit))
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s"

@@ -100,7 +100,7 @@ class Roles(Repository):
         return dict(await self._all(lambda row: (RoleName(row[0]), MemberCount(row[1], row[2])), sql, org_id=org_id, slug=slug))
 
     async def holders(self, org_id: UUID, role_id: UUID, now: datetime) -> RoleHolders:
-        rows = await self._all(lambda row: row, HOLDERS, org_id=org_id, role_id=role_id, now=now)
+        rows = await self._rows(HOLDERS, org_id=org_id, role_id=role_id, now=now)
         return _to_holders(rows)
 
     async def add(self, role: OrganizationRole) -> None:

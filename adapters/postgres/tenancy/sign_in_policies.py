@@ -153,7 +153,7 @@ class SignInPolicies(Repository):
         return await self._one(POLICY.read, sql, org_id=org_id, service_id=service_id)
 
     async def effective(self, org_id: UUID, service_id: UUID | None = None) -> EffectivePolicy | None:
-        rows = await self._all(lambda row: row, EFFECTIVE, org_id=org_id, service_id=service_id)
+        rows = await self._rows(EFFECTIVE, org_id=org_id, service_id=service_id)
         parts = tuple(PolicyPart(name, Rules.read(rules)) for name, rules, _ in rows)
         return EffectivePolicy(org_id, rows[0][2], parts) if rows else None
 

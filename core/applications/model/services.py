@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hmac import compare_digest
 from types import MappingProxyType
@@ -23,6 +23,8 @@ from core.kernel.values import Slug, digest, new_secret, provided
 from core.tenancy.model.sign_in_policies import PolicyApplication
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
+# How long existing grants of an external client go on by its stored document if the present one is not available.
+DOCUMENT_USABLE_FOR: Final = timedelta(days=7)
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
 # The names of the settings for scopes, with their connections.
 SCOPES: Final[Mapping[str, ConnectionSlug]] = MappingProxyType({f"{slug}_scopes": slug for slug in PLATFORM_CONNECTIONS})
@@ -164,8 +166,14 @@ class Service(ServiceSettings):
     client_uri: str | None = None  # the address of an external client, or None for a registered application
     registered_with: str | None = None  # the name of the token with which the application registered itself
     document_fetched_at: datetime | None = None  # of an external client: when the metadata in this row were fetched
+    document_failing_since: datetime | None = None  # of an external client: the first of the latest fetches that all failed
     client_authentication: str | None = None  # of an external client: its method, and the host of its keys, as a consent covers them
     uses_device_flow: bool = False  # of an external client: its metadata list this grant. Applications may always use it
+
+    @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
 
     @property
     def client_name(self) -> str:
@@ -181,6 +189,14 @@ class Service(ServiceSettings):
     def policy_application(self) -> PolicyApplication:
         """The application as sign-in policies see it."""
         return PolicyApplication(self.id, self.name, self.email_sign_in, self.required_strength)
+
+    def is_document_gone(self, now: datetime) -> bool:
+        """Return whether the document of an external client has not been available for so long that its grants have ended."""
+        return self.document_failing_since is not None and now >= self.document_failing_since + DOCUMENT_USABLE_FOR
+
+    def has_old_document(self, now: datetime) -> bool:
+        """Return whether the stored metadata of an external client are too old for a sign-in that may not fetch them now."""
+        return self.document_fetched_at is None or now >= self.document_fetched_at + DOCUMENT_USABLE_FOR
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
         """Return whether this is the hash of the client secret, or of the former one while both are valid."""

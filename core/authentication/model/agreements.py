@@ -1,6 +1,7 @@
 """What a user agreed to when they gave an application access."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from core.authentication.model.openid import OpenIdGrant, Scope
@@ -54,6 +55,16 @@ class Agreement:
             redirect_uri=client is not None and client.redirect_uri not in (None, *self.redirect_uris),
             authentication=client is not None and client.authentication != self.authentication,
         )
+
+    def widen(self, grant: OpenIdGrant, names: Sequence[str]) -> OpenIdGrant:
+        """Return the grant with the earlier scopes of the API resource, too, if it has one that the user has not agreed to.
+
+        `names` are all scopes of the API resource that the application may have now.
+        """
+        api = grant.api
+        if api is None or self.api is None or self.api.issuperset(api.scope):
+            return grant
+        return replace(grant, api=replace(api, scope=tuple(name for name in names if name in self.api or name in api.scope)))
 
     def covers(self, grant: OpenIdGrant, client: ClientFacts | None) -> bool:
         """Return whether the user need not be asked for anything in this grant."""

@@ -107,7 +107,7 @@ class OpenIdGrant:
 
     def shows_email_to(self, service: ServiceContext) -> bool:
         """Return whether the application sees the email address. External clients need the scope: the consent shows no more."""
-        return self.shows_email if service.client_uri is None else Scope.EMAIL in self.scope
+        return self.shows_email if not service.is_external else Scope.EMAIL in self.scope
 
     @property
     def names(self) -> tuple[str, ...]:

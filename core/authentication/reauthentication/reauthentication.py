@@ -97,11 +97,13 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
 
 def _that_meet(options: ReauthenticationOptions, decision: Decision) -> ReauthenticationOptions:
     """Return the ways that are enough for the decision of a sign-in policy. A first factor shows that the user is here now."""
-    by_passkey_only, allowed = decision.required is Strength.PHISHING_RESISTANT, decision.methods
-    first_ways, rules = () if by_passkey_only else allowed, Rules(methods=allowed)
+    rules = Rules(methods=decision.methods)
     second_methods = tuple(method for method in options.second_methods if rules.may_use(method))
-    if allowed is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
+    if decision.methods is not None and second_methods == (Method.BACKUP_CODE,):  # it stands for one of the others
         second_methods = ()
+    # Without an allowed second factor, only a passkey gives two factors.
+    by_passkey_only = decision.required >= (Strength.PHISHING_RESISTANT if second_methods else Strength.TWO)
+    allowed, first_ways = decision.methods, () if by_passkey_only else decision.methods
     return replace(
         options,
         needs_first_factor=options.needs_first_factor or decision.rule is not Rule.SECOND_FACTOR or not second_methods,

@@ -48,7 +48,7 @@ from core.federation.oauth.model.authorization import (
     s256_challenge,
 )
 from core.federation.oauth.model.clients import OAuthClient
-from core.federation.oauth.model.external_clients import facts_of
+from core.federation.oauth.model.external_clients import check_document, facts_of
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import frontend_callback
@@ -138,10 +138,12 @@ async def exchange_code(
     A `proof` was already used up. The tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
 
-    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of `require_granted`.
+    Raises: ClientInvalid, ClientDocumentGone, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of
+    `require_granted`.
     """
     if not client.authenticated:
         raise ClientInvalid
+    check_document(client.service, ports.clock.now())
     key = dpop.bind(proof, is_required=client.is_bound_only, binds_refresh_token=client.relies_on_pkce)
     if client.context is not None and client.context.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
@@ -213,7 +215,7 @@ async def _redeem(
     except NotFound:  # the service was deleted
         raise AuthorizationCodeInvalid from None
     except NoAccessToResource:  # clients of others know the errors of RFC 6749 section 5.2 only
-        raise AuthorizationCodeInvalid if service is not None and service.client_uri is not None else NoAccessToResource from None
+        raise AuthorizationCodeInvalid if service is not None and service.is_external else NoAccessToResource from None
     if signed_in is None:
         raise AuthorizationCodeInvalid
     return issue_first_tokens(ports, signed_in, requested.scope)
@@ -292,14 +294,15 @@ async def refresh_tokens(
     The new refresh token is bound too, unless the client authenticated. A refresh token that is bound
     needs a proof of the same key.
 
-    Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
+    Raises: ClientInvalid if the client secret is missing; GrantInvalid, ClientDocumentGone, OrganizationNotActive,
     MembershipEnded, ScopeNotAsked.
     """
+    check_document(None if client is None else client.service, ports.clock.now())
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)
     if requested != RequestedAccess():  # checked before the token is used up
         async with ports.storage.reading() as read:
-            grant = await read.refresh_tokens.grant(digest(refresh_token))
+            grant = await read.refresh_tokens.grant(digest(refresh_token), ports.clock.now())
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             require_within(ports, grant, requested)
             if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:

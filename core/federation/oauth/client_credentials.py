@@ -69,7 +69,7 @@ async def issue(
 
 def _to_program(client: OAuthClient) -> ProgramClient:
     """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is, or is an external client."""
-    is_external = client.service is not None and client.service.client_uri is not None
+    is_external = client.service is not None and client.service.is_external
     if client.service is None or client.context is None or client.relies_on_pkce or is_external:
         raise ClientCredentialsRefused
     return ProgramClient(

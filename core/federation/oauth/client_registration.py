@@ -80,7 +80,7 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
         try:
             draft = services.draft(ports, client.org_id, slug, name, registration.service_type, registration.settings)
         except Invalid as refusal:  # for example a key that is too short
-            raise RegistrationInvalid.quoting(refusal) from None
+            raise RegistrationInvalid(refusal.message) from None
         # Not `assigned`: such applications need different names.
         access = AccessSettings(policy=AccessPolicy.MEMBERS)
         service = replace(draft.service, access=access, registered_with=client.name)

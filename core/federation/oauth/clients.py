@@ -19,6 +19,7 @@ from core.federation.oauth.model.clients import (
 )
 from core.federation.oauth.model.external_clients import is_external
 from core.kernel import scannable_secrets
+from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.rate_limits import Bucket
@@ -177,10 +178,8 @@ async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: st
     service_client_id = parse_id(client_id) or refuse(ClientInvalid)
     async with ports.storage.reading() as read:
         service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
-    claims = await _read_assertion(ports, service, assertion)
     audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if service.accepts_token_endpoint_audience else {base_url}
-    wait = await _use_assertion(ports, claims, service_client_id, audiences, limit)
-    return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
+    return await _verify_assertion(ports, service, context, assertion, audiences, limit)
 
 
 async def _authenticate_external(ports: Ports, credentials: ClientCredentials, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:
@@ -198,9 +197,16 @@ async def _authenticate_external(ports: Ports, credentials: ClientCredentials, b
         raise ClientInvalid
     if credentials.assertion is None:
         return OAuthClient(service, context, authenticated=True, relies_on_pkce=True)
-    claims = await _read_assertion(ports, service, credentials.assertion)
     audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if client.accepts_token_endpoint else {base_url}
-    wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_name)
+    return await _verify_assertion(ports, service, context, credentials.assertion, audiences, limit)
+
+
+async def _verify_assertion(
+    ports: Ports, service: Service, context: ServiceContext, assertion: str, audiences: Collection[str], limit: tuple[Bucket, ...]
+) -> OAuthClient:
+    """Return the client that signed an assertion for one of these audiences. Raises: ClientInvalid, ClientAssertionInvalid."""
+    claims = await _read_assertion(ports, service, assertion)
+    wait = await _use_assertion(ports, claims, service.client_id, audiences, limit, service.client_uri)
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
 
@@ -210,16 +216,16 @@ async def _use_assertion(
     client_id: UUID,
     audiences: Collection[str],
     limit: tuple[Bucket, ...],
-    client_name: str | None = None,
+    client_uri: str | None = None,
 ) -> float | None:
     """Check the claims of an assertion with a valid signature, and use it up. Return the wait, or None without a limit.
 
     Raises: ClientAssertionInvalid.
     """
     now = ports.clock.now()
-    token_id, expires_at = check_claims(claims, client_name or str(client_id), audiences, now)
+    token_id, expires_at = check_claims(claims, client_uri or str(client_id), audiences, now)
     # An external client has another id in each organization.
-    issuer_id = client_id if client_name is None else uuid5(NAMESPACE_URL, client_name)
+    issuer_id = client_id if client_uri is None else uuid5(NAMESPACE_URL, client_uri)
     async with ports.storage.autocommit() as statements:
         wait = await statements.client_assertions.use(issuer_id, digest(token_id), expires_at, client_id, limit, now)
     if wait is None:

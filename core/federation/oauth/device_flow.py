@@ -57,7 +57,7 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     normalize_user_code,
 )
-from core.federation.oauth.model.external_clients import facts_of, is_external, narrow
+from core.federation.oauth.model.external_clients import ClientDocumentGone, check_document, facts_of, is_external, narrow
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
 from core.kernel.access import BlockedByDirectory, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext
@@ -83,11 +83,15 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     async with ports.storage.reading() as read:
         service, context = await _find_client(ports, read, request)
         # No redirect URI shows which client this is, so the metadata of an external client must list the grant.
-        if context.is_code_flow_only or (context.client_uri is not None and not service.uses_device_flow):
+        if context.is_code_flow_only or (context.is_external and not service.uses_device_flow):
             raise DeviceFlowRefused
+        try:
+            check_document(service, ports.clock.now())
+        except ClientDocumentGone as gone:  # there is no grant yet that could be invalid
+            raise DeviceFlowRefused(gone.message) from None
         grant = await _parse_grant(ports, read, context, request)
-    needs_pkce = context.client_uri is not None
-    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method, is_required=needs_pkce)
+    method = request.code_challenge_method
+    openid_requests.check_code_challenge(context, request.code_challenge, method, is_required=context.is_external)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
@@ -130,7 +134,7 @@ async def _parse_grant(ports: Ports, read: Reading, service: ServiceContext, req
     api = None if request.resource is None else await find_requested(ports, read, service.id, request.resource)
     scope = openid_requests.parse_openid_scope(request.scope, service, api)
     openid_scope = scope if Scope.OPENID in scope else ()
-    if api is not None and service.client_uri is not None:
+    if api is not None and service.is_external:
         api = narrow(api)
     if api is not None:
         access = parse_resource_scope(request.scope, api, is_openid=bool(openid_scope))
@@ -159,7 +163,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ProofMissing.
+    OrganizationNotActive, ClientDocumentGone, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)
@@ -172,6 +176,7 @@ async def redeem(
             is_authenticated=client is not None and client.authenticated,
         ) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)
+    check_document(None if client is None else client.service, now)
     application = WaitingApplication(poll.service.org_id, poll.service.id)
     try:
         account, approving_session_id = _check_poll(poll, now, has_verifier=challenge is not None)

@@ -23,9 +23,9 @@ from core.federation.oauth.model import client_documents, external_clients
 from core.federation.oauth.model.authorization import Authorization
 from core.federation.oauth.model.client_documents import (
     MIN_FRESH,
-    USABLE_FOR,
     ClientAddressInvalid,
     ClientDocumentUnavailable,
+    ClientHostBusy,
     host_of,
 )
 from core.federation.oauth.model.client_metadata import KEY_RULES
@@ -121,30 +121,44 @@ async def load(ports: Ports, visitor: Visitor, client: ExternalClient, redirect_
         if stored is None:
             await _charge(ports, visitor, client, is_new=True, fetches=False)
         return _with_service(client, stored or client.registered)
-    cached = ports.client_documents.cached(address)
-    if cached is not None:
-        known = external_clients.to_service(cached, api, now)
-        if stored is not None and stored.document_fetched_at is not None and stored.document_fetched_at > cached.fetched_at:
-            known = stored  # another process fetched it
-        if now < cached.fetched_at + MIN_FRESH or redirect_uri is None or find_published(known.redirect_uris, redirect_uri) is not None:
-            return _with_service(client, _checked(ports, known))
     try:
-        await _charge(ports, visitor, client, is_new=stored is None, fetches=True)
-        document = await ports.client_documents.fetch(address, now - MIN_FRESH)
-        return _with_service(client, _checked(ports, external_clients.to_service(document, api, now)))
+        known = _known(ports, client, stored, redirect_uri, now)
+        if known is None:
+            await _charge(ports, visitor, client, is_new=stored is None, fetches=True)
+            known = external_clients.to_service(await ports.client_documents.fetch(address, now - MIN_FRESH), api, now)
+        _check_keys(ports, known)
     except (ClientDocumentUnavailable, ClientDocumentsLimited) as failure:
-        if stored is None or not _is_usable(stored, now):
+        if stored is None:
+            raise
+        is_limited = isinstance(failure, (ClientDocumentsLimited, ClientHostBusy))
+        if not is_limited:
+            await _note_failure(ports, visitor, stored, now)
+        if stored.has_old_document(now) if is_limited else stored.is_document_gone(now):
             raise
         return _with_service(client, stored, failure)
+    if stored is not None:
+        await _note_success(ports, visitor, stored, known.document_fetched_at or now)
+    return _with_service(client, known)
 
 
-def _checked(ports: Ports, service: Service) -> Service:
-    """Return the client if its keys can verify assertions. Raises: ClientDocumentUnavailable."""
+def _known(ports: Ports, client: ExternalClient, stored: Service | None, redirect_uri: str | None, now: datetime) -> Service | None:
+    """Return the client with its newest known document, or None if it must be fetched."""
+    cached = ports.client_documents.cached(client.context.client_name)
+    if cached is None:
+        return None
+    known = external_clients.to_service(cached, client.api, now)
+    if stored is not None and stored.document_fetched_at is not None and stored.document_fetched_at > cached.fetched_at:
+        known = stored  # another process fetched it
+    is_fresh = now < cached.fetched_at + MIN_FRESH
+    return known if is_fresh or redirect_uri is None or find_published(known.redirect_uris, redirect_uri) is not None else None
+
+
+def _check_keys(ports: Ports, service: Service) -> None:
+    """Check that the keys of the client can verify assertions. Raises: ClientDocumentUnavailable."""
     try:
         ports.client_assertions.check_keys(service.jwks or ())
     except ClientKeysInvalid:
         raise ClientDocumentUnavailable(service.known_name, f"has keys that are not allowed: {KEY_RULES}") from None
-    return service
 
 
 async def _record_refusal(ports: Ports, visitor: Visitor, client: ExternalClient, stored: Service | None) -> None:
@@ -171,17 +185,26 @@ async def _charge(ports: Ports, visitor: Visitor, client: ExternalClient, *, is_
     async with ports.storage.transaction(by=visitor) as tx:
         same = f"{person} {digest(client.context.client_name).hex()}"
         if is_new and await tx.rates.charge(same, (OF_PERSON_AND_CLIENT,), now) > 0:
-            charges = [(same, REPEATED_FETCHES)] * fetches
-        else:
-            own = OF_PERSON if is_new else FETCHES_OF_PERSON
-            charges = [(person, own), (f"organization {client.api.org_id}", OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches]
-        for key, bucket in charges:
-            if (wait := await tx.rates.charge(key, (bucket,), now)) > 0:
+            if fetches and (wait := await tx.rates.charge(same, (REPEATED_FETCHES,), now)) > 0:
+                raise ClientDocumentsLimited(wait)
+            return
+        own, organization = OF_PERSON if is_new else FETCHES_OF_PERSON, f"organization {client.api.org_id}"
+        for key, window in ((person, own), (organization, OF_ORGANIZATION), *[("platform", OF_PLATFORM)] * fetches):
+            if (wait := await tx.rates.charge_window(key, window, now)) > 0:
                 raise ClientDocumentsLimited(wait)
 
 
-def _is_usable(stored: Service, now: datetime) -> bool:
-    return stored.document_fetched_at is not None and now < stored.document_fetched_at + USABLE_FOR
+async def _note_failure(ports: Ports, visitor: Visitor, stored: Service, now: datetime) -> None:
+    """Remember that a fetch failed which began now, so that grants end if none succeeds (`check_document`)."""
+    if stored.document_failing_since is None:
+        async with ports.storage.transaction(by=visitor) as tx:
+            await tx.external_clients.note_failure(stored.org_id, stored.id, now)
+
+
+async def _note_success(ports: Ports, visitor: Visitor, stored: Service, fetched_at: datetime) -> None:
+    if stored.document_failing_since is not None and stored.document_failing_since <= fetched_at:
+        async with ports.storage.transaction(by=visitor) as tx:
+            await tx.external_clients.note_success(stored.org_id, stored.id, fetched_at)
 
 
 async def find_stored(ports: Ports, read: Reading, address: str, resource: str | None) -> ExternalClient:
@@ -195,7 +218,7 @@ async def find_stored(ports: Ports, read: Reading, address: str, resource: str |
 
 
 async def store(ports: Ports, tx: Transaction, authorization: Authorization, grant: OpenIdGrant) -> None:
-    """Store an external client with the code that it gets. The policy of the API resource is read again under its lock.
+    """Store the external client of this request with the code that it gets. The policy of the API resource is read again under its lock.
 
     Raises: AccessDenied if it no longer admits the client with this grant.
     """

@@ -264,7 +264,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
         browser_hash,
         secret_hash=None if pushed is None else pushed.hash,
         org_id=None if context is None else context.org_id,
-        service_id=None if context is None or context.client_uri is not None else context.id,  # it may not be stored yet
+        service_id=None if context is None or context.is_external else context.id,  # it may not be stored yet
         external_client=None if context is None or context.client_uri is None else known_name(context.client_uri),
         wants_fresh=waiting.needs.needs_fresh_sign_in,
         keeps_trust=waiting.needs.keeps_trust,

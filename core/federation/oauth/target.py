@@ -156,7 +156,7 @@ async def _reachable(ports: Ports, visitor: Visitor, waiting: WaitingRequest) ->
 async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> None:
     """Check that the user may use the application and the API resource of the request. Raises: AccessDenied."""
     context, grant = waiting.authorization.context, waiting.openid.grant
-    if context is None or context.client_uri is not None:  # the API resource alone decides about external clients (`external_clients.load`)
+    if context is None or context.is_external:  # the API resource alone decides about external clients (`external_clients.load`)
         return
     async with ports.storage.reading() as read:
         may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
@@ -190,7 +190,7 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     Every user must agree each time if the application is set to always ask.
 
     `offline_access` counts only if the user is asked, has agreed to it before, or if the application
-    is trusted.
+    is trusted. An external client that asks for further scopes of an API keeps its earlier ones.
     """
     authorization, grant = waiting.authorization, waiting.openid.grant
     context, service = authorization.context, authorization.service
@@ -207,6 +207,8 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
         grant, agreement, is_covered = await consents.compare(
             read, service, visitor.user_id, grant, is_asked=is_asked, counts_trust=is_https, client=waiting.client_facts
         )
+    if context.is_external and authorization.api is not None:  # a step-up
+        grant = agreement.widen(grant, authorization.api.scope_names)
     return grant, Consents.COVERED if is_covered and not always and not is_claimable else Consents.SCOPES, agreement
 
 

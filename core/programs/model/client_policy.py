@@ -36,7 +36,7 @@ class ExternalClientsOfAnyone(Invalid):
 
 
 class AccessWasChosen(Conflict):
-    """This API has another access policy already. Leave it out here, or change it in the access settings."""
+    """This API already has another access policy, and it stays. Leave the field access out, or change the access settings first."""
 
 
 USER_SCOPES: Final = ("profile", "email")  # of OpenID Connect, which give a client data of the user

@@ -45,11 +45,10 @@ class RegistrationToken:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationTokenRecord:
-    """A registration token and its organization, as loaded for a request. `is_live`: it can be used now."""
+    """A registration token that can be used now, and its organization, as loaded for a request."""
 
     token: RegistrationToken
     status: OrganizationStatus
-    is_live: bool
 
 
 def new_token() -> tuple[str, str]:

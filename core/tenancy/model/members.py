@@ -110,11 +110,14 @@ class ListedMember:
     `name` is None for an unconfirmed membership. Otherwise, an organization that adds an address would learn the name of its owner.
     """
 
-    user_id: UUID
     email: Email
     name: str | None
     is_platform_owner: bool
     membership: Membership
+
+    @property
+    def user_id(self) -> UUID:
+        return self.membership.user_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from quart import Response, request
 
 from core.accounts.factor_changes import LostAccess
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from entrypoints.http.pages.console import console_page
 from entrypoints.http.pages.console_forms import NO_FIELDS, Fields, Form, on_refusal, refused_console_page
 
@@ -61,13 +62,15 @@ async def ask(question: Question, **chosen: str) -> Response:
     return await console_page(TEMPLATE, **question_values(question, chosen))
 
 
-def ask_on_refusal(question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS) -> Callable[[V], V]:
+def ask_on_refusal(
+    question: Callable[..., Awaitable[Question]], fields: Fields = NO_FIELDS, *, shown_to: Capability | None = None
+) -> Callable[[V], V]:
     """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
 
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:
         return question_values(await question(**parameters), form)
 
-    return on_refusal(TEMPLATE, values, fields)
+    return on_refusal(TEMPLATE, values, fields, shown_to=shown_to)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:

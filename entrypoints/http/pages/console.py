@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from quart import Response, current_app, g, request
+from quart import Response, abort, current_app, g, request
 
 from core.authentication import browser, ended_forms
 from core.authentication.browser import FormTokenInvalid
@@ -24,6 +24,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports, sig
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.avatars import load_images
 from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes_page, docs_of
 from entrypoints.http.edge.queries import PageQuery, PartQuery
 from entrypoints.http.edge.typed_fields import as_api_reads
@@ -86,10 +87,15 @@ async def frame_values(images_of: Iterable[UUID] = ()) -> dict[str, Any]:
     return {"form_token": token, "frame": frame, "with_query": with_query, "may": may, "root": root}
 
 
+def show_document(document: ResponseModel) -> None:
+    """Let the PUT under "Show as curl" send this document, which it replaces: fields that it leaves out would be cleared."""
+    g.document = document.model_dump(mode="json")
+
+
 def _curl() -> list[str]:
     """Return the calls of the API that do the same as the page."""
-    view = current_app.view_functions.get(request.endpoint or "")
-    return commands(current_app, docs_of(view).api, app_context().base_url, request.view_args or {}, as_api_reads(request.args))
+    view, values = current_app.view_functions.get(request.endpoint or ""), request.view_args or {}
+    return commands(current_app, docs_of(view).api, app_context().base_url, values, as_api_reads(request.args), g.get("document"))
 
 
 def impersonation_session() -> UUID | None:
@@ -116,16 +122,18 @@ def with_query(**changes: Any) -> str:
 
 
 def neighbors(query: PageQuery | PartQuery, total: int) -> dict[str, Any]:
-    """Return the values of `ui.pager` for a part of a list with `total` rows."""
+    """Return the values of `ui.pager` for a part of a list with `total` rows. A part after the last one leads to the last one."""
     limit = query.limit
     offset = query.offset if isinstance(query, PartQuery) else query.page_request().offset
-    here, last = offset // limit + 1, -(-total // limit)
+    here, last = offset // limit + 1, max(-(-total // limit), 1)
 
     def link(number: int) -> str:
         if isinstance(query, PartQuery):
             return with_query(offset=(number - 1) * limit or None)
         return with_query(page=number if number > 1 else None)
 
+    if here > last:
+        abort(redirect(link(last)))
     return {
         "previous": link(here - 1) if here > 1 else None,
         "next": link(here + 1) if here < last else None,

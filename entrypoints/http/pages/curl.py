@@ -24,11 +24,19 @@ _OF_FORMAT: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mapping[str, Any], query: Mapping[str, str]) -> list[str]:
+def commands(
+    app: Quart,
+    operations: Sequence[str],
+    base_url: str,
+    values: Mapping[str, Any],
+    query: Mapping[str, str],
+    document: Mapping[str, Any] | None = None,
+) -> list[str]:
     """Return a command for each operation, such as `GET /api/organizations/<org_slug>`.
 
     `values` are the path's parameters of the page. A parameter that the page lacks stays in capital
-    letters. `query` is that of the page. The first operation and exports get the parameters that they have.
+    letters. `query` is that of the page. The first operation and exports get the parameters that they have. A PUT sends the
+    `document` that it replaces, if the page has it.
     """
     lines = []
     for position, operation in enumerate(operations):
@@ -39,7 +47,7 @@ def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mappi
         if known := {name: query[name] for name in names if name in query}:
             target += f"?{urlencode(known)}"
         parts = ["curl", "" if method == "GET" else f"-X {method}", '-H "Authorization: Bearer $TOKEN"']
-        body = _body(view)
+        body = _body(view, document if method == "PUT" else None)
         if body is not None:
             parts += ["--json", shlex.quote(json.dumps(body))]
         lines.append(" ".join(filter(None, [*parts, shlex.quote(target)])))
@@ -70,10 +78,12 @@ def _query_parameters(view: Callable[..., Any] | None) -> Collection[str]:
     return () if model is None else model.model_fields
 
 
-def _body(view: Callable[..., Any] | None) -> dict[str, Any] | None:
-    """Return an example body: the required fields, or the first field if none is required."""
+def _body(view: Callable[..., Any] | None, document: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the document as a body, or an example body: the required fields, or the first field if none is required."""
     model = getattr(view, QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0]
-    return example_of(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
+    if not isinstance(model, type) or not issubclass(model, BaseModel):
+        return None
+    return example_of(model) if document is None else {name: document[name] for name in model.model_fields if name in document}
 
 
 @cache

@@ -184,7 +184,7 @@ class OpenIdFacts(OpenIdFactsRead, Protocol):
 class RefreshTokensRead(Protocol):
     """Read access to refresh tokens, which are stored as SHA-256, and to the sessions of tokens."""
 
-    async def grant(self, token_hash: bytes) -> OpenIdGrant | None:
+    async def grant(self, token_hash: bytes, now: datetime) -> OpenIdGrant | None:
         """Return the grant of the session of this token: NO_GRANT without OpenID Connect and API, or None if the token is unknown."""
 
     async def introspect(

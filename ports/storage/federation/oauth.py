@@ -194,14 +194,20 @@ class ExternalClients(ExternalClientsRead, Protocol):
     async def lock_unused(self, client: UnusedClient, before: datetime, now: datetime) -> bool:
         """Lock the client if it is still unused. The organization is locked."""
 
+    async def note_failure(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+        """Remember that the document could not be fetched, unless it is known, or a later document is stored."""
+
+    async def note_success(self, org_id: UUID, service_id: UUID, fetched_at: datetime) -> None:
+        """Forget the failures before this fetch of the document."""
+
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> Deferred[bool]:
         """Find out with the next statement whether `save` would change nothing. Otherwise the value is None."""
 
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         """Store the client, or its document if that is newer than the stored one, and let it ask for this API resource.
 
-        Return whether it could not ask for it before, and the client with the replaced document, if there was one. Of several
-        parallel calls, one returns each.
+        Failures before a newer document are forgotten. Return whether it could not ask for it before, and the client with the
+        replaced document, if there was one. Of several parallel calls, one returns each.
         """
 
 

@@ -76,14 +76,25 @@ class Groups(GroupsRead, Protocol):
         """
 
 
-class GroupRoles(Protocol):
-    """The roles that groups give. Callers lock the organization before calling any method."""
-
-    async def save(self, group: Group) -> None:
-        """Store the role of the group, with who gave it when, and whether the organization has groups with roles."""
+class GroupRolesRead(Protocol):
+    """Read access to the roles that groups give, and to the rights of the members in groups."""
 
     async def active(self, org_id: UUID) -> Sequence[GroupMapping]:
         """Return the roles that groups give, except stopped ones. Organizations without any read no group."""
+
+    async def authorities(self, org_id: UUID, group_ids: Collection[UUID], *, role: RoleName | None = None) -> Sequence[Authority]:
+        """Return the roles with rights of the organization's members in these groups, each of them once: own roles, and roles by groups.
+
+        With `role`, return also those of the members with this own role. Power over all of these is power over all
+        members. End users have none.
+        """
+
+
+class GroupRoles(GroupRolesRead, Protocol):
+    """Write access to the roles that groups give. Callers lock the organization before calling any method."""
+
+    async def save(self, group: Group) -> None:
+        """Store the role of the group, with who gave it when, and whether the organization has groups with roles."""
 
     async def stop(self, org_id: UUID, group_ids: Collection[UUID], now: datetime) -> None:
         """Let these groups give their roles no longer."""
@@ -96,10 +107,3 @@ class GroupRoles(Protocol):
 
     async def givers_in(self, org_id: UUID, group_ids: Collection[UUID]) -> Sequence[UUID]:
         """Return the users in these groups who have given something that can end, ordered by id."""
-
-    async def authorities(self, org_id: UUID, group_ids: Collection[UUID], *, role: RoleName | None = None) -> Sequence[Authority]:
-        """Return the roles with rights of the organization's members in these groups, each of them once: own roles, and roles by groups.
-
-        With `role`, return also those of the members with this own role. Power over all of these is power over all
-        members. End users have none.
-        """

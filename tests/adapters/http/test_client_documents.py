@@ -1,6 +1,7 @@
 """The metadata of external clients, fetched from a real TLS server."""
 
 import json
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,11 +10,12 @@ import pytest
 import trio
 
 from adapters.http.client_documents import MAX_CACHED, HttpClientDocuments
-from adapters.http.guard import AllowedTarget
-from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
+from adapters.http.guard import AllowedTarget, Guard
+from adapters.http.sender import GuardedSender
+from core.federation.oauth.model.client_documents import ClientDocumentUnavailable, ClientHostBusy
 from core.kernel.outbound import Reply
 from core.kernel.policy import Policy
-from tests.fakes.client_documents import ClientServer
+from tests.fakes.client_documents import LOOPBACK, ClientServer
 from tests.fakes.http_server import Answer
 from tests.fakes.outside import FakeClock
 from tests.support.builders import run_concurrently
@@ -48,6 +50,29 @@ async def test_a_document_is_fetched_once_and_kept_by_its_headers(
     assert documents.cached(address) is None
 
 
+async def test_a_document_is_kept_for_five_minutes_to_a_day(server: ClientServer, documents: HttpClientDocuments, clock: FakeClock) -> None:
+    """Whatever its server says."""
+    headers = {
+        "": 300,
+        "no-store, max-age=600": 300,
+        "max-age=1": 300,
+        "max-age=0": 300,
+        "max-age=-5": 300,
+        "max-age=3600": 3600,
+        "max-age=60, s-maxage=7200": 7200,
+        "max-age=86401": 86400,
+        "max-age=99999999999": 86400,
+        "max-age=9999999999, immutable": 86400,
+    }
+    for number, (value, seconds) in enumerate(headers.items()):
+        address = server.publish(f"/{number}", headers={"Cache-Control": value})
+        await documents.fetch(address)
+        clock.advance(timedelta(seconds=seconds, microseconds=-1))
+        assert documents.cached(address) is not None, value
+        clock.advance(timedelta(microseconds=1))
+        assert documents.cached(address) is None, value
+
+
 async def test_a_failure_is_never_kept(server: ClientServer, documents: HttpClientDocuments) -> None:
     address = server.publish()
     published = server.answers["/client"]
@@ -78,24 +103,25 @@ async def test_a_dawdling_host_does_not_delay_another(server: ClientServer, docu
     slow, growing = server.publish("/slow", "other.example"), server.publish("/growing", "keys.example")
     server.answers |= {"/slow": Answer(hang=True), "/growing": Answer(200, b" ", JSON, drip=True)}
     address = server.publish()
-    refused: list[str] = []
+    refused: list[ClientDocumentUnavailable] = []
 
     async def expect_refusal(slow_address: str) -> None:
         with pytest.raises(ClientDocumentUnavailable) as refusal:
             await documents.fetch(slow_address)
-        refused.append(refusal.value.message)
+        refused.append(refusal.value)
 
     async with trio.open_nursery() as nursery:
-        for target in (slow, slow, growing):
+        for target in (slow, slow, slow, growing):
             nursery.start_soon(expect_refusal, target)
-        assert (await documents.fetch(address)).host == f"client.example:{server.port}"
+        assert (await documents.fetch(address)).address == address
         assert not refused
-    assert len(refused) == 3
+    assert len(refused) == 4
+    assert any(isinstance(refusal, ClientHostBusy) for refusal in refused), "not asked is not failed"
     assert [request.path for request in server.requests if request.path == "/slow"] in (["/slow"], ["/slow", "/slow"])
 
 
 async def test_a_host_that_resolves_to_an_address_of_special_use_is_never_asked(server: ClientServer, clock: FakeClock) -> None:
-    """Also if only one of its addresses is, and if a later lookup has another answer (DNS rebinding)."""
+    """Also if only one of its addresses is."""
     documents = HttpClientDocuments(server.sender(AllowedTarget.parse("127.0.0.1/32")), clock, Policy(key_ports=frozenset({server.port})))
     address = server.publish()
     for addresses in (["10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "192.168.0.1"], ["::1"], ["100.64.0.1"]):
@@ -104,13 +130,33 @@ async def test_a_host_that_resolves_to_an_address_of_special_use_is_never_asked(
             await documents.fetch(address)
         assert "not allowed" in refusal.value.message
     assert server.requests == []
-    server.addresses["client.example"] = ["127.0.0.1"]
-    await documents.fetch(address)
-    clock.advance(timedelta(minutes=5))
-    server.addresses["client.example"] = ["127.0.0.2"]
-    with pytest.raises(ClientDocumentUnavailable):
-        await documents.fetch(address)
-    assert len(server.requests) == 1
+
+
+async def test_the_address_that_was_checked_is_the_address_of_the_connection(server: ClientServer, clock: FakeClock) -> None:
+    """A host answers each lookup with another address (DNS rebinding): first one that is allowed, then one that is not, or reversed."""
+    answers = ["127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.1"]
+    lookups: list[str] = []
+
+    def look_up(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        lookups.append(answers[len(lookups)])
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (lookups[-1], port))]
+
+    sender = GuardedSender(Guard([LOOPBACK], lookup=look_up), server.trust)
+    documents = HttpClientDocuments(sender, clock, Policy(key_ports=frozenset({server.port})))
+    address, outcomes = server.publish(), []
+    with socket.create_server(("127.0.0.2", server.port)) as internal:
+        internal.setblocking(False)
+        for _ in answers:
+            try:
+                outcomes.append((await documents.fetch(address)).name)
+            except ClientDocumentUnavailable as refusal:
+                outcomes.append("not allowed" if "not allowed" in refusal.message else refusal.message)
+            clock.advance(timedelta(minutes=5))
+        with pytest.raises(BlockingIOError):
+            internal.accept()
+    assert outcomes == ["Assistant", "not allowed", "not allowed", "Assistant"]
+    assert lookups == answers, "one lookup for each request"
+    assert len(server.requests) == 2
 
 
 async def test_a_certificate_of_another_host_is_refused(server: ClientServer, documents: HttpClientDocuments) -> None:
@@ -132,4 +178,6 @@ async def test_a_flood_of_addresses_fills_no_memory(clock: FakeClock) -> None:
     for address in addresses:
         await documents.fetch(address)
     assert [address for address in addresses if documents.cached(address) is None] == addresses[:10]
+    assert (await documents.fetch(addresses[0])).name == "Flood", "a document that was forgotten is fetched again"
+    assert documents.cached(addresses[10]) is None, "the next one makes room"
     assert not documents._locks._locks

@@ -271,7 +271,7 @@ async def test_a_session_has_its_grant_with_the_facts_of_now(
 
     async def stored(token: str) -> OpenIdGrant | None:
         async with storage.reading() as read:
-            return await read.refresh_tokens.grant(digest(token))
+            return await read.refresh_tokens.grant(digest(token), NOW)
 
     async def rotated(token: str, successor: str) -> OpenIdGrant | None:
         async with storage.autocommit() as statements:

@@ -94,7 +94,7 @@ async def test_every_field_of_a_membership_is_stored_and_read_back(storage: Post
     assert await all_rows(pool) == {(one.id, org, user.id, role, NOW - HOUR, one.confirmed_at)}
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.members.lock(org, user.id) == one
-        listed = ListedMember(user.id, ADA, user.profile.name, user.is_platform_owner, one)
+        listed = ListedMember(ADA, user.profile.name, user.is_platform_owner, one)
         expected = MembersPage([listed], 1, Limit(100, LimitSource.TIER))
         assert await tx.members.page(org, MemberFilter(), ALL) == expected
         assert await tx.members.page(org, MemberFilter(role), ALL) == expected

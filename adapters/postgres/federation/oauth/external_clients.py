@@ -8,12 +8,13 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository
+from adapters.postgres.kernel.clients import REGISTERED
 from core.applications.model.services import Service
 from core.federation.oauth.model.external_clients import IdentifiedClient, UnusedClient
 
 # Of an external client `v`
-UNUSED: Final = """
-    v.client_uri is not null and v.document_fetched_at < %(before)s
+UNUSED: Final = f"""
+    not {REGISTERED} and v.document_fetched_at < %(before)s
     and not exists (select from login_events l where l.service_id = v.id and l.created_at >= %(before)s)
     and not exists (select from authorization_codes c where c.service_id = v.id and c.expires_at > %(now)s)
     and not exists (select from sessions s join service_users u on u.user_id = s.user_id and u.service_id = v.id
@@ -77,6 +78,18 @@ class ExternalClients(Repository):
         sql = f"select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s and {UNUSED} for update of v"
         return await self._exists(sql, org_id=client.org_id, service_id=client.id, before=before, now=now)
 
+    async def note_failure(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
+        sql = """
+            update services set document_failing_since = %(now)s where org_id = %(org_id)s and id = %(service_id)s
+              and document_failing_since is null and document_fetched_at < %(now)s"""
+        await self._run(sql, org_id=org_id, service_id=service_id, now=now)
+
+    async def note_success(self, org_id: UUID, service_id: UUID, fetched_at: datetime) -> None:
+        sql = """
+            update services set document_failing_since = null
+            where org_id = %(org_id)s and id = %(service_id)s and document_failing_since <= %(fetched_at)s"""
+        await self._run(sql, org_id=org_id, service_id=service_id, fetched_at=fetched_at)
+
     def is_stored_deferred(self, service: Service, resource_id: UUID) -> DeferredRow[bool]:
         sql = """
             select 1 from services v join api_resource_clients c on c.service_id = v.id and c.resource_id = %(resource_id)s
@@ -97,7 +110,8 @@ class ExternalClients(Repository):
             changed as (update services set
                 name = %(name)s, service_type = %(service_type)s, redirect_uris = %(redirect_uris)s, jwks = %(jwks)s,
                 jwks_uri = %(jwks_uri)s, client_authentication = %(client_authentication)s, uses_device_flow = %(uses_device_flow)s,
-                document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s
+                document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s,
+                document_failing_since = case when document_failing_since > %(document_fetched_at)s then document_failing_since end
                 where org_id = %(org_id)s and id = (select id from former))
              table former""",
             **STORED.values(service),

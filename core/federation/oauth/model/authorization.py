@@ -153,7 +153,7 @@ class Authorization:
     @property
     def external_for(self) -> UUID | None:
         """The API resource of an external client, or None for applications."""
-        return None if self.context is None or self.context.client_uri is None or self.api is None else self.api.id
+        return None if self.context is None or not self.context.is_external or self.api is None else self.api.id
 
 
 @dataclass(frozen=True, slots=True)

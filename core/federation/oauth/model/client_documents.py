@@ -31,8 +31,6 @@ FETCH_WITHIN: Final = 3.0  # seconds
 # How long a document is used without a new request. Its own headers decide between these two.
 MIN_FRESH: Final = timedelta(minutes=5)
 MAX_FRESH: Final = timedelta(hours=24)
-# How long a user who agreed before can sign in by a stored document if the present one is not available.
-USABLE_FOR: Final = timedelta(days=7)
 _JSON: Final = re.compile(r"application/(?:json|[a-z0-9.-]+\+json)")
 _SECRETS: Final = frozenset({"client_secret", "client_secret_expires_at"})
 
@@ -57,6 +55,13 @@ class ClientDocumentUnavailable(Invalid):
         )
 
 
+class ClientHostBusy(ClientDocumentUnavailable):
+    """The host of the application had too many requests, so that it was not asked for its description. Try again later."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host, "was not available in time", "Try again later, or tell its developer.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDocument:
     """The checked metadata of a client. `fetched_at` is in UTC."""
@@ -70,11 +75,6 @@ class ClientDocument:
     uses_device_flow: bool = False
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
-
-    @property
-    def host(self) -> str:
-        """The host of the address in A-labels, with a port other than 443."""
-        return host_of(self.address)
 
     @property
     def authentication(self) -> str:
@@ -201,4 +201,4 @@ def fresh_for(cache_control: str, age: str) -> timedelta:
 
 
 def _seconds(text: str) -> int:
-    return min(int(text), 10**7) if text.isascii() and text.isdigit() and len(text) <= 10 else 0
+    return min(int(text[:10]), 10**7) if text.isascii() and text.isdigit() else 0

@@ -48,23 +48,9 @@ class RegistrationInvalid(Invalid):
 
     oauth_error = "invalid_client_metadata"
 
-    def __init__(self, flaw: str | None = None, advice: str = "Correct it, and register again.") -> None:
-        """`flaw` is the rest of a sentence about the registration. `advice` is the next step."""
-        super().__init__(None if flaw is None else f"The registration {flaw}. {advice}")
-
-    @classmethod
-    def quoting(cls, refusal: Invalid) -> "RegistrationInvalid":
-        """Return the refusal of a registration for the reason of another refusal."""
-        invalid = cls()
-        invalid.message = refusal.message
-        return invalid
-
 
 class RegistrationTooLong(RegistrationInvalid):
     """The registration is too long. Register fewer or shorter redirect_uris."""
-
-    def __init__(self) -> None:
-        super().__init__("is too long", "Register fewer or shorter redirect_uris.")
 
 
 class RegisteredRedirectUriInvalid(RegistrationInvalid):
@@ -139,10 +125,9 @@ def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token
         asked = read_texts(members, "grant_types") or GRANT_TYPES[:2]
         registration = Registration(metadata=metadata, grant_types=tuple(name for name in GRANT_TYPES if name in asked))
         return _with_method(registration, members, policy) if with_token and not metadata.is_native else registration
-    except RedirectUriFlaw as flaw:
-        raise RegisteredRedirectUriInvalid(str(flaw)) from None
     except MetadataFlaw as flaw:
-        raise RegistrationInvalid(str(flaw)) from None
+        refusal = RegisteredRedirectUriInvalid if isinstance(flaw, RedirectUriFlaw) else RegistrationInvalid
+        raise refusal(f"The registration {flaw}. Correct it, and register again.") from None
 
 
 def _with_method(registration: Registration, members: Mapping[str, Any], policy: Policy) -> Registration:

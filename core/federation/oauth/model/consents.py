@@ -33,6 +33,11 @@ class Consent:
     apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
 
     @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
+
+    @property
     def known_name(self) -> str | None:
         """The name of an external client that it did not choose, or None for an application."""
         return None if self.client_uri is None else known_name(self.client_uri)

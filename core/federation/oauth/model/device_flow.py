@@ -141,6 +141,11 @@ class DeviceRequest:
     api: ResourceAccess | None = None  # to an API resource, if it still exists
 
     @property
+    def is_external(self) -> bool:
+        """Whether this is an external client, and not an application of the organization."""
+        return self.client_uri is not None
+
+    @property
     def client_host(self) -> str | None:
         """The host of an external client, or None for an application, and for a client that registered itself."""
         return None if self.client_uri is None else client_host(self.client_uri)

@@ -17,19 +17,20 @@ from core.federation.oauth.model.client_registration import is_sealed
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import external_client_id
+from core.kernel.display import format_day
 from core.kernel.errors import Forbidden, GrantInvalid, Invalid, Limited
-from core.kernel.rate_limits import Bucket, per_minute
+from core.kernel.rate_limits import Bucket, Window
 from core.kernel.values import Slug
 from core.programs.model.api_resources import ApiResource
 
 # New clients, which no user of the organization has agreed to, and fetches of the documents of others. One organization gets at
 # most a third of the fetches of the platform. One person alone cannot use up those of an organization.
-OF_PERSON: Final = Bucket("new-clients", 360.0, 10)  # 10 at once, and then one in 6 minutes
+OF_PERSON: Final = Window("new-clients", 3600.0, 10)
 OF_PERSON_AND_CLIENT: Final = Bucket("new-client", 3600.0, 1)
 REPEATED_FETCHES: Final = Bucket("client-documents", 60.0, 5)  # of one person and new client
-FETCHES_OF_PERSON: Final = per_minute("client-documents", 10)
-OF_ORGANIZATION: Final = per_minute("client-documents", 20)
-OF_PLATFORM: Final = per_minute("client-documents", 60)
+FETCHES_OF_PERSON: Final = Window("client-documents", 60.0, 10)
+OF_ORGANIZATION: Final = Window("client-documents", 60.0, 20)
+OF_PLATFORM: Final = Window("client-documents", 60.0, 60)
 _NOT_IN_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -57,6 +58,16 @@ class ClientDocumentsLimited(Limited):
     def __init__(self, retry_after: float) -> None:
         super().__init__(retry_after)
         self.message = f"Too many new applications asked for access in a short time. Try again in {self.wait}."
+
+
+class ClientDocumentGone(GrantInvalid):
+    """The description that the application publishes of itself has not been available for too long. Sign in again when it is."""
+
+    def __init__(self, host: str, since: datetime) -> None:
+        super().__init__(
+            f"The description that the application at {host} publishes of itself could not be fetched since {format_day(since)}. "
+            "Sign in again when it is available."
+        )
 
 
 class ExternalGrantUnknown(GrantInvalid):
@@ -90,6 +101,12 @@ class UnusedClient:
 def is_external(client_id: str | None) -> bool:
     """Return whether a client id is that of an external client: the address of its document, or a sealed copy of its metadata."""
     return is_address(client_id) or is_sealed(client_id)
+
+
+def check_document(service: Service | None, now: datetime) -> None:
+    """Check that an external client may get tokens by its stored metadata. Raises: ClientDocumentGone."""
+    if service is not None and service.document_failing_since is not None and service.is_document_gone(now):
+        raise ClientDocumentGone(service.known_name, service.document_failing_since)
 
 
 def draft_service(address: str, api: ApiResource, now: datetime) -> Service:
@@ -153,7 +170,7 @@ def narrow(api: ApiResource) -> ApiResource:
 
 def facts_of(service: Service, redirect_uri: str | None) -> ClientFacts | None:
     """Return what a consent covers of an external client, or None for a registered application."""
-    if service.client_uri is None:
+    if not service.is_external:
         return None
     registered = None if redirect_uri is None else find_published(service.redirect_uris, redirect_uri)
     return ClientFacts(registered, service.client_authentication or ClientMethod.NONE.value)

@@ -209,7 +209,7 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
     if request.response_type not in (None, RESPONSE_TYPE):
         raise ResponseTypeRefused
     service = authorization.service
-    is_external = service is not None and service.client_uri is not None
+    is_external = service is not None and service.is_external
     scope = parse_openid_scope(request.scope, authorization.context, authorization.api)
     is_openid = Scope.OPENID in scope
     if is_openid and request.response_type is None:
@@ -244,7 +244,7 @@ def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None
 
 def parse_openid_scope(text: str | None, service: ServiceContext | None, api: ApiResource | None) -> tuple[Scope, ...]:
     """Return the known scopes in a scope parameter that the application can get. An external client gets those of the policy of `api`."""
-    if service is None or service.client_uri is None:
+    if service is None or not service.is_external:
         return parse_scope(text)
     listed = None if api is None else api.external_clients.scopes
     refused = () if listed is None else {*USER_SCOPES} - {*listed}
@@ -265,7 +265,7 @@ def check_request(authorization: Authorization) -> None:
     if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
         raise AuthorizationRequestTooLong
     if authorization.redirect_uri is not None:
-        is_required = service is not None and (service.enterprise or service.client_uri is not None)
+        is_required = service is not None and (service.enterprise or service.is_external)
         check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
 
 

@@ -72,13 +72,19 @@ class RoleDefinitionRequest(RequestModel):
         return RoleDefinition(self.slug, self.name, self.description, tuple(self.permissions))
 
 
+class RoleOfDocumentRequest(RoleDefinitionRequest):
+    """A role in the document of all roles. It always says its permissions, so that a mistyped name takes none away."""
+
+    permissions: PermissionNames = Field(description=PERMISSIONS_OF_ROLE, examples=[["documents:write"]])
+
+
 class AuthorizationRequest(RequestModel):
     """All permissions and roles of a service. They replace the previous ones. The order does not matter."""
 
     permissions: Annotated[list[DeclaredPermissionRequest], Field(max_length=MAX_PERMISSIONS)] = Field(
         description="The permissions that the service declares, at most 200."
     )
-    roles: Annotated[list[RoleDefinitionRequest], Field(max_length=MAX_ROLES)] = Field(
+    roles: Annotated[list[RoleOfDocumentRequest], Field(max_length=MAX_ROLES)] = Field(
         description="The roles that the service makes of its permissions, at most 50."
     )
 

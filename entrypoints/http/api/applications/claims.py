@@ -132,7 +132,8 @@ class ClaimsPreviewResponse(ResponseModel):
     after: TestedSignInResponse | None = Field(description="With the claims of the request.")
 
 
-def _to_response(stored: StoredClaims) -> ClaimsResponse:
+def to_response(stored: StoredClaims) -> ClaimsResponse:
+    """Return the response with these claims."""
     document = ClaimDocument.read(stored.document).document
     return ClaimsResponse(**document, version=stored.version, changed_at=stored.changed_at)
 
@@ -148,7 +149,7 @@ async def get(org_slug: str, service_slug: str) -> ClaimsResponse:
 
     Without saved claims, its tokens have the standard claims.
     """
-    return _to_response(await claims.get(ports(), acting(), service_slug))
+    return to_response(await claims.get(ports(), acting(), service_slug))
 
 
 @routes.put(CLAIMS)
@@ -161,7 +162,7 @@ async def replace(org_slug: str, service_slug: str, data: ClaimsRequest) -> Clai
     New tokens and answers of the userinfo endpoint have them. Sessions continue. 409 if another request changed the claims since you
     loaded them.
     """
-    return _to_response(await claims.save(ports(), acting(), service_slug, data.document, data.version))
+    return to_response(await claims.save(ports(), acting(), service_slug, data.document, data.version))
 
 
 @routes.delete(CLAIMS)

@@ -46,7 +46,7 @@ class ExternalClientsRequest(RequestModel):
     access: Annotated[AccessPolicy | None, Field(strict=False)] = Field(
         default=None,
         description="Takes the place of the access policy `anyone` of the API resource. It is required to admit the first clients "
-        "while this policy is `anyone`: then everyone who signs up can connect one. 409 if another policy was chosen before.",
+        "while this policy is `anyone`: then everyone who signs up can connect one. 409 if it has another policy, which stays.",
         examples=["members"],
     )
 

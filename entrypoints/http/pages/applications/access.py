@@ -15,7 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy.model.groups import OrganizationGroupNotFound, SharedNameTaken
-from entrypoints.http.api.applications.service_access import ServiceAccessRequest
+from entrypoints.http.api.applications.service_access import ServiceAccessRequest, ServiceAccessResponse
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.api.tenancy.assignments import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -24,7 +24,7 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.assigned_groups import assigned_group_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
-from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
@@ -48,6 +48,7 @@ async def _find(service_slug: str) -> Service:
 async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
     service = await _find(service_slug)
     settings = service.access
+    show_document(ServiceAccessResponse.of(settings))
     stored = {
         "policy": settings.policy.value,
         "saml_self_enrolled": "yes" if settings.saml_self_enrolled else "",

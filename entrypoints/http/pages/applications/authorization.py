@@ -9,6 +9,8 @@ from quart import Blueprint, Response
 from core.applications import authorization, services
 from core.applications.model import authorization as model
 from core.applications.model.authorization import AuthorizationDocument, AuthorizationResult, DeclaredPermission
+from core.applications.model.services import Service
+from core.kernel.access import require_view
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.authorization import (
@@ -67,7 +69,7 @@ def authorization_path(service_slug: str, below: str = "") -> str:
 @shows(f"GET {SERVICE}/roles")
 async def show_roles(org_slug: str, service_slug: str) -> Response:
     """List the roles of an application, with the number of their users."""
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     found, counts = await authorization.get_with_counts(ports(), acting_member(), service_slug)
     return await console_page(
         "applications/authorization.html",
@@ -82,8 +84,14 @@ async def show_roles(org_slug: str, service_slug: str) -> Response:
 # Roles
 
 
+async def _find_service(service_slug: str) -> Service:
+    """Return the application with the permissions and roles of these pages. Raises: ServiceNotFound; the errors of `require_view`."""
+    require_view(acting_member(), Capability.SERVICES_VIEW)
+    return await services.find(ports(), acting_member(), service_slug)
+
+
 async def _role_values(typed: Form, service_slug: str, role_slug: str | None = None) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     declared = (await authorization.get(ports(), acting_member(), service_slug)).document.permissions
     role, number = None, model.NO_HOLDERS
     if role_slug is not None:
@@ -120,7 +128,7 @@ async def show_new_role(org_slug: str, service_slug: str) -> Response:
 @accepts(f"POST {SERVICE}/roles")
 @refuses(409)
 @once(PAGE, "Open roles", "The role is in the list.")
-@on_refusal("applications/role.html", _role_values, ROLE_FIELDS)
+@on_refusal("applications/role.html", _role_values, ROLE_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def create_role(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a role."""
     data = to_model(RoleDefinitionRequest, form, {"permissions": lambda _: _chosen(form)})
@@ -139,7 +147,7 @@ async def show_role(org_slug: str, service_slug: str, role_slug: str) -> Respons
 @routes.post(ROLE)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PATCH {ROLE_API}")
-@on_refusal("applications/role.html", _role_values, ROLE_FIELDS)
+@on_refusal("applications/role.html", _role_values, ROLE_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def change_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Change a role. Its users get and lose the permissions at once."""
     data = to_model(RoleDefinitionUpdateRequest, form, {"permissions": lambda _: _chosen(form), "description": to_optional})
@@ -164,7 +172,7 @@ async def show_role_deletion(org_slug: str, service_slug: str, role_slug: str) -
 
 
 async def _role_deletion(service_slug: str, role_slug: str) -> Question:
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     stored, number = await authorization.find_role_with_count(ports(), acting_member(), service_slug, role_slug)
     first = await authorization.first_holders(ports(), acting_member(), service_slug, [role_slug])
     effect = f"The role of {{}} is taken from {number}." if number else "No user and no group of {} has the role."
@@ -184,7 +192,7 @@ async def _role_deletion(service_slug: str, role_slug: str) -> Question:
 @routes.post(f"{ROLE}/delete")
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"DELETE {ROLE_API}")
-@ask_on_refusal(_role_deletion)
+@ask_on_refusal(_role_deletion, shown_to=Capability.SERVICES_VIEW)
 async def delete_role(org_slug: str, service_slug: str, role_slug: str, form: Form) -> Response:
     """Delete a role."""
     await authorization.delete_role(ports(), acting_member(), service_slug, role_slug, confirmed=True)
@@ -195,7 +203,7 @@ async def delete_role(org_slug: str, service_slug: str, role_slug: str, form: Fo
 
 
 async def _permission_values(typed: Form, service_slug: str) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     document = (await authorization.get(ports(), acting_member(), service_slug)).document
     return {"typed": typed, "permissions": document.permissions, **application_values(service)}
 
@@ -212,7 +220,7 @@ async def show_permissions(org_slug: str, service_slug: str) -> Response:
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"POST {SERVICE}/permissions")
 @refuses(409)
-@on_refusal("applications/permissions.html", _permission_values, PERMISSION_FIELDS)
+@on_refusal("applications/permissions.html", _permission_values, PERMISSION_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def declare_permission(org_slug: str, service_slug: str, form: Form) -> Response:
     """Declare a permission."""
     data = to_model(DeclaredPermissionRequest, form)
@@ -221,7 +229,7 @@ async def declare_permission(org_slug: str, service_slug: str, form: Form) -> Re
 
 
 async def _one_permission_values(typed: Form, service_slug: str, permission_name: str) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     permission = await authorization.find_permission(ports(), acting_member(), service_slug, permission_name)
     return {"permission": permission, "typed": typed or {"description": permission.description}, **application_values(service)}
 
@@ -237,7 +245,7 @@ async def show_permission(org_slug: str, service_slug: str, permission_name: str
 @routes.post(PERMISSION)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PATCH {PERMISSION_API}")
-@on_refusal("applications/permission.html", _one_permission_values)
+@on_refusal("applications/permission.html", _one_permission_values, shown_to=Capability.SERVICES_VIEW)
 async def change_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
     """Change the description of a permission."""
     data = to_model(DeclaredPermissionUpdateRequest, form, {"description": to_optional})
@@ -254,6 +262,7 @@ async def show_permission_deletion(org_slug: str, service_slug: str, permission_
 
 
 async def _permission_deletion(service_slug: str, permission_name: str) -> Question:
+    await _find_service(service_slug)
     await authorization.find_permission(ports(), acting_member(), service_slug, permission_name)
     roles = (await authorization.get(ports(), acting_member(), service_slug)).document.roles
     having = [role.name for role in roles if permission_name in role.permissions]
@@ -273,7 +282,7 @@ async def _permission_deletion(service_slug: str, permission_name: str) -> Quest
 @routes.post(f"{PERMISSION}/delete")
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"DELETE {PERMISSION_API}")
-@ask_on_refusal(_permission_deletion)
+@ask_on_refusal(_permission_deletion, shown_to=Capability.SERVICES_VIEW)
 async def remove_permission(org_slug: str, service_slug: str, permission_name: str, form: Form) -> Response:
     """Remove a permission from an application and from its roles."""
     await authorization.remove_permission(ports(), acting_member(), service_slug, permission_name)
@@ -284,7 +293,7 @@ async def remove_permission(org_slug: str, service_slug: str, permission_name: s
 
 
 async def _document_values(typed: Form, service_slug: str, result: AuthorizationResult | None = None) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find_service(service_slug)
     found = await authorization.get(ports(), acting_member(), service_slug)
     if typed and result is None:
         with suppress(Refusal):  # so that the page of a refused change has the preview and the box that confirms it
@@ -322,7 +331,7 @@ async def show_document(org_slug: str, service_slug: str) -> Response:
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PUT {API}", answers=answers_with("The document and its changes."))
 @refuses(409, 412)
-@on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS)
+@on_refusal("applications/authorization_document.html", _document_values, DOCUMENT_FIELDS, shown_to=Capability.SERVICES_VIEW)
 async def preview_document(org_slug: str, service_slug: str, form: Form) -> Response:
     """Preview the changes of a document. Nothing is saved."""
     result = await authorization.preview(ports(), acting_member(), service_slug, _to_document(form), versions=_to_versions(form))
@@ -333,7 +342,12 @@ async def preview_document(org_slug: str, service_slug: str, form: Form) -> Resp
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PUT {API}")
 @refuses(409, 412)
-@on_refusal("applications/authorization_document.html", _document_values, {**DOCUMENT_FIELDS, model.ServiceRoleInUse: "confirm"})
+@on_refusal(
+    "applications/authorization_document.html",
+    _document_values,
+    {**DOCUMENT_FIELDS, model.ServiceRoleInUse: "confirm"},
+    shown_to=Capability.SERVICES_VIEW,
+)
 async def replace_document(org_slug: str, service_slug: str, form: Form) -> Response:
     """Replace all permissions and roles of an application."""
     await authorization.replace_document(

@@ -13,7 +13,7 @@ from core.federation.claims import ClaimsPreview
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.tenancy import attributes
-from entrypoints.http.api.applications.claims import CLAIMS
+from entrypoints.http.api.applications.claims import CLAIMS, to_response
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import refuses
@@ -33,7 +33,7 @@ from entrypoints.http.pages.applications.claim_forms import (
     to_facts,
     to_typed,
 )
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, to_version
 from entrypoints.http.pages.presets import PresetQuery
@@ -48,6 +48,7 @@ async def _values(form: Form | None, service_slug: str, preview: ClaimsPreview |
     service = await services.find(ports(), acting_member(), service_slug)
     stored = await claims.get(ports(), acting_member(), service_slug)
     declared = await attributes.list_declared(ports(), acting_member())
+    show_document(to_response(stored))
     chosen = find_preset(preset)
     typed = to_typed(ClaimDocument.read(stored.document), stored.version)
     return {

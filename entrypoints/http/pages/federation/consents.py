@@ -29,7 +29,7 @@ def _values(consent: Consent) -> dict[str, Any]:
         "since": consent.granted_at,
         "last_sign_in": consent.last_sign_in_at,
         "last_used": consent.last_used_at,
-        "is_external": consent.client_uri is not None,
+        "is_external": consent.is_external,
         "is_self_registered": is_sealed(consent.client_uri),
         "host": consent.known_name,
         "address": None if is_sealed(consent.client_uri) else consent.client_uri,

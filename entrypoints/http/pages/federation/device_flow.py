@@ -118,7 +118,7 @@ async def _verify_by_form(user: Visitor) -> Response:
         render(
             "federation/device_done.html",
             approved=is_approved,
-            service=device.service if device.client_uri is None else None,
+            service=None if device.is_external else device.service,
             organization=device.organization,
         )
     )
@@ -141,7 +141,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
         user,
         user_code=user_code,
         service=device.service,
-        is_external=device.client_uri is not None,
+        is_external=device.is_external,
         host=device.client_host,
         organization=device.organization,
         address=device.address,

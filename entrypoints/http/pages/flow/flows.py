@@ -230,7 +230,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "folded_providers": _providers(options.folded_providers, flow),
         "service": service.known_name if service else None,
         "service_logo": image_path(service.logo_url) if service else None,
-        "organization_name": options.design.organization_name if options.design and service and service.client_uri is None else None,
+        "organization_name": options.design.organization_name if options.design and service and not service.is_external else None,
         "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,
         "offers_sign_up": options.destination.offers_sign_up,

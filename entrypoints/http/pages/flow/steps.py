@@ -92,7 +92,10 @@ async def step_page(flow: Flow, requested: Step | None = None, reply: PageAnswer
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
     if step is Step.SIGN_IN and (decision := _step_up(outcome, user)) is not None:
-        return await sign_in_form(flow, outcome.destination, f"{explain(decision)} {WAYS.get(decision.rule, 'Sign in again.')}")
+        rule, destination = decision.rule, outcome.destination
+        if outcome.admission.needs_passkey:
+            rule, destination = Rule.PHISHING_RESISTANT, destination and replace(destination, required=Strength.PHISHING_RESISTANT)
+        return await sign_in_form(flow, destination, f"{explain(decision)} {WAYS.get(rule, 'Sign in again.')}")
     if step in FORMS:
         return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"

@@ -16,12 +16,12 @@ from core.programs.model import client_policy as model
 from core.programs.model.api_resources import ApiResource
 from core.programs.model.client_policy import ClientAdmission
 from core.programs.model.client_presets import PRESETS
-from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, to_policy
+from entrypoints.http.api.programs.client_policies import ExternalClientsRequest, ExternalClientsResponse, to_policy
 from entrypoints.http.api.tenancy.assignments import AssignmentsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, may, neighbors, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import checked, is_checked, to_lines, to_model
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, SCOPE, resource_values
@@ -98,6 +98,7 @@ async def _values(typed: Form | None, resource_id: UUID, query: AssignmentsQuery
     grants: PageResult[ExternalGrant] = PageResult([], 0)
     if may(Capability.END_USERS_VIEW):
         grants = await external_grants.list_page(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
+    show_document(ExternalClientsResponse.of(resource.external_clients))
     return {
         **resource_values(resource),
         "typed": _stored(resource) if typed is None else typed,

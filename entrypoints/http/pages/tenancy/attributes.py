@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.tenancy import attributes, members
+from core.tenancy import attributes, groups, members
 from core.tenancy.model import attributes as model
 from core.tenancy.model.attributes import MAX_ATTRIBUTES, AttributeKind, AttributeMerge, AttributeWriter
 from entrypoints.http.api.tenancy.attributes import ATTRIBUTES as API
@@ -175,11 +175,14 @@ async def change_of_member(org_slug: str, user_id: UUID, form: Form) -> Response
 async def _group_values(form: Form | None, group_id: UUID) -> dict[str, Any]:
     require_view(acting_member(), Capability.MEMBERS_VIEW)
     group, values = await attributes.of_group(ports(), acting_member(), group_id)
+    has_power = await groups.has_power_over(ports(), acting_member(), group)
     return {
         "group": group,
         "path": organization_path(f"/groups/{group_id}"),
         "list_path": organization_path("/groups"),
         **admin_values(values, form, Capability.GROUPS_MANAGE),
+        "can_save": has_power,
+        "has_power": has_power,
     }
 
 

@@ -36,6 +36,7 @@ async def _role_values(typed: Form, group_id: UUID) -> dict[str, Any]:
         # The narrowest role first, which the form has chosen: one click must not give a whole group all rights of an admin.
         "choices": options(sorted(choices.roles, key=lambda role: len(role.rights))),
         "may_take": choices.may_take,
+        "has_power": choices.has_power,
     }
 
 

@@ -185,7 +185,11 @@ async def unassign(org_slug: str, group_id: UUID, service_slug: str) -> Response
 async def _setting_values(typed: Form | None, group_id: UUID) -> dict[str, Any]:
     group = await find_group(group_id)
     stored = {"name": group.name, "description": group.description or ""}
-    return {**group_values(group), "typed": stored if typed is None else {**stored, **typed}}
+    return {
+        **group_values(group),
+        "typed": stored if typed is None else {**stored, **typed},
+        "has_power": await groups.has_power_over(ports(), acting_member(), group),
+    }
 
 
 @routes.get(f"{ONE}/settings")

@@ -15,6 +15,7 @@ from core.tenancy.model.roles import (
     NewRole,
     ReplacementMissing,
     RoleAboveOwn,
+    RoleHolderHasMore,
     RoleInUse,
     RoleNameTaken,
     RoleSlugInvalid,
@@ -103,6 +104,7 @@ async def create(org_slug: str, form: Form) -> Response:
 async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
     listed = await roles.find(ports(), acting_member(), role_name)
     own = listed.own
+    can_change = own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights
     stored = {"name": listed.role.label, "description": listed.description, "version": "" if own is None else str(own.version)}
     stored |= dict.fromkeys((f"{RIGHT}{capability}" for capability in listed.role.rights), "yes")
     return {
@@ -110,7 +112,8 @@ async def _values(typed: Form | None, role_name: str) -> dict[str, Any]:
         "role": listed,
         "rights": [sentence for capability, sentence in ALL_SENTENCES.items() if capability in listed.role.rights],
         "holders": None if own is None else (await roles.find_holders(ports(), acting_member(), role_name))[1],
-        "can_change": own is not None and may(Capability.ROLES_MANAGE) and listed.role.rights <= acting_member().acts_in.rights,
+        "can_change": can_change,
+        "has_power": own is not None and can_change and await roles.has_power_over_holders(ports(), acting_member(), own),
         "path": roles_path(role_name),
     }
 
@@ -145,6 +148,8 @@ async def _deletion(role_name: str) -> Question:
     role, holders = await roles.find_holders(ports(), acting_member(), role_name)
     if not role.capabilities <= acting_member().acts_in.rights:
         raise RoleAboveOwn
+    if not await roles.has_power_over_holders(ports(), acting_member(), role):
+        raise RoleHolderHasMore
     choices = [choice for choice in await giveable_options() if choice[0] != role.slug]
     consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
     if holders.total:

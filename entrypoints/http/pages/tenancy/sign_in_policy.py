@@ -15,20 +15,23 @@ from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_PLA
 from core.tenancy import platform_sign_in_policy, sign_in_policies
 from core.tenancy.model.sign_in_policies import PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
-from entrypoints.http.api.tenancy.platform_sign_in_policy import PlatformPolicyPreviewRequest, PlatformPolicyRequest
+from entrypoints.http.api.tenancy.platform_sign_in_policy import PlatformPolicyPreviewRequest, PlatformPolicyRequest, PlatformPolicyResponse
 from entrypoints.http.api.tenancy.sign_in_policy import (
     OF_APPLICATION,
     OF_ORGANIZATION,
     ApplicationPolicyPreviewRequest,
     ApplicationPolicyRequest,
+    ApplicationPolicyResponse,
     PolicyPreviewRequest,
     SignInPolicyRequest,
+    SignInPolicyResponse,
+    fields_of_policy,
 )
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
-from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, show_document, shows
 from entrypoints.http.pages.console_forms import Form, accepts, answers_with, on_refusal
 from entrypoints.http.pages.policy_forms import describe, naming_fields, offered_methods, policy_values, to_policy, wrong_rule
 
@@ -78,11 +81,12 @@ async def _methods() -> Sequence[str]:
 
 
 async def _values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
-    policy = (await sign_in_policies.get(ports(), acting_member())).policy
+    details = await sign_in_policies.get(ports(), acting_member())
+    show_document(SignInPolicyResponse(**fields_of_policy(details)))
     return {
         "path": organization_path("/sign-in-policy"),
         "people_path": organization_path("/members"),
-        **policy_values([*Rule], policy, form, preview, await _methods()),
+        **policy_values([*Rule], details.policy, form, preview, await _methods()),
     }
 
 
@@ -127,6 +131,7 @@ async def _application_methods(service_slug: str) -> Sequence[str]:
 async def _application_values(form: Form | None, service_slug: str, preview: PolicyPreview | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     details = await of_applications.get(ports(), acting_member(), service_slug)
+    show_document(ApplicationPolicyResponse(**fields_of_policy(details)))
     rules = [rule for rule in Rule if rule in RULES_OF_APPLICATIONS]
     return {
         **application_values(service),
@@ -185,9 +190,10 @@ async def remove_application_policy(org_slug: str, service_slug: str) -> Respons
 
 
 async def _platform_values(form: Form | None = None, preview: PolicyPreview | None = None) -> dict[str, Any]:
-    policy = (await platform_sign_in_policy.get(ports())).policy
+    details = await platform_sign_in_policy.get(ports())
+    show_document(PlatformPolicyResponse(**fields_of_policy(details)))
     rules = [rule for rule in Rule if rule in RULES_OF_PLATFORM]
-    return {"path": PLATFORM_PAGE, "people_path": "/app/platform/people", **policy_values(rules, policy, form, preview)}
+    return {"path": PLATFORM_PAGE, "people_path": "/app/platform/people", **policy_values(rules, details.policy, form, preview)}
 
 
 @routes.get(PLATFORM_PAGE)

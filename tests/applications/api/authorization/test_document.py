@@ -141,15 +141,19 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
         {**DOCUMENT, "permissions": [*DOCUMENT["permissions"], {"name": "documents:read"}]},
         "documents:read is listed twice",
     ),
-    "a role twice": ({**DOCUMENT, "roles": [*DOCUMENT["roles"], {"slug": "editor", "name": "E"}]}, "editor is listed twice"),
+    "a role twice": (
+        {**DOCUMENT, "roles": [*DOCUMENT["roles"], {"slug": "editor", "name": "E", "permissions": []}]},
+        "editor is listed twice",
+    ),
     "a permission of a role twice": (changed("roles", 1, "permissions", to=["documents:read"] * 2), "documents:read is listed twice"),
     "an undeclared permission": (
         changed("roles", 1, "permissions", to=["invoices:read"]),
         "The role viewer has the permission invoices:read",
     ),
     "too many permissions": ({**DOCUMENT, "permissions": [{"name": f"p{number}"} for number in range(201)]}, "permissions"),
-    "too many roles": ({**DOCUMENT, "roles": [{"slug": f"r{number}", "name": "R"} for number in range(51)]}, "roles"),
+    "too many roles": ({**DOCUMENT, "roles": [{"slug": f"r{number}", "name": "R", "permissions": []} for number in range(51)]}, "roles"),
     "no roles": ({"permissions": []}, "roles"),
+    "a role without permissions": (changed("roles", 0, to={"slug": "viewer", "name": "Viewer", "permission": []}), "permissions"),
     "an empty name": (changed("roles", 0, "name", to=" "), "name"),
 }
 

@@ -154,3 +154,16 @@ async def test_a_member_reads_roles_and_permissions_without_forms(declared: Stor
         answer = await browser.open(f"{SHOP}{path}")
         assert answer.status == 200
         assert '<form method="post" action="/app/organizations/acme' not in answer.text
+
+
+async def test_members_see_roles_and_permissions_only_with_the_right_to_view_applications(
+    declared: Store, acme: Tenant, browser: FakeBrowser
+) -> None:
+    body = {"slug": "builder", "name": "Builder", "capabilities": ["services.manage"]}
+    assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
+    await sign_in_as(acme, browser, RoleName("builder"))
+    of_role, of_permission = f"{SHOP}/roles/viewer", f"{SHOP}/permissions/documents:read"
+    pages = (SHOP, f"{SHOP}/new-role", of_role, f"{of_role}/delete", f"{SHOP}/permissions", of_permission, f"{of_permission}/delete")
+    for page in (*pages, f"{SHOP}/document"):
+        answer = await browser.open(page)
+        assert (answer.status, "documents:" in answer.text) == (403, False), page

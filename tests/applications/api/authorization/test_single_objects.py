@@ -84,7 +84,7 @@ async def test_wrong_single_changes_are_refused(declared: Store) -> None:
 async def test_the_limits_hold_for_single_objects(store: Store) -> None:
     full = {
         "permissions": [{"name": f"p{number}"} for number in range(200)],
-        "roles": [{"slug": f"r{number}", "name": "R"} for number in range(50)],
+        "roles": [{"slug": f"r{number}", "name": "R", "permissions": []} for number in range(50)],
     }
     assert (await store.put(full)).status == 200
     assert "at most 200" in (await store.call("POST", "/permissions", {"name": "one:more"})).json["error"]

@@ -224,6 +224,18 @@ async def test_the_confirmation_for_a_policy_offers_only_second_factors_that_it_
     assert {*(await load_options(ports, caller)).second_methods} == {"passkey", "totp", "backup_code"}, "without a policy"
 
 
+async def test_the_confirmation_for_a_policy_offers_only_a_passkey_that_is_no_second_factor(
+    holder: PasskeyUser, user: Account, ports: Ports
+) -> None:
+    """With the password, the policy would ask again."""
+    await holder.add()
+    caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))
+    decision = Decision(outcome=Outcome.STEP_UP, rule=Rule.SECOND_FACTOR, required=Strength.TWO)
+    options = await load_options(ports, caller, decision)
+    assert (options.passkey, options.password, options.email_code) == (True, False, False)
+    assert (await load_options(ports, caller)).password, "without a policy"
+
+
 async def test_the_confirmation_for_a_policy_offers_no_backup_code_of_a_factor_that_it_does_not_accept(user: Account, ports: Ports) -> None:
     await add_mfa(ports, user)
     caller = Person(user_id=user.id, email=user.email, session_id=uuid4(), sign_in=fresh_sign_in(ports))

@@ -12,6 +12,7 @@ from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
 from core.applications.model.client_names import SELF_REGISTERED
 from core.kernel.claims import external_client_id
+from core.kernel.display import format_day
 from entrypoints.http.base.context import app_context
 from tests.fakes.http_server import Answer as Published
 from tests.fakes.http_server import in_json
@@ -170,16 +171,26 @@ async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: s
 
 
 async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_others(client: ExternalParty, clock: FakeClock) -> None:
-    """For seven days."""
-    await client.tokens()
+    """For seven days. Then their tokens end, too, until the document is there again."""
+    tokens = await client.tokens()
     client.server.answers["/client"] = Published(500)
+    clock.advance(timedelta(days=8))
+    assert (await client.open()).status == 303, "however old the stored one is"
     clock.advance(timedelta(days=6, hours=23))
     assert (await client.open()).status == 303
+    tokens = (await client.refresh(tokens)).json
     refused = await client.open(scope=f"{READ} {WRITE}")
     assert refused.status == 400
     assert "answers 500" in refused.text
     clock.advance(timedelta(hours=2))
     assert (await client.open()).status == 400
+    answer = await client.refresh(tokens)
+    assert error(answer) == "invalid_grant"
+    since = f"could not be fetched since {format_day(clock.now() - timedelta(days=7, hours=1))}."
+    assert f"The description that the application at {client.host} publishes of itself {since}" in answer.json["error_description"]
+    client.server.publish()
+    assert (await client.open(scope=f"{READ} {WRITE}")).status == 200
+    assert (await client.refresh(tokens)).status == 200, "the user need not agree again"
 
 
 async def test_a_native_client_goes_on_by_its_stored_document_too(client: ExternalParty, clock: FakeClock) -> None:
@@ -307,10 +318,19 @@ async def test_wider_scopes_join_those_that_the_user_agreed_to(client: ExternalP
     news = page.text.partition("New since you last agreed")[2].partition("</ul>")[0]
     assert "Change your orders" in news
     assert "Read your orders" not in news
-    await client.code(scope=WRITE)
-    tokens = await client.tokens(scope=f"{READ} {WRITE}")
-    assert tokens["scope"] == f"{READ} {WRITE}"
-    assert (await client.open(scope=f"{READ} {WRITE}")).status == 303
+    assert "Read your orders" in page.text, "the access that it has then"
+    tokens = await client.tokens(scope=WRITE)
+    assert tokens["scope"] == claims(tokens)["scope"] == f"{READ} {WRITE}"
+    assert (await client.refresh(tokens)).json["scope"] == f"{READ} {WRITE}"
+    for scope in (READ, WRITE, f"{READ} {WRITE}"):
+        assert (await client.open(scope=scope)).status == 303
+        assert (await client.tokens(scope=scope))["scope"] == scope, "a request for no more than that gets its own scopes"
+
+
+async def test_a_step_up_joins_only_scopes_that_the_policy_still_admits(client: ExternalParty) -> None:
+    await client.code()
+    await client.set_policy(scopes=(WRITE,))
+    assert (await client.tokens(scope=WRITE))["scope"] == WRITE
 
 
 async def test_the_client_has_one_id_in_each_organization(client: ExternalParty) -> None:

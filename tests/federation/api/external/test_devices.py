@@ -1,17 +1,21 @@
 """External clients on devices without a browser."""
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.model.accounts import Account
+from core.kernel.display import format_day
 from tests.fakes.http_server import in_json
+from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CODE, VERIFY
 from tests.federation.api.client_authentication.keys import client_key
 from tests.federation.api.external.external import ExternalParty, assertion
 from tests.federation.api.relying import PKCE, TOKEN, VERIFIER, add_relying_party, claims, sign_in_browser
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, error
+from tests.federation.api.resources.test_introspection import introspect, program
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, run_sql, sign_in
 
@@ -121,6 +125,44 @@ async def test_a_device_gets_nothing_after_the_policy_has_ended(client: External
     answer = await device.poll()
     assert answer.status in (400, 403), answer.text
     assert await run_sql(client.tenant.pool, "select 1 from sessions where grant_type = 'device_code' and ended_at is null") == []
+
+
+async def test_no_grant_outlives_its_document_by_more_than_seven_days(
+    client: ExternalParty, app: QuartTrio, user: Account, clock: FakeClock
+) -> None:
+    """If a fetch has failed. Requests without a page fetch nothing, so without that they go on."""
+    tokens = await client.tokens()
+    [(resource,)] = await run_sql(client.tenant.pool, "select id from api_resources")
+    api, document = await program(client.tenant, resource), client.server.answers.pop("/client")
+    clock.advance(timedelta(days=8))
+    first_failure = clock.now()
+    assert (await client.open()).status == 303
+    clock.advance(timedelta(days=7, minutes=-1))
+    tokens = (await client.refresh(tokens)).json
+    desk = await add_relying_party(client.tenant, FakeBrowser(app), "desk")
+    await sign_in_browser(desk, user, provider="password", is_known=False)
+    client.browser = desk.browser
+    device = await begin(client, desk.browser)
+    await device.decide()
+    assert (await introspect(api, tokens["access_token"]))["active"] is True
+    clock.advance(timedelta(minutes=1))
+    assert (await client.open()).status == 400
+    assert (await introspect(api, tokens["access_token"])) == {"active": False}
+    answers = {
+        "invalid_grant": [await client.refresh(tokens), await device.poll()],
+        "unauthorized_client": [await client.post(CODE, scope=READ, resource=ORDERS, **PKCE)],
+    }
+    for code, refused in answers.items():
+        for answer in refused:
+            assert error(answer) == code, answer.text
+            assert f"could not be fetched since {format_day(first_failure)}." in answer.json["error_description"]
+    assert (await client.refresh(tokens, client_id=None)).status == 400, "a client that does not name itself has no other rule"
+    assert (await device.poll(client_id=None)).status in (400, 403)
+    client.server.answers["/client"] = document
+    assert (await client.open()).status == 303
+    assert (await introspect(api, tokens["access_token"]))["active"] is True
+    assert (await client.refresh(tokens)).status == 200
+    assert (await device.poll()).status == 200
 
 
 async def test_a_denied_device_and_one_of_a_suspended_organization_get_nothing(

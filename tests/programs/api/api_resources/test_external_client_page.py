@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -57,7 +58,10 @@ async def test_an_admin_switches_well_known_clients_on(admin: FakeBrowser, pool:
     hosts = "app.example.com\n\nhttps://Bücher.example/oauth/client.json"
     expected = ["claude.ai", "claude.com", "app.example.com", "xn--bcher-kva.example"]
     assert await save(**fields, hosts=hosts) == ("listed", expected, ["orders:read", "email"], False, True, "members")
-    assert "xn--bcher-kva.example</textarea>" in (await admin.open(path)).text
+    page = (await admin.open(path)).text
+    assert "xn--bcher-kva.example</textarea>" in page
+    body = {"admit": "listed", "hosts": expected, "scopes": ["orders:read", "email"], "accepts_token_endpoint_audience": False}
+    assert json.dumps({**body, "registration": True}) in unescape(page), "the request under Show as curl"
     assert await save(admit="none", hosts="app.example.com") == ("none", ["app.example.com"], [], False, False, "members")
     assert "They are off" in (await admin.open(path)).text
 

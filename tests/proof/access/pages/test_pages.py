@@ -1,18 +1,23 @@
 """What holds for every page of the console: it loads nothing else, runs no code of others, and leads only to pages that exist."""
 
+import json
 import re
+import shlex
 from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
 from lxml import html
+from quart_schema.validation import QUART_SCHEMA_REQUEST_ATTRIBUTE
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RequestRedirect
 
 from adapters.postgres.engine.pool import Pool
+from entrypoints.http.edge.openapi import docs_of
+from entrypoints.http.pages.curl import operations_of
 from tests.proof.access.calls import Request, call, prepare
-from tests.proof.access.pages.opening import LARGEST, Opened, caller_of, opened_pages, operations
+from tests.proof.access.pages.opening import EMPTY, LARGEST, Opened, caller_of, opened_pages, operations
 from tests.proof.access.state import changes_since, mark, undo
 from tests.proof.access.table import REQUESTS
 from tests.proof.access.world import World
@@ -31,6 +36,7 @@ WITHOUT_PAGE: Final = {
     "GET /app/platform/log/export",
     "GET /app/platform/sign-ins/export",
 }
+NOT_STORED: Final = {"access"}  # external clients: it changes another document
 FRAME: Final = "frame-ancestors 'none'"
 
 
@@ -91,6 +97,24 @@ def exists(adapter: object, path: str, method: str) -> bool:
     except HTTPException:
         return False
     return True
+
+
+async def test_each_put_under_show_as_curl_sends_all_that_is_stored(app: QuartTrio, pool: Pool, world: World) -> None:
+    """It replaces a document, so a field that it left out would be cleared."""
+    views, lacking, complete = dict(operations_of(app)), [], 0
+    bodies = {name: getattr(view, QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0] for name, view in views.items()}
+    for page in await opened_pages(app, pool, world):
+        route = page.route.removesuffix(EMPTY)
+        commands = html.document_fromstring(page.answer.text).xpath('//details[@class="curl"]//pre')
+        for operation, command in zip(docs_of(views[route]).api, commands, strict=False):
+            model = bodies.get(operation)
+            if operation.startswith("PUT") and model is not None and any(not field.is_required() for field in model.model_fields.values()):
+                words = shlex.split(command.text_content())
+                body = json.loads(words[words.index("--json") + 1])
+                complete += 1
+                lacking += [f"{page.route}: {name}" for name in model.model_fields.keys() - body.keys() - NOT_STORED]
+    assert not lacking
+    assert complete > 5
 
 
 async def test_no_form_of_another_site_changes_anything(app: QuartTrio, pool: Pool, world: World) -> None:

@@ -58,3 +58,37 @@ async def test_a_role_is_given_stops_is_given_again_and_taken_on_pages(acme: Ten
     assert "no longer gives" not in main_of(await owner.open(PAGES))
     assert leads_to(await owner.submit(f"{path}/remove", path)) == path
     assert await run_sql(acme.pool, "select role from groups") == [(None,)]
+
+
+async def test_pages_offer_no_change_that_a_stronger_member_prevents(acme: Tenant, app: QuartTrio) -> None:
+    """A keeper has all rights of the role, and one holder has a further right."""
+    auditor = {"slug": "auditor", "name": "Auditor", "capabilities": ["audit.view"]}
+    for body in (auditor, {"slug": "keeper", "name": "Keeper", "capabilities": [*KEEPER, "groups.manage"]}):
+        assert (await acme.api.post(f"{acme.path}/roles", body, token=acme.token("owner"))).status == 201
+    attribute = {"name": "team", "label": "Team", "kind": "text"}
+    assert (await acme.api.post(f"{acme.path}/attributes", attribute, token=acme.token("owner"))).status == 201
+    await acme.join("keeper", await add_account(acme.ports, "keeper@acme.example", None), RoleName("keeper"))
+    admin = GroupAdmin(acme, "owner")
+    group = await admin.create("Auditors")
+    assert (await admin.call("PUT", f"/{group}/role", {"role": "auditor"})).status == 200
+    keeper = await browser_of(app, acme, "keeper")
+    path, role = f"{PAGES}/groups/{group}", f"{PAGES}/roles/auditor"
+    offered = {
+        f"{path}/role": "Save role",
+        f"{path}/settings": "Delete group",
+        f"{path}/attributes": "Save attributes",
+        role: "Delete role",
+    }
+
+    async def shown() -> list[bool]:
+        return [button in main_of(await keeper.open(page)) for page, button in offered.items()]
+
+    assert await shown() == [True] * 4
+    assert (await admin.add(group, acme.id("admin"))).status == 204
+    assert await shown() == [False] * 4
+    for page in offered:
+        assert "has rights that you do not have yourself" in main_of(await keeper.open(page)), page
+    assert (await keeper.open(f"{role}/delete")).status == 403
+    for page in (path, role):
+        assert (await keeper.open(page)).status == 200
+    assert leads_to(await keeper.open(f"{path}?search=a&page=9")) == "?search=a", "a page after the last one"
