@@ -10,8 +10,9 @@ from uuid import UUID
 
 from core.authentication.flow.model import ConnectionTrip
 from core.federation.connections.connections import endpoint_path
+from core.federation.connections.model.asserted import ReceivedClaims, require_subject
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.mapping import ClaimMapping, ReceivedClaims, require_subject
+from core.federation.connections.model.mapping import ClaimMapping
 from core.federation.connections.model.openid import (
     PROTOCOL_CLAIMS,
     CodeRequest,

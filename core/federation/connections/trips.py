@@ -11,8 +11,8 @@ from core.authentication.flow.methods import record_failure
 from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
 from core.authentication.model.login import LoginFailure
 from core.federation.connections import openid
+from core.federation.connections.model.asserted import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.connections import OrganizationConnection, OrganizationConnectionNotFound
-from core.federation.connections.model.mapping import AssertedPerson, ReceivedClaims, map_claims
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.model.sign_in import MAX_STATE_LENGTH, STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
