@@ -130,6 +130,7 @@ async def test_an_admin_tests_a_connection_in_the_browser(
     assert await run_sql(pool, "select 1 from sign_in_flows f where strpos(f::text, 'ada@example.com') > 0") == []
 
 
+@pytest.mark.slow
 async def test_our_keys_at_an_identity_provider_are_published(api: Api, acme: Tenant, ports: Ports) -> None:
     connection, now = await add_connection(ports.storage, acme.org), ports.clock.now()
     path = f"/auth/connections/{connection.id}/jwks.json"

@@ -63,6 +63,7 @@ async def test_userinfo_is_asked_only_for_claims_that_the_id_token_lacks(case: C
 
 
 @pytest.mark.parametrize("authentication", ProviderAuthentication)
+@pytest.mark.slow
 async def test_the_token_endpoint_gets_our_credentials(case: Case, clock: FakeClock, authentication: ProviderAuthentication) -> None:
     certificate = await X509Certificates().create("Acme", "Gatehouse", clock.now(), 3)
     case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key({**public_jwk(certificate.certificate)})])

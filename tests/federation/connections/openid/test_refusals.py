@@ -217,7 +217,7 @@ async def test_broken_answers_of_each_endpoint_are_refused(new_case: Callable[[]
         for name, (fault, answer) in BROKEN.items():
             case = new_case()
             case.needed = ("groups",)
-            case.use(deadline=0.3 if answer.drip or answer.hang else 10.0)
+            case.use(deadline=0.1 if answer.drip or answer.hang else 10.0)
             case.issuer.answers[endpoint] = answer
             is_unread = endpoint == "/userinfo" and fault in (OpenIdFault.STATUS, OpenIdFault.MALFORMED)
             expected = OpenIdFault.USERINFO if is_unread else fault
