@@ -34,7 +34,7 @@ from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance, platform_owners, platform_sign_in_policy
-from entrypoints import logs
+from entrypoints import huge_pages, logs
 from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
 from entrypoints.addresses import NoInstallation, embedded_data, load_base_url, open_database
 from entrypoints.bind import has_own_address
@@ -292,6 +292,7 @@ def _collect_rarely() -> None:
     """
     gc.freeze()
     gc.set_threshold(1_000, 20, 50)
+    huge_pages.collapse()  # the objects so far stay for the life of the process
 
 
 async def _load(wired: Wired, app: Application) -> bool:

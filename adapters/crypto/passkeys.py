@@ -51,7 +51,8 @@ _SELECTIONS: Final = MappingProxyType(
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Flags of the authenticator data (WebAuthn section 6.1)
-_UP, _UV, _BE, _BS, _AT = 1, 4, 8, 16, 64
+_UP, _UV, _BE, _BS, _AT, _ED = 1, 4, 8, 16, 64, 128
+_PLAIN: Final = 37  # bytes: the hash of the RP ID, the flags and the sign counter
 
 
 class WebAuthnPasskeys:
@@ -158,11 +159,15 @@ class WebAuthnPasskeys:
         *,
         verification: bool = True,
     ) -> VerifiedAssertion:
-        await _load_library()
-        challenge, used, origin = self._check_client_data(presented.client_data, "webauthn.get", party, binding, now)
-        data = _read_authenticator_data(presented.authenticator_data, attested=False)
+        _, used, _ = self._check_client_data(presented.client_data, "webauthn.get", party, binding, now)
+        data = _read_plain_data(presented.authenticator_data)
+        if data is None:
+            await _load_library()
+            data = _read_authenticator_data(presented.authenticator_data, attested=False)
         _check_flags(data, party, verification=verification)
-        _verify_signature(presented, known, challenge, origin, party)
+        # WebAuthn section 7.2, step 21. All steps before it are checked above.
+        signed = presented.authenticator_data + hashlib.sha256(presented.client_data).digest()
+        cose_keys.verify(known.public_key, presented.signature, signed)
         return VerifiedAssertion(
             sign_count=data.sign_count,
             backup_eligible=data.has(_BE),
@@ -188,6 +193,9 @@ class WebAuthnPasskeys:
             raise CeremonyRefused(PasskeyReason.TOP_ORIGIN)
         if client_data.get("crossOrigin", False) is not False:
             raise CeremonyRefused(PasskeyReason.CROSS_ORIGIN)
+        token_binding = client_data.get("tokenBinding")
+        if isinstance(token_binding, dict) and "status" not in token_binding:
+            raise CeremonyRefused(PasskeyReason.MALFORMED)
         return challenge, used, origin
 
     def _check_challenge(self, challenge: bytes, binding: ChallengeBinding, now: datetime) -> UsedChallenge:
@@ -247,6 +255,12 @@ def _authenticator_data_of(attestation: bytes) -> bytes:
     return parsed["authData"] if isinstance(parsed["authData"], bytes) else b""
 
 
+def _read_plain_data(raw: bytes) -> _AuthenticatorData | None:
+    """Return the authenticator data, or None if it has more than the fields that all have (WebAuthn section 6.1), or is malformed."""
+    flags = raw[32] if len(raw) == _PLAIN else _AT
+    return None if flags & (_AT | _ED) else _AuthenticatorData(raw[:32], flags, int.from_bytes(raw[33:], "big"))
+
+
 def _read_authenticator_data(raw: bytes, *, attested: bool) -> _AuthenticatorData:
     from webauthn.helpers import parse_authenticator_data
 
@@ -293,27 +307,6 @@ def _verify_attestation(
             expected_origin=origin,
             require_user_presence=False,  # `_check_flags` asks for it
             supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in ALGORITHMS],
-        )
-    except Exception:
-        raise CeremonyRefused(PasskeyReason.SIGNATURE) from None
-
-
-def _verify_signature(presented: PresentedAssertion, known: Passkey, challenge: bytes, origin: str, party: RelyingParty) -> None:
-    from webauthn import verify_authentication_response
-    from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
-
-    response = AuthenticatorAssertionResponse(
-        client_data_json=presented.client_data, authenticator_data=presented.authenticator_data, signature=presented.signature
-    )
-    credential_id = presented.credential_id
-    try:
-        verify_authentication_response(
-            credential=AuthenticationCredential(id=passkey_json.encode(credential_id), raw_id=credential_id, response=response),
-            expected_challenge=challenge,
-            expected_rp_id=party.id,
-            expected_origin=origin,
-            credential_public_key=known.public_key,
-            credential_current_sign_count=0,  # `check_use` compares counters
         )
     except Exception:
         raise CeremonyRefused(PasskeyReason.SIGNATURE) from None

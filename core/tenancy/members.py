@@ -112,7 +112,7 @@ async def load_accounts(ports: Ports, caller: OrganizationCaller, members: Seque
     """
     require_view(caller, Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
-        return await read.members.accounts(caller.acts_in.id, [member.user_id for member in members])
+        return await read.members.accounts_of(caller.acts_in.id, members)
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:

@@ -54,13 +54,13 @@ LAST_AT_PLATFORM: Final = """
     order by l.created_at desc limit 1"""
 
 # The facts that an organization sees of the account `u` of its member `m`.
-ACCOUNT: Final = f"""
+FACTS: Final = f"""
     case when m.confirmed_at is not null then u.email_verified_at is not null end,
     case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
     greatest(
         (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
-        ({LAST_AT_PLATFORM})),
-    {LISTED.columns}"""
+        ({LAST_AT_PLATFORM}))"""
+ACCOUNT: Final = f"{FACTS}, {LISTED.columns}"
 
 
 def to_account(row: Row) -> MemberAccount:
@@ -120,6 +120,14 @@ class Members(Repository):
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
         rows = await self._all(to_account, sql, org_id=org_id, user_ids=list(user_ids))
         return {account.member.user_id: account for account in rows}
+
+    async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
+        sql = f"""
+            select m.user_id, {FACTS} from memberships m join users u on u.id = m.user_id
+            where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
+        listed = {member.user_id: member for member in members}
+        rows = await self._rows(sql, org_id=org_id, user_ids=list(listed))
+        return {user_id: MemberAccount(listed[user_id], *facts) for user_id, *facts in rows}
 
     async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
         later = "and (m.created_at, m.id) > (%(created_at)s, %(id)s)" if last is not None else ""

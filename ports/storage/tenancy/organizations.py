@@ -10,7 +10,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from core.tenancy.model.members import MemberAccount, MemberFilter, MemberOrder, MembersPage
+from core.tenancy.model.members import ListedMember, MemberAccount, MemberFilter, MemberOrder, MembersPage
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
 
 
@@ -109,6 +109,9 @@ class MembersRead(Protocol):
 
     async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
         """Return these members, by the id of the user, with what the organization may see of their accounts."""
+
+    async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
+        """Return what the organization may see of the accounts of these listed members, by the id of the user."""
 
     async def batch(self, org_id: UUID, selected: MemberFilter, last: Membership | None, limit: int) -> list[MemberAccount]:
         """Return the next selected members, in the order in which they joined. `last` is the last one of the batch before, or None."""

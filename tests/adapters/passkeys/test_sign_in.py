@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import cbor2
 import pytest
 
 from core.accounts.model.passkeys import ALGORITHMS, CHALLENGE_TTL, CeremonyRefused, PasskeyReason, RelyingParty, check_use
@@ -44,6 +45,7 @@ async def test_each_algorithm_signs_in(algorithm: int) -> None:
         ({"client_data": {"crossOrigin": True}}, PasskeyReason.CROSS_ORIGIN),
         ({"client_data": {"topOrigin": ORIGIN}}, PasskeyReason.TOP_ORIGIN),
         ({"client_data": {"type": "webauthn.create"}}, PasskeyReason.TYPE),
+        ({"client_data": {"tokenBinding": {"id": "x"}}}, PasskeyReason.MALFORMED),
     ],
 )
 async def test_other_ceremonies_are_refused(changes: dict[str, Any], reason: PasskeyReason) -> None:
@@ -51,6 +53,15 @@ async def test_other_ceremonies_are_refused(changes: dict[str, Any], reason: Pas
     for name, value in changes.items():
         setattr(authenticator, name, value)
     assert await refusal_of(assertion(authenticator), passkey) is reason
+
+
+async def test_extensions_of_an_answer_are_read() -> None:
+    authenticator, passkey = await registered()
+    authenticator.extensions = cbor2.dumps({"uvm": [[2, 4, 2]]})
+    assert (await verify(assertion(authenticator), passkey)).user_verified
+    for malformed in (b"\xff", authenticator.extensions + b"\0", authenticator.extensions[:-1]):
+        authenticator.extensions = malformed
+        assert await refusal_of(assertion(authenticator), passkey) is PasskeyReason.MALFORMED
 
 
 async def test_the_challenge_is_of_this_ceremony_client_and_time() -> None:

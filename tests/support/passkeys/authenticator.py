@@ -51,6 +51,7 @@ class SoftAuthenticator:
     step: int = 0  # by which the counter grows; synced passkeys have none
     aaguid: UUID = BITWARDEN
     client_data: Mapping[str, Any] = field(default_factory=dict)  # members that replace those of clientDataJSON
+    extensions: bytes = b""  # of its answers, in CBOR
     credentials: list[Credential] = field(default_factory=list)
     next_id: bytes | None = None  # of the next credential, instead of a random one
 
@@ -83,7 +84,8 @@ class SoftAuthenticator:
         fitting = [each for each in self.credentials if each.rp_id == options["rpId"] and (not allowed or each.id in allowed)]
         assert fitting, "NotAllowedError"
         credential = fitting[-1]
-        client_data, data = self._client_data("webauthn.get", options["challenge"]), self._authenticator_data(credential)
+        client_data = self._client_data("webauthn.get", options["challenge"])
+        data = self._authenticator_data(credential, ED if self.extensions else 0) + self.extensions
         response = {
             "clientDataJSON": b64(client_data),
             "authenticatorData": b64(data),

@@ -157,6 +157,7 @@ async def test_a_page_has_the_members_in_a_state(storage: Postgres, pool: Pool) 
             assert page is not None
             assert ([member.membership for member in page.members], page.total) == (of_state, len(of_state))
         accounts = await read.members.accounts(acme, [person.id for person in people])
+        assert await read.members.accounts_of(acme, [account.member for account in accounts.values()]) == accounts
         assert {user_id: account.mfa_enabled for user_id, account in accounts.items()} == {
             people[0].id: False,
             people[1].id: False,

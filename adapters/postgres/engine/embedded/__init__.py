@@ -279,6 +279,9 @@ def _end_with_parent() -> Callable[[], None] | None:
     """Return a function for the child to run before it becomes the server.
 
     Python runs it after the change of the user, which would undo its effect.
+
+    With SCHED_BATCH, a session of the server that has work does not interrupt a process that runs, but comes after it. Otherwise
+    a busy worker is interrupted three times for each sign-in, and finds the caches of the processor filled by others.
     """
     if not _LINUX:
         return None  # here the next start ends a server that was left behind
@@ -287,6 +290,8 @@ def _end_with_parent() -> Callable[[], None] | None:
 
     def ask_the_kernel() -> None:
         prctl(1, signal.SIGINT, 0, 0, 0)  # PR_SET_PDEATHSIG; SIGINT is PostgreSQL's fast shutdown
+        with contextlib.suppress(OSError):  # forbidden in some containers
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         if os.getppid() != parent:  # the parent ended before the request, so no signal will come
             os._exit(1)
 

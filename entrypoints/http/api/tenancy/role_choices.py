@@ -1,6 +1,6 @@
 """The roles in the API description, and as options of forms."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
@@ -31,16 +31,21 @@ def role_text(membership: Membership) -> str:
 
 async def role_labels(names: Collection[RoleName]) -> list[str]:
     """Return the names of these roles of the organization on pages. Without names, nothing is read."""
-    return [role.label for role in await list_choices(ports(), acting_member()) if role.name in names] if names else []
+    return [role.label for role in await role_choices() if role.name in names] if names else []
 
 
-async def role_filter() -> list[tuple[str, str]]:
-    """Return the options of a filter by role: all roles of the organization."""
-    return [("", "All roles"), *options(await list_choices(ports(), acting_member()))]
+async def role_choices() -> Sequence[roles.Role]:
+    """Return all roles of the organization."""
+    return await list_choices(ports(), acting_member())
 
 
-async def giveable_options(*, to_program: bool = False) -> list[tuple[str, str]]:
-    """Return the roles of the organization that the acting member may give, the least powerful built-in one first."""
-    giveable = roles.giveable(acting_member().acts_in.rights, await list_choices(ports(), acting_member()), to_program=to_program)
+def role_filter(choices: Iterable[roles.Role]) -> list[tuple[str, str]]:
+    """Return the options of a filter by role."""
+    return [("", "All roles"), *options(choices)]
+
+
+def giveable_options(choices: Iterable[roles.Role], *, to_program: bool = False) -> list[tuple[str, str]]:
+    """Return those of these roles that the acting member may give, the least powerful built-in one first."""
+    giveable = roles.giveable(acting_member().acts_in.rights, choices, to_program=to_program)
     built_in, own = [role for role in giveable if role.is_built_in], [role for role in giveable if not role.is_built_in]
     return options([*built_in[::-1], *own])

@@ -33,7 +33,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
-from entrypoints.http.api.tenancy.role_choices import giveable_options
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice
@@ -118,7 +118,7 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
-        "roles": await giveable_options(to_program=True) if isinstance(caller, Member) else [],
+        "roles": giveable_options(await role_choices(), to_program=True) if isinstance(caller, Member) else [],
         "owners": owners,
         "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "presets": _presets(),

@@ -13,7 +13,7 @@ from core.tenancy import invitations, inviting, roles
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -52,7 +52,7 @@ async def _list_values(query: InvitationsQuery) -> dict[str, Any]:
         "invitations": result.items,
         "query": query,
         "statuses": STATUSES,
-        "roles": await role_filter(),
+        "roles": role_filter(await role_choices()),
         **neighbors(query, result.total),
     }
 
@@ -85,7 +85,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": await giveable_options()}
+    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": giveable_options(await role_choices())}
 
 
 @routes.post(f"{LIST}/new")

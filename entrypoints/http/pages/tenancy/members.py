@@ -25,7 +25,7 @@ from core.tenancy.selected_people import MAX_SELECTED
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES
 from entrypoints.http.api.tenancy.member_files import FILE, stream_members
 from entrypoints.http.api.tenancy.members import MemberExportQuery, MembersQuery
-from entrypoints.http.api.tenancy.role_choices import giveable_options, role_filter, role_labels
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices, role_filter, role_labels
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.openapi import describes
@@ -68,7 +68,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     result = await members.list_page(
         ports(), acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
     )
-    invited = await _invited(query_args) if manages else None
+    invited, choices = await _invited(query_args) if manages else None, await role_choices()
     return await console_page(
         "tenancy/members.html",
         images_of=_with_picture(result.members),
@@ -78,11 +78,11 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         actions=actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
-        invitable=await giveable_options() if manages else [],
+        invitable=giveable_options(choices) if manages else [],
         limit=result.limit.value,
         total=result.total,
         query=query_args,
-        roles=await role_filter(),
+        roles=role_filter(choices),
         own_id=acting_member().user_id,
         export=with_query(page=None, limit=None, sort=None, format="csv"),
         **neighbors(query_args, result.total),
@@ -178,7 +178,7 @@ async def _role_question_about(member: ListedMember) -> Question:
         consequences=(ROLE_CONSEQUENCE,),
         button="Save role",
         back=_back(member),
-        choice=("role", "Role", await giveable_options()),
+        choice=("role", "Role", giveable_options(await role_choices())),
         dangerous=False,
     )
 

@@ -22,7 +22,7 @@ from core.tenancy.model.roles import (
     RoleSlugOfApplication,
     RoleSlugTaken,
 )
-from entrypoints.http.api.tenancy.role_choices import giveable_options
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.api.tenancy.roles import OrganizationRoleRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -150,7 +150,7 @@ async def _deletion(role_name: str) -> Question:
         raise RoleAboveOwn
     if not await roles.has_power_over_holders(ports(), acting_member(), role):
         raise RoleHolderHasMore
-    choices = [choice for choice in await giveable_options() if choice[0] != role.slug]
+    choices = [choice for choice in giveable_options(await role_choices()) if choice[0] != role.slug]
     consequences = ["The name of the role stays in the audit log, and in invitations that have ended."]
     if holders.total:
         consequences = [

@@ -14,7 +14,7 @@ from core.kernel.values import Email
 from core.tenancy import invitations, inviting, members, selected_people
 from core.tenancy.model.members import NoneSelected, OwnershipNotAssignable, RoleUnknown, TooManySelected
 from core.tenancy.selected_people import Change
-from entrypoints.http.api.tenancy.role_choices import giveable_options
+from entrypoints.http.api.tenancy.role_choices import giveable_options, role_choices
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id
@@ -194,7 +194,7 @@ async def _question(name: str, selected: Mapping[UUID, Email]) -> Question:
         back=("Members", organization_path("/members")),
         typed_name=target if name == "remove" else None,
         name_label="Number of members",
-        choice=("role", "Role", await giveable_options()) if name == "role" else None,
+        choice=("role", "Role", giveable_options(await role_choices())) if name == "role" else None,
         dangerous=action.dangerous,
         action=organization_path(f"/selected-people/{name}"),
         people=sorted(selected.values()),

@@ -1,0 +1,44 @@
+"""Huge pages for the objects of a process."""
+
+import sys
+
+import pytest
+
+from entrypoints import huge_pages
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these files and calls")
+
+
+def test_memory_in_use_moves_into_huge_pages_and_keeps_its_content() -> None:
+    memory = bytearray(b"content " * 2**21)  # 16 MiB
+    before = _in_huge_pages()
+
+    moved = huge_pages.collapse()
+
+    if moved == 0:
+        pytest.skip("this kernel cannot do it on request")
+    assert _in_huge_pages() >= before + 14 * 2**10
+    assert memory == b"content " * 2**21
+
+
+def test_reserved_memory_that_is_not_in_use_stays_as_it_is() -> None:
+    reserved = bytearray(64 * 2**20)  # calloc touches no page of it
+    before = _resident()
+
+    huge_pages.collapse()
+
+    assert _resident() < before + 32 * 2**10
+    assert not any(reserved[:: 2**20])
+
+
+def _in_huge_pages() -> int:
+    return _kilobytes("/proc/self/smaps_rollup", "AnonHugePages")
+
+
+def _resident() -> int:
+    return _kilobytes("/proc/self/status", "VmRSS")
+
+
+def _kilobytes(path: str, name: str) -> int:
+    with open(path) as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(f"{name}:"))
