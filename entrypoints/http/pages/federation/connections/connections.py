@@ -35,6 +35,7 @@ from entrypoints.http.api.federation.connections.connections import (
 )
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
+from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once, wrong_field
@@ -108,6 +109,7 @@ async def show_new_connection(org_slug: str, query_args: NewConnectionQuery) -> 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
+@refuses(409)
 @once(LIST, "Open single sign-on", "The connection is in the list.")
 @on_refusal("federation/new_connection.html", _new_values, _wrong_field)
 async def create(org_slug: str, form: Form) -> Response:
@@ -162,6 +164,7 @@ async def show_connection(org_slug: str, connection_slug: str) -> Response:
 @routes.post(ONE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
+@refuses(409)
 @on_refusal("federation/connection.html", _values, _wrong_field)
 async def change(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Change the settings of a connection."""
@@ -227,6 +230,7 @@ async def set_client_secret(org_slug: str, connection_slug: str, form: Form) -> 
 @routes.post(f"{ONE}/keys")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/keys")
+@refuses(409)
 @once(f"{ONE}/keys", "Open keys", "The key is in the list.")
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def create_key(org_slug: str, connection_slug: str, form: Form) -> Response:
@@ -248,6 +252,7 @@ async def activate_key(org_slug: str, connection_slug: str, form: Form) -> Respo
 @routes.post(f"{ONE}/certificates")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/certificates")
+@refuses(409)
 @on_refusal("federation/connection_keys.html", _key_values, _wrong_field)
 async def add_certificate(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Add a certificate of the identity provider."""
@@ -286,6 +291,7 @@ async def show_mapping(org_slug: str, connection_slug: str) -> Response:
 @routes.post(f"{ONE}/mapping")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
+@refuses(409)
 @on_refusal("federation/connection_mapping.html", _mapping_values, _wrong_field)
 async def change_mapping(org_slug: str, connection_slug: str, form: Form) -> Response:
     """Change the claims that a connection reads."""
