@@ -161,10 +161,12 @@ async def test_errors_go_to_the_client_only_after_its_redirect_uri_was_confirmed
     assert "Location" not in answer.headers
 
 
-@pytest.mark.parametrize("uri", [LOCAL, "http://127.0.0.1:1/callback"])
+@pytest.mark.parametrize("uri", [LOCAL, "http://127.0.0.1:1/callback", "https://app.localhost/callback"])
 async def test_a_native_client_listens_on_any_port(client: ExternalParty, uri: str) -> None:
-    client.server.publish(redirect_uris=["http://127.0.0.1:33418/callback", "https://client.example/callback"])
+    uris = ["http://127.0.0.1:33418/callback", "https://client.example/callback", "https://app.localhost/callback"]
+    client.server.publish(redirect_uris=uris)
     client.redirect_uri = uri
+    assert "program on this device" in (await client.open()).text
     tokens = await client.tokens()
     assert claims(tokens)["client_id"] == client.address
     assert (await client.open()).status == 200, "another program can claim the address, so the user is asked each time"
